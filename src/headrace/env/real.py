@@ -1,0 +1,111 @@
+"""The real world: kernel files, the event loop's clock, the system's randomness, a small thread pool."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import random
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headrace.env.env import Env, Timer
+
+T = TypeVar("T")
+
+BLOCKING_THREADS = 4
+
+
+class RealClock:
+    # Bound once as class attributes: a call costs no more than the function itself.
+    monotonic = staticmethod(time.monotonic)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay, callback)
+
+    async def sleep(self, delay: float) -> None:
+        await asyncio.sleep(delay)
+
+
+class RealDisk:
+    close = staticmethod(os.close)
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    truncate = staticmethod(os.ftruncate)
+    fsync = staticmethod(os.fsync)
+    fdatasync = staticmethod(os.fdatasync)
+    exists = staticmethod(os.path.exists)
+    list_directory = staticmethod(os.listdir)
+    file_size = staticmethod(os.path.getsize)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    remove_tree = staticmethod(shutil.rmtree)
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def fsync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def free_bytes(self, path: str) -> int:
+        stats = os.statvfs(path)
+        return stats.f_bavail * stats.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        stats = os.statvfs(path)
+        return stats.f_blocks * stats.f_frsize
+
+    def lock(self, path: str) -> int | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return fd
+
+    def boot_id(self) -> str:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+
+
+class RealRng:
+    def __init__(self) -> None:
+        self._random = random.SystemRandom()
+
+    def bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def randrange(self, stop: int) -> int:
+        return self._random.randrange(stop)
+
+    def random(self) -> float:
+        return self._random.random()
+
+
+def real_env() -> Env:
+    pool = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="headrace-blocking")
+
+    def run_blocking(work: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(pool, work)
+
+    return Env(clock=RealClock(), disk=RealDisk(), rng=RealRng(), run_blocking=run_blocking)

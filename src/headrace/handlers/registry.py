@@ -1,0 +1,88 @@
+"""One registration per API, from which dispatch, ApiVersions, metrics, authorisation and the docs derive.
+
+A cold handler is a coroutine from a decoded request to a response. The hot ones (Produce, Fetch) are plain
+functions over the raw frame (architecture D13) and are registered with `hot_api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headrace.handlers.context import Authorize, Context
+from headrace.wire.schema import Request, Response
+
+Rq = TypeVar("Rq", bound=Request)
+Rs = TypeVar("Rs", bound=Response)
+ColdHandler = Callable[[Context, Any], Awaitable[Response]]
+HotHandler = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    key: int
+    name: str
+    versions: range
+    """What the handler accepts."""
+    advertised_from: int
+    """The first version in ApiVersions; below `versions` only where clients infer features from it."""
+    request: type[Request] | None
+    response: type[Response] | None
+    authorize: Authorize
+    cold: ColdHandler | None
+    hot: HotHandler | None
+    summary: str
+    """The first line of the handler's module: what it is, for the generated table."""
+
+
+APIS: dict[int, Api] = {}
+
+
+def api(
+    request: type[Rq], response: type[Rs], *, versions: range, authorize: Authorize
+) -> Callable[[Callable[[Context, Rq], Awaitable[Rs]]], Callable[[Context, Rq], Awaitable[Rs]]]:
+    """Register a coroutine as the handler of an API."""
+
+    def register(handler: Callable[[Context, Rq], Awaitable[Rs]]) -> Callable[[Context, Rq], Awaitable[Rs]]:
+        assert set(versions) <= set(request.versions), f"{request.__name__} lacks some of {versions}"
+        name = request.__name__.removesuffix("Request")
+        _add(
+            Api(
+                request.api_key,
+                name,
+                versions,
+                versions.start,
+                request,
+                response,
+                authorize,
+                handler,
+                None,
+                _doc(handler),
+            )
+        )
+        return handler
+
+    return register
+
+
+def hot_api(
+    *, key: int, name: str, versions: range, authorize: Authorize, advertised_from: int | None = None
+) -> Callable[[HotHandler], HotHandler]:
+    """Register a plain function over the raw frame as the handler of an API."""
+
+    def register(handler: HotHandler) -> HotHandler:
+        first = versions.start if advertised_from is None else advertised_from
+        _add(Api(key, name, versions, first, None, None, authorize, None, handler, _doc(handler)))
+        return handler
+
+    return register
+
+
+def _add(entry: Api) -> None:
+    assert entry.key not in APIS, f"API {entry.key} is registered twice"
+    APIS[entry.key] = entry
+
+
+def _doc(handler: Callable[..., Any]) -> str:
+    return (handler.__doc__ or "").strip().splitlines()[0] if handler.__doc__ else ""

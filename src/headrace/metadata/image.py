@@ -1,0 +1,89 @@
+"""The cluster as a broker knows it: an immutable value, replaced whole when anything changes (D5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
+
+NO_LEADER = -1
+NO_CONTROLLER = -1
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+    """Grows with every change of this record; AlterPartition is fenced by it."""
+
+    def __post_init__(self) -> None:
+        assert set(self.isr) <= set(self.replicas)
+        assert self.leader == NO_LEADER or self.leader in self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    id: TopicId
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str] = _EMPTY
+    """The topic's own settings as text, only those that were set."""
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    cluster_id: str
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=dict)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Dynamic settings by broker id as text; "" holds those of every broker."""
+
+    def partition(self, partition: TopicPartition) -> PartitionImage | None:
+        topic = self.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition.partition]
+
+    def with_topics(self, changed: list[TopicImage], removed: list[str]) -> MetadataImage:
+        """This image with some topics new or changed and some gone."""
+        topics, by_id = dict(self.topics), dict(self.topics_by_id)
+        for name in [*removed, *(topic.name for topic in changed)]:
+            old = topics.pop(name, None)
+            if old is not None:
+                del by_id[old.id]
+        for topic in changed:
+            topics[topic.name] = topic
+            by_id[topic.id] = topic
+        return replace(self, topics=topics, topics_by_id=by_id)
