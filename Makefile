@@ -1,0 +1,54 @@
+# Everything sets itself up: `make demo` and `make test` work in a fresh clone.
+# PYTHON=... names the interpreter for .venv; ARGS=... is passed on to the command.
+PYTHON ?= python3
+PY := .venv/bin/python
+STAMP := .venv/.headrace-setup
+SOURCES := src tests bench scripts examples
+
+.PHONY: help setup demo test check format conformance bench docs clean
+
+help:
+	@echo "make demo         start a broker and watch a stock client use it (about ten seconds)"
+	@echo "make test         all tests"
+	@echo "make check        lint, types and house rules"
+	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
+	@echo "make bench        measurements (ARGS='...' chooses)"
+	@echo "make docs         write the generated pages again"
+	@echo "make format       format the code"
+	@echo "make clean        remove .venv and caches"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup
+	@touch $@
+
+demo: setup
+	@$(PY) examples/demo.py $(ARGS)
+
+test: setup
+	@scripts/apt-ensure kcat:kcat
+	@$(PY) -m pytest $(ARGS)
+
+check: setup
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m ruff format --check $(SOURCES)
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_tidy.py
+
+format: setup
+	$(PY) -m ruff check --fix $(SOURCES)
+	$(PY) -m ruff format $(SOURCES)
+
+conformance: setup
+	@PY="$(PY)" scripts/conformance $(ARGS)
+
+bench: setup
+	@$(PY) -m bench $(ARGS)
+
+docs: setup
+	@$(PY) scripts/gen_docs.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

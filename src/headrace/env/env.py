@@ -37,6 +37,10 @@ class Clock(Protocol):
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer: ...
 
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        """After what runs now, in this turn of the loop or the next."""
+        ...
+
     async def sleep(self, delay: float) -> None: ...
 
 

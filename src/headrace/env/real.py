@@ -29,6 +29,9 @@ class RealClock:
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
         return asyncio.get_running_loop().call_later(delay, callback)
 
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        return asyncio.get_running_loop().call_soon(callback)
+
     async def sleep(self, delay: float) -> None:
         await asyncio.sleep(delay)
 

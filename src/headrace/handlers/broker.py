@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
+from headrace.handlers.fetch_sessions import FetchSessions
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.replication.replica_set import ReplicaSet
@@ -19,3 +20,4 @@ class Broker:
     metadata: ClusterMetadata
     controller: Controller
     replicas: ReplicaSet
+    fetch_sessions: FetchSessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from headrace.handlers.broker import Broker
@@ -21,6 +21,13 @@ class Context:
     client_host: str
     listener: str
     """The name of the listener it came in on: Metadata answers with that listener's addresses."""
+
+
+class Channel(Protocol):
+    """A connection as the hot handlers see it."""
+
+    broker: Broker
+    principal: str
 
 
 ANONYMOUS = "User:ANONYMOUS"

@@ -27,6 +27,7 @@ class Api:
     """What the handler accepts."""
     advertised_from: int
     """The first version in ApiVersions; below `versions` only where clients infer features from it."""
+    flexible_since: int
     request: type[Request] | None
     response: type[Response] | None
     authorize: Authorize
@@ -53,6 +54,7 @@ def api(
                 name,
                 versions,
                 versions.start,
+                request.flexible_since,
                 request,
                 response,
                 authorize,
@@ -67,13 +69,19 @@ def api(
 
 
 def hot_api(
-    *, key: int, name: str, versions: range, authorize: Authorize, advertised_from: int | None = None
+    *,
+    key: int,
+    name: str,
+    versions: range,
+    flexible_since: int,
+    authorize: Authorize,
+    advertised_from: int | None = None,
 ) -> Callable[[HotHandler], HotHandler]:
     """Register a plain function over the raw frame as the handler of an API."""
 
     def register(handler: HotHandler) -> HotHandler:
         first = versions.start if advertised_from is None else advertised_from
-        _add(Api(key, name, versions, first, None, None, authorize, None, handler, _doc(handler)))
+        _add(Api(key, name, versions, first, flexible_since, None, None, authorize, None, handler, _doc(handler)))
         return handler
 
     return register

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
-_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class TopicImage:
     name: str
     id: TopicId
     partitions: tuple[PartitionImage, ...]
-    configs: Mapping[str, str] = _EMPTY
+    configs: Mapping[str, str] = field(default_factory=dict)
     """The topic's own settings as text, only those that were set."""
 
     @property

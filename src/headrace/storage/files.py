@@ -1,10 +1,15 @@
-"""An open file that closes itself when the last reader lets go, and a range of it to be sent."""
+"""Open files that close themselves, ranges of them to be sent, and whole small files."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 from headrace.env import Disk
+from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
+
+MAX_OPEN_OLD_FILES = 512
+_CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class OpenFile:
@@ -26,3 +31,66 @@ class FileRange(NamedTuple):
     file: OpenFile
     position: int
     size: int
+
+
+class FileCache:
+    """The most recently used files that nobody writes to; one that is dropped closes when its last range is sent."""
+
+    __slots__ = ("_disk", "_files", "_limit")
+
+    def __init__(self, disk: Disk, limit: int = MAX_OPEN_OLD_FILES) -> None:
+        self._disk = disk
+        self._limit = limit
+        self._files: OrderedDict[str, OpenFile] = OrderedDict()
+
+    def get(self, path: str) -> OpenFile:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = OpenFile(self._disk, path, READ_ONLY)
+            if len(self._files) > self._limit:
+                self._files.popitem(last=False)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def drop(self, path: str) -> None:
+        self._files.pop(path, None)
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    file = OpenFile(disk, path, READ_ONLY)
+    parts: list[bytes] = []
+    position = 0
+    while part := disk.pread(file.fd, _CHUNK_BYTES, position):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)
+
+
+def write_at(disk: Disk, path: str, position: int, data: bytes, sync: bool = False) -> None:
+    """Put `data` at the end of the `position` bytes that are kept of a file; from 0 the file is made anew."""
+    file = OpenFile(disk, path, READ_WRITE | CREATE | (0 if position else TRUNCATE))
+    _write_fully(disk, file.fd, data, position)
+    if sync:
+        disk.fdatasync(file.fd)
+
+
+def write_atomically(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
+    """Replace a file so that a crash leaves the old one or the new one, never a part."""
+    temporary = path + ".tmp"
+    file = OpenFile(disk, temporary, READ_WRITE | CREATE | TRUNCATE)
+    _write_fully(disk, file.fd, data, 0)
+    if sync:
+        disk.fsync(file.fd)
+    disk.rename(temporary, path)
+    if sync:
+        disk.fsync_directory(path.rpartition("/")[0] or ".")
+
+
+def _write_fully(disk: Disk, fd: int, data: bytes, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = disk.pwrite(fd, rest, position)
+        if written <= 0:
+            raise OSError(f"nothing of {len(rest)} bytes was written at {position}")
+        rest, position = rest[written:], position + written

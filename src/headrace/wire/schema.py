@@ -122,6 +122,10 @@ class Struct:
             if state[name] is None and spec.holds_struct:
                 state[name] = spec.type()
 
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        return tuple(cls._fields)
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.__dict__ == other.__dict__
 
@@ -268,7 +272,7 @@ def _struct_writer(
     def write_struct(out: bytearray, value: Any) -> None:
         state = value.__dict__
         for name, default in required:
-            assert state[name] == default, f"{cls.__name__}.{name} is set but this version cannot carry it"
+            assert _is_default(state[name], default), f"{cls.__name__}.{name} is set but this version cannot carry it"
         for name, write in steps:
             write(out, state[name])
         if flexible:

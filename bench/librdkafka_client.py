@@ -1,0 +1,113 @@
+"""A client on librdkafka, run as `python -m bench.librdkafka_client '{"mode": "produce", ...}'`; prints JSON.
+
+produce  `records` records of `size` bytes as fast as they go, over all partitions
+sync     one record at a time, each acknowledged before the next: round trips
+consume  `records` records from the beginning of `partitions` partitions, assigned by hand (no group)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+FLUSH_TIMEOUT_S = 60
+CONSUME_TIMEOUT_S = 60
+
+
+def main() -> int:
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    modes = {"produce": produce, "sync": produce_one_by_one, "consume": consume}
+    print(json.dumps(modes[options["mode"]](options)))
+    return 0
+
+
+def _producer(options: dict[str, Any]) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": options["bootstrap"],
+            "linger.ms": options.get("linger_ms", 5),
+            "batch.size": options.get("batch_size", 1_000_000),
+            "acks": "all",
+            "queue.buffering.max.messages": 1_000_000,
+            "log_level": 0,
+        }
+    )
+
+
+def produce(options: dict[str, Any]) -> dict[str, Any]:
+    producer, errors, done = _producer(options), 0, 0
+
+    def delivered(error: object, message: object) -> None:
+        nonlocal errors, done
+        errors += error is not None
+        done += 1
+
+    value = b"x" * options["size"]
+    topic = options["topic"]
+    started = time.perf_counter()
+    for _ in range(options["records"]):
+        while True:
+            try:
+                producer.produce(topic, value, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    left = producer.flush(FLUSH_TIMEOUT_S)
+    return {"records": done, "seconds": time.perf_counter() - started, "errors": errors + left}
+
+
+def produce_one_by_one(options: dict[str, Any]) -> dict[str, Any]:
+    producer = _producer({**options, "linger_ms": 0})
+    value, topic, times = b"x" * options["size"], options["topic"], []
+    errors = 0
+    for turn in range(options["records"] + options.get("warmup", 100)):
+        started = time.perf_counter()
+        producer.produce(topic, value, partition=0)
+        errors += producer.flush(10)
+        if turn >= options.get("warmup", 100):
+            times.append(time.perf_counter() - started)
+    return {"records": len(times), "seconds": sum(times), "errors": errors, "latency": _percentiles(times)}
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    found = sorted(seconds)
+    at = {
+        name: found[int(len(found) * share)] * 1e6
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
+    }
+    return {"p50_us": at["p50"], "p99_us": at["p99"], "p999_us": at["p999"], "max_us": found[-1] * 1e6}
+
+
+def consume(options: dict[str, Any]) -> dict[str, Any]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options["bootstrap"],
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 1 << 20,
+            "log_level": 0,
+        }
+    )
+    consumer.assign(
+        [TopicPartition(options["topic"], number, OFFSET_BEGINNING) for number in range(options["partitions"])]
+    )
+    wanted, seen, errors = options["records"], 0, 0
+    started = time.perf_counter()
+    while seen < wanted and time.perf_counter() - started < CONSUME_TIMEOUT_S:
+        for message in consumer.consume(10_000, timeout=0.5):
+            if message.error() is None:
+                seen += 1
+            else:
+                errors += 1
+    seconds = time.perf_counter() - started
+    consumer.close()
+    return {"records": seen, "seconds": seconds, "errors": errors + wanted - seen}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

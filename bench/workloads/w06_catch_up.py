@@ -1,0 +1,39 @@
+"""W6: a consumer reads an old, cold log while live traffic goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench import probes
+from bench.loadgen import Load, finish_load, start_load
+from bench.measure import Measurement
+from bench.registry import workload
+from bench.requests import fetch
+from bench.run import IN, Run, load_measurement
+from bench.shapes import MB, fill
+from bench.workloads.w04_end_to_end import live_load
+
+LIVE_RATE = 5_000
+
+
+@workload("W6", "Catch-up read of a cold log beside live traffic")
+def catch_up(run: Run) -> Iterator[Measurement]:
+    """A log that is not in the page cache is read from its beginning, 1 MB per Fetch, while 5,000 records a
+    second go end to end as in W4. `catch-up` is the reader's rate; `live` the latency of the others meanwhile,
+    and the broker's cost of both."""
+    topic = run.topic(1)
+    batches, per_batch, size = fill(run, topic, run.choose(2000, 400) * MB)
+    reads = run.requests(fetch(topic, 0, index * per_batch, size) for index in range(batches))
+    live = live_load(run, rate=LIVE_RATE, per_request=1, seconds=run.choose(6.0, 3.0))
+    dropped = probes.forget_file_cache(run.system.data_dir)
+    pids = run.system.pids
+    probes.reset_peak_rss(pids)
+    background = start_load(run.system.port, live, pids)
+    time.sleep(0.5)
+    reader = run.load(Load(reads, connections=2, inflight=1, count=batches))
+    result = finish_load(background)
+    memory = run.memory()
+    found = load_measurement("catch-up", reader, IN, reader.round_trip, memory)
+    yield Measurement(found.case, found.figures, found.errors, {**found.notes, "dropped_mb": dropped // MB})
+    yield load_measurement("live", result, "", result.delivery, memory)

@@ -1,0 +1,39 @@
+"""W10: memory, idle and under load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench import probes
+from bench.loadgen import Load
+from bench.measure import Measurement
+from bench.registry import workload
+from bench.requests import fetch
+from bench.run import Run
+from bench.shapes import KB, MB, PARTITIONS, produce_file
+
+SETTLE_SECONDS = 3.0
+
+
+@workload("W10", "Memory idle and loaded", own_system=True)
+def memory_idle_and_loaded(run: Run) -> Iterator[Measurement]:
+    """Resident memory some seconds after the start, and the peak while batches of 1 MB, single records, and
+    fetches of 1 MB are served from 4 to 100 connections."""
+    run.system.start()
+    time.sleep(SETTLE_SECONDS)
+    pids = run.system.pids
+    yield Measurement("idle", {"rss_mb": probes.rss_mb(pids), **run.memory()})
+    probes.reset_peak_rss(pids)
+    topic = run.topic(PARTITIONS)
+    seconds = run.choose(3.0, 1.0)
+    large = produce_file(run, topic, record_size=KB, batch_size=MB)
+    small = produce_file(run, topic, record_size=100)
+    reads = run.requests(fetch(topic, partition, 0, MB) for partition in range(PARTITIONS))
+    results = [
+        run.load(Load(large, connections=8, inflight=4, count=run.choose(1500, 400), seconds=seconds)),
+        run.load(Load(small, connections=100, inflight=8, seconds=seconds)),
+        run.load(Load(reads, connections=16, inflight=2, seconds=seconds)),
+    ]
+    errors = sum(result.errors for result in results)
+    yield Measurement("loaded", {"rss_mb": probes.rss_mb(pids), **run.memory()}, errors)

@@ -1,0 +1,45 @@
+"""G3: what a fetch at a random offset costs as the log grows. It must cost the same (R-LOG-2)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from bench import probes
+from bench.loadgen import Load
+from bench.measure import Measurement
+from bench.registry import workload
+from bench.requests import batch, fetch, produce, random_values, values_per_batch
+from bench.run import Run, load_measurement
+from bench.shapes import KB, MB
+from bench.warmup import warm_up
+
+SIZES_MB = (10, 100, 1_000, 10_000)
+QUICK_SIZES_MB = (10, 100, 500)
+BATCH_SIZE = 64 * KB
+READS = 20_000
+
+
+@workload("G3", "Growth: log size", own_system=True)
+def growth_with_log_size(run: Run) -> Iterator[Measurement]:
+    """One partition grows from 10 MB to 10 GB in batches of 64 KB; after each step one batch is fetched at each
+    of many random offsets, from the page cache: cost of a fetch and its latency."""
+    run.system.start()
+    warm_up(run)
+    topic = run.topic(1)
+    count = values_per_batch(KB, BATCH_SIZE)
+    body = batch(random_values(count, KB))
+    write = run.requests([produce(topic, 0, body)])
+    batches = 0
+    for size_mb in run.choose(SIZES_MB, QUICK_SIZES_MB):
+        more = size_mb * MB // len(body) - batches
+        filled = run.load(Load(write, connections=2, inflight=4, count=more))
+        batches += more
+        source = random.Random(size_mb)
+        offsets = (source.randrange(batches * count) for _ in range(READS))
+        reads = run.requests(fetch(topic, 0, offset, len(body)) for offset in offsets)
+        run.load(Load(reads, connections=4, inflight=1, seconds=0.5))
+        result = run.load(Load(reads, connections=4, inflight=1, seconds=run.choose(3.0, 1.0)))
+        memory = {"x": size_mb / 1000, "rss_mb": probes.rss_mb(run.system.pids)}
+        found = load_measurement(f"fetch in {size_mb}MB", result, "in", result.round_trip, memory)
+        yield Measurement(found.case, found.figures, found.errors + filled.errors, found.notes)

@@ -1,0 +1,147 @@
+"""Writes the pages of docs/ that come from the code: settings, APIs, errors. Run by `make docs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from headrace.config.broker_config import environment_name
+from headrace.config.broker_settings import GROUPS
+from headrace.config.setting import ConfigType, Setting, UpdateMode
+from headrace.config.topic_settings import TOPIC_SETTINGS
+from headrace.handlers import load_all
+from headrace.handlers.registry import APIS
+from headrace.model.errors import RETRIABLE, ErrorCode
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTICE = "<!-- Written by scripts/gen_docs.py from the code: change it there, then run `make docs`. -->"
+
+CONFIGURATION = f"""# Settings
+
+{NOTICE}
+
+Settings have Kafka's names, types and defaults; the deliberate differences are in [choices.md](choices.md). A
+setting is given, from strongest to weakest, by
+
+1. a flag: `headrace start --override num.partitions=3`,
+2. the environment: `HEADRACE_NUM_PARTITIONS=3` (`HEADRACE_`, then the name in capitals with `_` for `.`; the
+   prefix `headrace.` of our own settings is not repeated),
+3. the file named on the command line: `server.properties` in Java's syntax, or `headrace.toml` with the same keys,
+4. the default below.
+
+A name that Kafka knows and Headrace does not use is accepted with a warning. A name that nobody knows is an error
+that names the nearest one; in the environment it is a warning, because container platforms set such variables.
+
+*Changes* says whether AlterConfigs can change a broker setting while the broker runs.
+"""
+
+TOPICS = """
+## Topics
+
+Given at CreateTopics or with AlterConfigs. A topic that does not set one takes it from the first of the broker
+settings in the last column that has a value; a dynamic value wins there over one from the file.
+
+| name | type | default | allowed | meaning | default comes from |
+|---|---|---|---|---|---|
+"""
+
+APIS_PAGE = f"""# APIs
+
+{NOTICE}
+
+What a broker answers, as it says itself in ApiVersions. Versions in brackets are advertised, because clients read
+features out of them, and refused.
+
+| key | API | versions | what it does |
+|---|---|---|---|
+"""
+
+ERRORS_PAGE = f"""# Error codes
+
+{NOTICE}
+
+Kafka's codes. A client may simply try again after a retriable one.
+
+| code | name | retriable |
+|---|---|---|
+"""
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {"configuration.md": configuration_page(), "apis.md": apis_page(), "errors.md": errors_page()}
+
+
+def configuration_page() -> str:
+    parts = [CONFIGURATION]
+    for title, settings in GROUPS.items():
+        parts.append(
+            f"\n## {title}\n\n| name | type | default | allowed | changes | meaning |\n|---|---|---|---|---|---|\n"
+        )
+        parts += [_row(_common(setting), _changes(setting), setting.doc) for setting in settings]
+    parts.append(TOPICS)
+    for setting in TOPIC_SETTINGS.values():
+        if not setting.internal:
+            synonyms = ", ".join(f"`{synonym.name}`" for synonym in setting.synonyms)
+            parts.append(_row(_common(setting), setting.doc, synonyms))
+    parts.append(f"\nExample: `{environment_name('log.retention.hours')}=24` keeps records for a day.\n")
+    return "".join(parts)
+
+
+def apis_page() -> str:
+    load_all()
+    rows = []
+    for api in sorted(APIS.values(), key=lambda api: api.key):
+        versions = _span(api.versions.start, api.versions.stop - 1)
+        if api.advertised_from < api.versions.start:
+            versions += f" ({_span(api.advertised_from, api.versions.start - 1)})"
+        rows.append(_row([str(api.key), api.name, versions], api.summary))
+    return APIS_PAGE + "".join(rows)
+
+
+def errors_page() -> str:
+    return ERRORS_PAGE + "".join(
+        _row([str(int(code)), f"`{code.name}`", "yes" if code in RETRIABLE else ""]) for code in ErrorCode
+    )
+
+
+def _common(setting: Setting) -> list[str]:
+    default = "" if setting.default is None else f"`{setting.default}`" if setting.default else "empty"
+    return [f"`{setting.name}`", setting.type.name.lower(), default, _allowed(setting)]
+
+
+def _allowed(setting: Setting) -> str:
+    if setting.allowed:
+        return ", ".join(setting.allowed)
+    if setting.type is ConfigType.BOOLEAN:
+        return "true, false"
+    low, high = setting.minimum, setting.maximum
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    return f"from {low}" if low is not None else ""
+
+
+def _changes(setting: Setting) -> str:
+    return {
+        UpdateMode.READ_ONLY: "restart",
+        UpdateMode.PER_BROKER: "per broker",
+        UpdateMode.CLUSTER_WIDE: "running",
+    }[setting.update_mode]
+
+
+def _row(cells: Iterable[str], *more: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, *more]) + " |\n"
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}-{last}" if last > first else str(first)
+
+
+def main() -> None:
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+        print(f"docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`headrace start`: one broker in the foreground, until SIGTERM or Ctrl-C.
+
+stdout gets one line when the broker serves; logs go to stderr. A clean stop exits 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import click
+
+from headrace.cli.config_file import read_config_file
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.setting import ConfigError
+
+
+class SettingsError(click.ClickException):
+    """A setting that cannot be accepted: a usage error, but one that the command's synopsis does not explain."""
+
+    exit_code = 2
+
+
+log = logging.getLogger("headrace.start")
+
+
+@click.command()
+@click.argument(
+    "file", required=False, type=click.Path(path_type=Path), metavar="[server.properties|headrace.toml]"
+)
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one setting; may be repeated."
+)
+@click.option("--data-dir", metavar="DIR", help="Where the data lies; short for --override log.dirs=DIR.")
+@click.option(
+    "--insecure", is_flag=True, help="Accept a listener that is open to the network and asks nobody who they are."
+)
+def start(file: Path | None, overrides: tuple[str, ...], data_dir: str | None, insecure: bool) -> None:
+    """Start a broker in the foreground.
+
+    Settings have Kafka's names. A flag wins over an environment variable (HEADRACE_NUM_PARTITIONS for
+    num.partitions), and that over the file.
+    """
+    logging.basicConfig(
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s", datefmt="%F %T", level=logging.INFO
+    )
+    try:
+        config = BrokerConfig.build(
+            read_config_file(file) if file else {},
+            os.environ,
+            _flags(overrides, data_dir, insecure),
+            socket.getfqdn,
+        )
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+    for warning in config.warnings:
+        log.warning(warning)
+    _run(config)
+
+
+def _run(config: BrokerConfig) -> None:
+    import asyncio
+
+    from headrace.node import StartError, run_broker
+
+    def ready(bootstrap: str) -> None:
+        click.echo(
+            f"Headrace broker {config.node_id} is ready at {bootstrap}, data in {', '.join(config.log_dirs)}"
+        )
+
+    try:
+        asyncio.run(run_broker(config, on_ready=ready))
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _flags(overrides: tuple[str, ...], data_dir: str | None, insecure: bool) -> dict[str, str]:
+    flags: dict[str, str] = {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not (equals and name.strip()):
+            raise click.UsageError(f"--override {override!r} is not of the form key=value")
+        flags[name.strip()] = text.strip()
+    if data_dir is not None:
+        if flags.get("log.dirs", data_dir) != data_dir:
+            raise click.UsageError("--data-dir and --override log.dirs contradict each other")
+        flags["log.dirs"] = data_dir
+    if insecure:
+        flags["headrace.allow.insecure"] = "true"
+    return flags

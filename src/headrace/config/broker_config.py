@@ -1,0 +1,203 @@
+"""What one broker was told: flags over environment over file over defaults, checked once, then never changed.
+
+`BrokerConfig.build` takes texts that somebody else has read; this package opens no file. Names nobody knows are
+errors, names that only Kafka knows are warnings. The dynamic settings that AlterConfigs makes are not here: they
+belong to the cluster's metadata and are laid over this in `topic_config` and `describe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from headrace.config.listeners import Listener, check_advertised, check_served, parse_listeners, parse_protocol_map
+from headrace.config.settings import (
+    BROKER_SETTINGS,
+    KNOWN_UNUSED,
+    ConfigError,
+    Value,
+    is_known_unused,
+    unknown_name,
+)
+
+ENVIRONMENT_PREFIX = "HEADRACE_"
+OWN_PREFIX = "headrace."
+DEFAULT_NODE_ID = 1
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    texts: Mapping[str, str]
+    """Every setting that was given, as text."""
+    sources: Mapping[str, str]
+    """Where each was given: "flag", "environment" or "file"."""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the operator, to be logged once at start."""
+    listeners: tuple[Listener, ...] = ()
+    advertised_listeners: tuple[Listener, ...] = ()
+    """In the order of `listeners`, one for each; port 0 is filled in once the socket is bound."""
+    _values: dict[str, Value] = field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def build(
+        file: Mapping[str, str] = _NOTHING,
+        environment: Mapping[str, str] = _NOTHING,
+        flags: Mapping[str, str] = _NOTHING,
+        host_name: Callable[[], str] = lambda: "localhost",
+    ) -> BrokerConfig:
+        """From the file's pairs, the process environment as it is, and the pairs of the command line.
+
+        `host_name` is asked only when a listener is open on every interface and none is advertised for it.
+        """
+        warnings: list[str] = []
+        texts: dict[str, str] = {}
+        sources: dict[str, str] = {}
+        for source, pairs in (
+            ("file", file),
+            ("environment", _from_environment(environment, warnings)),
+            ("flag", flags),
+        ):
+            for name, text in pairs.items():
+                texts[name] = text
+                sources[name] = source
+        known = {name: text for name, text in texts.items() if _is_used(name, warnings)}
+        values = {name: BROKER_SETTINGS[name].parse(text) for name, text in known.items()}
+        listeners = _listeners(texts, warnings)
+        check_served(listeners, values.get("headrace.allow.insecure") is True)
+        advertised = _advertised(texts, listeners, host_name)
+        config = BrokerConfig(known, sources, tuple(warnings), listeners, advertised, values)
+        _check(config)
+        return config
+
+    def value(self, name: str) -> Value:
+        """The value of a broker setting that is in the table."""
+        if name not in self._values:
+            self._values[name] = BROKER_SETTINGS[name].default_value()
+        return self._values[name]
+
+    def integer(self, name: str) -> int:
+        value = self.value(name)
+        assert isinstance(value, int), name
+        return value
+
+    def boolean(self, name: str) -> bool:
+        value = self.value(name)
+        assert isinstance(value, bool), name
+        return value
+
+    def text(self, name: str) -> str | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, str), name
+        return value
+
+    def given(self, name: str) -> str | None:
+        """The text that was given, None if the default holds."""
+        return self.texts.get(name)
+
+    @property
+    def node_id(self) -> int:
+        node_id = self.value("node.id")
+        if isinstance(node_id, int):
+            return node_id
+        broker_id = self.integer("broker.id")
+        return broker_id if broker_id >= 0 else DEFAULT_NODE_ID
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        text = self.text("log.dirs") or self.text("log.dir") or ""
+        return tuple(directory.strip() for directory in text.split(",") if directory.strip())
+
+    @property
+    def rack(self) -> str | None:
+        return self.text("broker.rack")
+
+    @property
+    def inter_broker_listener(self) -> Listener:
+        name = self.text("inter.broker.listener.name")
+        if name is None:
+            return self.listeners[0]
+        return next(listener for listener in self.listeners if listener.name == name.upper())
+
+
+def environment_name(name: str) -> str:
+    """The variable that sets a setting. Ours do not repeat the product's name."""
+    return ENVIRONMENT_PREFIX + name.removeprefix(OWN_PREFIX).upper().replace(".", "_")
+
+
+def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    given = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    if not given:
+        return {}
+    by_variable = {environment_name(name): name for name in [*BROKER_SETTINGS, *KNOWN_UNUSED]}
+    pairs: dict[str, str] = {}
+    for variable, text in given.items():
+        if variable in by_variable:
+            pairs[by_variable[variable]] = text
+        else:
+            # Not an error: container platforms put variables of this form into the environment by themselves.
+            warnings.append(f"The environment variable {variable} names no setting; it is ignored.")
+    return pairs
+
+
+def _is_used(name: str, warnings: list[str]) -> bool:
+    if name in BROKER_SETTINGS:
+        return True
+    if not is_known_unused(name):
+        raise unknown_name("broker", name, [*BROKER_SETTINGS, *KNOWN_UNUSED])
+    warnings.append(f"{name} is a Kafka setting that Headrace does not use; it is ignored.")
+    return False
+
+
+def _listeners(texts: Mapping[str, str], warnings: list[str]) -> tuple[Listener, ...]:
+    controllers = {name.strip().upper() for name in texts.get("controller.listener.names", "").split(",")}
+    listeners = parse_listeners("listeners", _text(texts, "listeners"), _protocols(texts, controllers))
+    served = tuple(listener for listener in listeners if listener.name not in controllers)
+    for listener in listeners:
+        if listener not in served:
+            warnings.append(f"{listener} is a listener for KRaft controllers; Headrace has none and ignores it.")
+    if not served:
+        raise ConfigError("listeners names no listener for clients")
+    return served
+
+
+def _advertised(
+    texts: Mapping[str, str], listeners: tuple[Listener, ...], host_name: Callable[[], str]
+) -> tuple[Listener, ...]:
+    controllers = {name.strip().upper() for name in texts.get("controller.listener.names", "").split(",")}
+    text = texts.get("advertised.listeners", "")
+    given = parse_listeners("advertised.listeners", text, _protocols(texts, controllers))
+    by_name = {listener.name: listener for listener in given if listener.name not in controllers}
+    unadvertised = [listener for listener in listeners if listener.name not in by_name]
+    advertised = (*by_name.values(), *unadvertised)
+    check_advertised(advertised, listeners)
+    named = {
+        listener.name: listener if listener.host else replace(listener, host=host_name())
+        for listener in advertised
+    }
+    return tuple(named[listener.name] for listener in listeners)
+
+
+def _protocols(texts: Mapping[str, str], controllers: set[str]) -> dict[str, str]:
+    protocols = parse_protocol_map(_text(texts, "listener.security.protocol.map"))
+    # As in Kafka: a controller's listener is plain unless the map says otherwise.
+    return dict.fromkeys(controllers, "PLAINTEXT") | protocols
+
+
+def _text(texts: Mapping[str, str], name: str) -> str:
+    return texts.get(name) or BROKER_SETTINGS[name].default or ""
+
+
+def _check(config: BrokerConfig) -> None:
+    """Rules over several settings."""
+    name = config.text("inter.broker.listener.name")
+    if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
+        raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")
+    if not config.log_dirs:
+        raise ConfigError("log.dirs names no data directory")
+    if len(set(config.log_dirs)) != len(config.log_dirs):
+        raise ConfigError("log.dirs names a data directory twice")
+    broker_id, node_id = config.given("broker.id"), config.given("node.id")
+    if broker_id is not None and node_id is not None and config.integer("broker.id") != config.node_id:
+        raise ConfigError(f"node.id={node_id} and broker.id={broker_id} contradict each other; give one of them")

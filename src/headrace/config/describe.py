@@ -1,0 +1,109 @@
+"""Settings as DescribeConfigs shows them: the value that holds, where it comes from, and what else was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, UpdateMode, Value, value_text
+from headrace.config.topic_config import NO_DYNAMIC_CONFIGS, DynamicConfigs, topic_defaults, topic_values
+
+
+class ConfigSource(IntEnum):
+    """Numbered as in DescribeConfigs."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    setting: Setting
+    value: str | None
+    """None also for a secret."""
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    """The strongest first; the first is where `value` comes from."""
+
+    @property
+    def name(self) -> str:
+        return self.setting.name
+
+    @property
+    def sensitive(self) -> bool:
+        return self.setting.sensitive
+
+
+def describe_topic(
+    overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS
+) -> list[ConfigEntry]:
+    values = topic_values(overrides, topic_defaults(config, dynamic))
+    return [
+        _topic_entry(setting, values[name], overrides, config, dynamic)
+        for name, setting in TOPIC_SETTINGS.items()
+        if not setting.internal or name in overrides
+    ]
+
+
+def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[ConfigEntry]:
+    """Everything a broker honours."""
+    return [_broker_entry(setting, _synonyms(name, config, dynamic)) for name, setting in BROKER_SETTINGS.items()]
+
+
+def describe_every_broker(dynamic: DynamicConfigs) -> list[ConfigEntry]:
+    """Only what was set dynamically for all brokers: there is no one broker whose file could be asked."""
+    return [
+        _broker_entry(
+            BROKER_SETTINGS[name], (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),)
+        )
+        for name, text in dynamic.default.items()
+        if name in BROKER_SETTINGS
+    ]
+
+
+def _topic_entry(
+    setting: Setting, value: Value, overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs
+) -> ConfigEntry:
+    synonyms: list[ConfigSynonym] = []
+    if setting.name in overrides:
+        synonyms.append(ConfigSynonym(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    for synonym in setting.synonyms:
+        synonyms += _synonyms(synonym.name, config, dynamic)
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    text = overrides.get(setting.name, value_text(value))
+    return ConfigEntry(setting, None if setting.sensitive else text, source, False, tuple(synonyms))
+
+
+def _broker_entry(setting: Setting, synonyms: tuple[ConfigSynonym, ...]) -> ConfigEntry:
+    strongest = synonyms[0] if synonyms else ConfigSynonym(setting.name, None, ConfigSource.DEFAULT_CONFIG)
+    read_only = setting.update_mode is UpdateMode.READ_ONLY
+    return ConfigEntry(setting, strongest.value, strongest.source, read_only, synonyms)
+
+
+def _synonyms(name: str, config: BrokerConfig, dynamic: DynamicConfigs) -> tuple[ConfigSynonym, ...]:
+    """Every level at which a broker setting has a value, the strongest first."""
+    setting = BROKER_SETTINGS[name]
+    levels = (
+        (dynamic.broker.get(name), ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (dynamic.default.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.given(name), ConfigSource.STATIC_BROKER_CONFIG),
+        (setting.default, ConfigSource.DEFAULT_CONFIG),
+    )
+    return tuple(
+        ConfigSynonym(name, None if setting.sensitive else text, source)
+        for text, source in levels
+        if text is not None
+    )

@@ -1,0 +1,120 @@
+"""Listeners: where the broker can be reached, under which name, and with which security protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.config.setting import ConfigError
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS = ("PLAINTEXT",)
+_META_ADDRESSES = ("0.0.0.0", "::")
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    name: str
+    host: str
+    """Empty or a meta-address for every interface."""
+    port: int
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it. A name other than localhost counts as open."""
+        if self.host in ("localhost", "::1"):
+            return True
+        parts = self.host.split(".")
+        return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`name:protocol,...` as listener name -> security protocol."""
+    protocols: dict[str, str] = {}
+    for entry in _entries(text):
+        name, colon, protocol = entry.partition(":")
+        name, protocol = name.strip().upper(), protocol.strip().upper()
+        if not (name and colon):
+            raise ConfigError(f"listener.security.protocol.map: {entry!r} is not of the form name:protocol")
+        if protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {protocol!r} is not one of {', '.join(SECURITY_PROTOCOLS)}"
+            )
+        if name in protocols:
+            raise ConfigError(f"listener.security.protocol.map: {name} is there twice")
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_listeners(key: str, text: str, protocols: dict[str, str]) -> tuple[Listener, ...]:
+    """`name://host:port,...`; names and ports may not repeat."""
+    listeners = tuple(_parse_listener(key, entry, protocols) for entry in _entries(text))
+    for index, listener in enumerate(listeners):
+        for earlier in listeners[:index]:
+            if earlier.name == listener.name:
+                raise ConfigError(f"{key}: the name {listener.name} is there twice")
+            if (
+                key == "listeners"
+                and listener.port
+                and (earlier.host, earlier.port) == (listener.host, listener.port)
+            ):
+                raise ConfigError(f"{key}: {earlier} and {listener} want the same port")
+    return listeners
+
+
+def check_advertised(advertised: tuple[Listener, ...], listeners: tuple[Listener, ...]) -> None:
+    names = {listener.name for listener in listeners}
+    for listener in advertised:
+        if listener.name not in names:
+            raise ConfigError(
+                f"advertised.listeners: {listener.name} is not one of the listeners ({', '.join(names)})"
+            )
+        if listener.host in _META_ADDRESSES:
+            raise ConfigError(
+                f"advertised.listeners: {listener} is no address that a client can connect to; name one there"
+            )
+
+
+def check_served(listeners: tuple[Listener, ...], allow_insecure: bool) -> None:
+    """Refuse what we cannot serve, and an open door that nobody asked for (R-OPS-5)."""
+    for listener in listeners:
+        if listener.security_protocol not in SERVED_PROTOCOLS:
+            raise ConfigError(
+                f"listener {listener} needs {listener.security_protocol}, which this version does not serve yet; "
+                f"use {', '.join(SERVED_PROTOCOLS)}"
+            )
+        if not (listener.loopback or allow_insecure):
+            raise ConfigError(
+                f"listener {listener} lets everybody on the network read and write without authentication. "
+                "Two ways out: authenticate clients (a SASL_SSL listener; not in this version yet), or accept "
+                "the risk with --insecure (headrace.allow.insecure=true). "
+                "To serve this machine only, listen on 127.0.0.1."
+            )
+
+
+def _entries(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def _parse_listener(key: str, entry: str, protocols: dict[str, str]) -> Listener:
+    name, slashes, address = entry.partition("://")
+    host, colon, port_text = address.rpartition(":")
+    name = name.strip().upper()
+    if not (name and slashes and colon and port_text.isdigit()):
+        raise ConfigError(f"{key}: {entry!r} is not of the form name://host:port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host or "/" in host:
+        raise ConfigError(f"{key}: {entry!r} has no valid host; write an IPv6 address in brackets")
+    if int(port_text) > MAX_PORT:
+        raise ConfigError(f"{key}: {entry!r} has a port above {MAX_PORT}")
+    if name not in protocols:
+        raise ConfigError(
+            f"{key}: listener.security.protocol.map does not say which security protocol {name} stands for"
+        )
+    return Listener(name, host, int(port_text), protocols[name])

@@ -1,0 +1,36 @@
+"""All settings in one place: those we honour, those only Kafka knows, and the answer to a name nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.config.broker_settings import BROKER_SETTINGS
+from headrace.config.known_unused import KAFKA_4, KAFKA_OLDER, is_known_unused
+from headrace.config.setting import ConfigError, ConfigType, Setting, Synonym, UpdateMode, Value, value_text
+from headrace.config.topic_settings import TOPIC_SETTINGS
+
+KNOWN_UNUSED: frozenset[str] = KAFKA_4 | KAFKA_OLDER
+
+__all__ = [
+    "BROKER_SETTINGS",
+    "KNOWN_UNUSED",
+    "TOPIC_SETTINGS",
+    "ConfigError",
+    "ConfigType",
+    "Setting",
+    "Synonym",
+    "UpdateMode",
+    "Value",
+    "is_known_unused",
+    "unknown_name",
+    "value_text",
+]
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is in no table, with the nearest one that is."""
+    import difflib  # only needed for a mistake
+
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ConfigError(f"Unknown {kind} config name: {name}{hint}")

@@ -1,0 +1,367 @@
+"""The tree of nodes in one SQLite file: every call blocks, and belongs to the one thread that opened it.
+
+What SQLite itself raises (`sqlite3.Error`: full disk, I/O error, busy for too long) passes through to the caller.
+
+Format (WAL mode, synchronous=FULL, `user_version` is the schema version):
+- nodes(parent, name): '/a/b' is ('/a', 'b'). `modified` and `children_modified` are the number of the transaction
+  that last changed the value or the set of children: a watch compares them, so it also sees what other
+  processes did, and a node that was deleted and made again.
+- sessions(token): those with ephemeral nodes. The owner holds a lock on the file `<store>.sessions/<token>`, which
+  the kernel lets go when the process dies, however it dies. Whoever can take it removes the session and its nodes.
+Session files are made and removed only inside a write transaction, so no two processes disagree about one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from headrace.coordination.contract import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    IncompatibleStore,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Put,
+    SessionLost,
+    ancestors_of,
+)
+from headrace.env import Disk
+from headrace.env.env import CREATE, READ_WRITE
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_SECONDS = 10.0
+"""How long a write waits for other processes' writes."""
+
+Stamp = tuple[int, int]
+"""When a node's value and its set of children last changed."""
+
+ABSENT: Stamp = (-1, -1)
+
+_SCHEMA = (
+    """CREATE TABLE nodes (
+        parent TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL, session TEXT,
+        modified INTEGER NOT NULL, children_modified INTEGER NOT NULL, PRIMARY KEY (parent, name)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX ephemerals ON nodes (session) WHERE session IS NOT NULL",
+    "CREATE TABLE sessions (token TEXT PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE transactions (last INTEGER NOT NULL)",
+    "INSERT INTO transactions VALUES (0)",
+    "INSERT INTO nodes VALUES ('', '', x'', 0, NULL, 0, 0)",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+class SqliteTree:
+    """One connection, one session."""
+
+    def __init__(self, disk: Disk, path: str, token: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._token = token
+        self._session_lock: int | None = None
+        self._other_sessions: list[str] | None = None
+        """As last read; None when it may have changed."""
+        self._transaction = 0
+        self._touched_parents: set[str] = set()
+        self.wrote = False
+        """Set by every commit of ours; the owner clears it when it has looked at its watches."""
+        disk.make_directory(self._session_directory())
+        self._connection = _open(disk, path)
+        self._data_version = self._read_data_version()
+        self.remove_dead_sessions()
+        self._sweep_session_files()
+
+    # Reading
+
+    def get(self, path: str) -> Node | None:
+        row = self._connection.execute(
+            "SELECT value, version FROM nodes WHERE parent = ? AND name = ?", _split(path)
+        ).fetchone()
+        return Node(*row) if row else None
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self._connection.execute("BEGIN")
+        try:
+            return [self.get(path) for path in paths]
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def children(self, path: str) -> list[str]:
+        rows = self._connection.execute("SELECT name FROM nodes WHERE parent = ? ORDER BY name", (path,))
+        return [name for (name,) in rows]
+
+    def stamp(self, path: str) -> Stamp:
+        row = self._connection.execute(
+            "SELECT modified, children_modified FROM nodes WHERE parent = ? AND name = ?", _split(path)
+        ).fetchone()
+        return (row[0], row[1]) if row else ABSENT
+
+    def others_wrote(self) -> bool:
+        """Whether another connection has committed since the last question."""
+        before, self._data_version = self._data_version, self._read_data_version()
+        if before == self._data_version:
+            return False
+        self._other_sessions = None
+        return True
+
+    def _read_data_version(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    # Writing
+
+    def apply(self, ops: Sequence[Op], make_parents: bool = False) -> list[int]:
+        with self._write():
+            for op in ops:
+                if make_parents:
+                    self._make_parents(op.path)
+                if isinstance(op, Create) and op.ephemeral:
+                    self._begin_session()
+            return [self._apply(op) for op in ops]
+
+    def ensure(self, path: str) -> None:
+        if self.get(path) is None:
+            with self._write():
+                self._make_parents(f"{path}/")
+
+    def _apply(self, op: Op) -> int:
+        match op:
+            case Create():
+                return self._create(op)
+            case Put():
+                return self._put(op)
+            case Delete():
+                return self._delete(op)
+            case Check():
+                return self._expect(op.path, op.expected_version)
+
+    def _create(self, op: Create) -> int:
+        parent, name = _split(op.path)
+        row = self._connection.execute(
+            "SELECT session FROM nodes WHERE parent = ? AND name = ?", _split(parent)
+        ).fetchone()
+        if row is None:
+            raise NoNode(parent, "the parent is missing")
+        if row[0] is not None:
+            raise NoChildrenForEphemerals(parent)
+        owner = self._token if op.ephemeral else None
+        try:
+            self._connection.execute(
+                "INSERT INTO nodes VALUES (?, ?, ?, 0, ?, ?, ?)",
+                (parent, name, op.value, owner, self._transaction, self._transaction),
+            )
+        except sqlite3.IntegrityError as error:
+            raise NodeExists(op.path) from error
+        self._touched_parents.add(parent)
+        return 0
+
+    def _put(self, op: Put) -> int:
+        version = self._expect(op.path, op.expected_version) + 1
+        self._connection.execute(
+            "UPDATE nodes SET value = ?, version = ?, modified = ? WHERE parent = ? AND name = ?",
+            (op.value, version, self._transaction, *_split(op.path)),
+        )
+        return version
+
+    def _delete(self, op: Delete) -> int:
+        self._expect(op.path, op.expected_version)
+        if self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (op.path,)).fetchone():
+            raise NotEmpty(op.path)
+        parent, name = _split(op.path)
+        self._connection.execute("DELETE FROM nodes WHERE parent = ? AND name = ?", (parent, name))
+        self._touched_parents.add(parent)
+        return -1
+
+    def _expect(self, path: str, expected_version: int) -> int:
+        row = self._connection.execute(
+            "SELECT version FROM nodes WHERE parent = ? AND name = ?", _split(path)
+        ).fetchone()
+        if row is None:
+            raise NoNode(path)
+        version = int(row[0])
+        if expected_version not in (ANY_VERSION, version):
+            raise BadVersion(path, f"expected {expected_version}, found {version}")
+        return version
+
+    def _make_parents(self, path: str) -> None:
+        for ancestor in ancestors_of(path):
+            if self.get(ancestor) is None:
+                self._create(Create(ancestor, b""))
+
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        """One durable transaction; whatever is raised inside undoes all of it."""
+        began_before = self._session_lock is not None
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_session()
+            (last,) = self._connection.execute("SELECT last FROM transactions").fetchone()
+            self._transaction = last + 1
+            self._touched_parents.clear()
+            yield
+            self._connection.executemany(
+                "UPDATE nodes SET children_modified = ? WHERE parent = ? AND name = ?",
+                [(self._transaction, *_split(parent)) for parent in self._touched_parents],
+            )
+            self._connection.execute("UPDATE transactions SET last = ?", (self._transaction,))
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back(began_before)
+            raise
+        self.wrote = True
+
+    def _roll_back(self, began_before: bool) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if not began_before:
+            self._drop_session_file()
+
+    # Sessions
+
+    def session_alive(self) -> bool:
+        """False once somebody has removed our session; before our first ephemeral node there is none to remove."""
+        return self._session_lock is None or self._session_row(self._token)
+
+    def end_session(self) -> None:
+        if self._session_lock is not None and self._session_row(self._token):
+            with self._write():
+                self._remove_session(self._token)
+        self._drop_session_file()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._drop_session_file()
+
+    def remove_dead_sessions(self) -> None:
+        if self._other_sessions is None:
+            rows = self._connection.execute("SELECT token FROM sessions WHERE token <> ?", (self._token,))
+            self._other_sessions = [token for (token,) in rows]
+        for token in self._other_sessions:
+            lock = self._disk.lock(self._session_file(token))
+            if lock is not None:
+                self._bury(token, lock)
+                self._other_sessions = None
+
+    def _bury(self, token: str, lock: int) -> None:
+        try:
+            with self._write():
+                if self._session_row(token):
+                    self._remove_session(token)
+                self._unlink_session_file(token)
+        finally:
+            self._disk.close(lock)
+
+    def _remove_session(self, token: str) -> None:
+        rows = self._connection.execute("SELECT parent FROM nodes WHERE session = ?", (token,))
+        self._touched_parents.update(parent for (parent,) in rows)
+        self._connection.execute("DELETE FROM nodes WHERE session = ?", (token,))
+        self._connection.execute("DELETE FROM sessions WHERE token = ?", (token,))
+
+    def _begin_session(self) -> None:
+        if self._session_lock is not None:
+            return
+        self._session_lock = self._disk.lock(self._session_file(self._token))
+        assert self._session_lock is not None, "a random session token came twice"
+        self._connection.execute("INSERT INTO sessions VALUES (?)", (self._token,))
+
+    def _check_session(self) -> None:
+        if not self.session_alive():
+            raise SessionLost(self._path, "the session was removed by another process")
+
+    def _session_row(self, token: str) -> bool:
+        found = self._connection.execute("SELECT 1 FROM sessions WHERE token = ?", (token,)).fetchone()
+        return found is not None
+
+    def _sweep_session_files(self) -> None:
+        """Remove files of sessions that never came to be: their process died before its first commit."""
+        directory = self._session_directory()
+        if all(self._session_row(token) for token in self._disk.list_directory(directory)):
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            for token in self._disk.list_directory(directory):
+                if not self._session_row(token):
+                    self._unlink_session_file(token)
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def _drop_session_file(self) -> None:
+        if self._session_lock is not None:
+            self._unlink_session_file(self._token)
+            self._disk.close(self._session_lock)
+            self._session_lock = None
+
+    def _unlink_session_file(self, token: str) -> None:
+        path = self._session_file(token)
+        if self._disk.exists(path):
+            self._disk.unlink(path)
+
+    def _session_directory(self) -> str:
+        return f"{self._path}.sessions"
+
+    def _session_file(self, token: str) -> str:
+        return f"{self._session_directory()}/{token}"
+
+
+def _split(path: str) -> tuple[str, str]:
+    position = path.rindex("/")
+    if position == 0:
+        return ("/", path[1:]) if len(path) > 1 else ("", "")
+    return path[:position], path[position + 1 :]
+
+
+def _open(disk: Disk, path: str) -> sqlite3.Connection:
+    if not disk.exists(path):
+        # SQLite would create it readable by all; its companions take the mode of this one.
+        disk.close(disk.open(path, READ_WRITE | CREATE))
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        _check_schema(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_schema(connection: sqlite3.Connection, path: str) -> None:
+    try:
+        version = _schema_version(connection)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise IncompatibleStore(path, f"this is not a coordination store ({error})") from error
+    if version == 0:
+        version = _create_schema(connection)
+    if version > SCHEMA_VERSION:
+        detail = (
+            f"its format {version} is newer than {SCHEMA_VERSION}, which this release knows; use a newer release"
+        )
+        raise IncompatibleStore(path, detail)
+
+
+def _create_schema(connection: sqlite3.Connection) -> int:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have made it while we waited.
+        if _schema_version(connection) == 0:
+            for statement in _SCHEMA:
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    return _schema_version(connection)
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

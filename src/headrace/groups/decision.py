@@ -1,0 +1,98 @@
+"""What a decider hands back, and the draft it is written in.
+
+A decider reads the state and writes into a `Draft`; nothing else is touched. `Draft.decision()` freezes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from headrace.groups.events import Event, Record
+from headrace.groups.messages import Reply, Token
+from headrace.groups.settings import GroupSettings
+from headrace.groups.topics import TopicsView
+
+
+class TimerKind(Enum):
+    SESSION = "session"
+    """A member, or one that was given an id and has not joined, is no longer heard of."""
+    JOIN = "join"
+    """The join phase of a classic rebalance ends, or the initial delay of an empty group."""
+    SYNC = "sync"
+    """Members of a classic group have not asked for their assignment."""
+    REVOKE = "revoke"
+    """A member of a consumer group has not given up what it must."""
+    MEMBER_JOIN = "member-join"
+    """A classic member of a consumer group was told to rejoin and did not."""
+    MEMBER_SYNC = "member-sync"
+    """A classic member of a consumer group joined and has not asked for its assignment."""
+
+
+TimerKey: TypeAlias = tuple[TimerKind, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A deadline to arm, or to forget when `deadline_ms` is None. There is one per key; a later one replaces it."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+    deadline_ms: int | None = None
+    stamp: int = 0
+    """The generation or epoch it is about: one that fires late is recognised and ignored."""
+    keep_existing: bool = False
+    """Do not replace one that is armed already."""
+
+    @property
+    def key(self) -> TimerKey:
+        return self.kind, self.group_id, self.member_id
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    events: tuple[Event, ...] = ()
+    replies: tuple[tuple[Token, Reply], ...] = ()
+    timers: tuple[Timer, ...] = ()
+    shared: bool = False
+    """True for offset commits: several may be under way in one group at a time."""
+
+    @property
+    def records(self) -> tuple[Event, ...]:
+        """The events that must be stored, as one batch, before anything else of the decision happens."""
+        return tuple(event for event in self.events if isinstance(event, Record))
+
+
+class Draft:
+    """A decision in the making, with all it may be based on besides the group itself."""
+
+    __slots__ = ("events", "new_id", "now_ms", "replies", "settings", "timers", "topics")
+
+    def __init__(
+        self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str], now_ms: int
+    ) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.new_id = new_id
+        self.now_ms = now_ms
+        self.events: list[Event] = []
+        self.replies: list[tuple[Token, Reply]] = []
+        self.timers: list[Timer] = []
+
+    def reply(self, token: Token, reply: Reply) -> None:
+        self.replies.append((token, reply))
+
+    def arm(self, kind: TimerKind, group_id: str, member_id: str = "", *, after_ms: int, stamp: int = 0) -> None:
+        self.timers.append(Timer(kind, group_id, member_id, self.now_ms + after_ms, stamp))
+
+    def arm_once(self, kind: TimerKind, group_id: str, member_id: str, after_ms: int) -> None:
+        self.timers.append(Timer(kind, group_id, member_id, self.now_ms + after_ms, keep_existing=True))
+
+    def cancel(self, kind: TimerKind, group_id: str, member_id: str = "") -> None:
+        self.timers.append(Timer(kind, group_id, member_id))
+
+    def decision(self, *, shared: bool = False) -> Decision:
+        return Decision(tuple(self.events), tuple(self.replies), tuple(self.timers), shared)

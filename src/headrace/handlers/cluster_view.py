@@ -1,0 +1,55 @@
+"""The metadata image as one client sees it: through the listener it came in on, with what is reachable there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
+from headrace.model.errors import ErrorCode
+
+# Kafka's numbers of ACL operations, as bits. Without ACLs everybody may do everything.
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(10, 13)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+CLUSTER_OPERATIONS = _bits(
+    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
+)
+NOT_REQUESTED = -(1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    error: ErrorCode
+    leader: int
+    offline_replicas: list[int]
+
+
+class ClusterView:
+    def __init__(self, image: MetadataImage, listener: str) -> None:
+        self.image = image
+        self._reachable = {
+            broker.id: (broker, endpoint)
+            for broker in image.brokers.values()
+            if (endpoint := broker.endpoint(listener)) is not None
+        }
+
+    def brokers(self) -> list[tuple[BrokerImage, Endpoint]]:
+        """Those that have this listener, by id."""
+        return [self._reachable[broker_id] for broker_id in sorted(self._reachable)]
+
+    def is_reachable(self, broker_id: int) -> bool:
+        return broker_id in self._reachable
+
+    def partition(self, partition: PartitionImage) -> PartitionView:
+        offline = [replica for replica in partition.replicas if replica not in self.image.brokers]
+        if partition.leader == NO_LEADER or partition.leader not in self.image.brokers:
+            return PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
+        if not self.is_reachable(partition.leader):
+            return PartitionView(ErrorCode.LISTENER_NOT_FOUND, NO_LEADER, offline)
+        return PartitionView(ErrorCode.NONE, partition.leader, offline)

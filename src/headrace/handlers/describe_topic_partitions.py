@@ -1,0 +1,107 @@
+"""DescribeTopicPartitions (75), v0. Topics' partitions page by page, in the order of topic names (KIP-966).
+
+The empty list means all topics. A page ends after `response_partition_limit` partitions (at least one, at most
+MAX_PAGE); the cursor says where the next one begins. Eligible leader replicas are always empty: only the in-sync set
+may lead here.
+"""
+
+from __future__ import annotations
+
+from headrace.handlers.cluster_view import TOPIC_OPERATIONS, ClusterView
+from headrace.handlers.context import Context, topic_describe
+from headrace.handlers.registry import api
+from headrace.metadata.image import PartitionImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import check_topic_name
+from headrace.wire.messages.describe_topic_partitions import (
+    Cursor,
+    CursorResult,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+MAX_PAGE = 2000
+
+
+@api(
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    versions=range(1),
+    authorize=topic_describe,
+)
+async def describe_topic_partitions(
+    ctx: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Tells where topics' partitions are, page by page."""
+    asked = sorted({topic.name for topic in request.topics})
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
+    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    names = asked or sorted(view.image.topics)
+    left = max(1, min(request.response_partition_limit, MAX_PAGE))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        if left == 0:
+            response.next_cursor = CursorResult(topic_name=name, partition_index=0)
+            break
+        first = _first_partition(name, cursor)
+        page = _page(view, name, first, left)
+        response.topics.append(page)
+        left -= len(page.partitions)
+        next_partition = first + len(page.partitions)
+        if name in view.image.topics and next_partition < len(view.image.topics[name].partitions):
+            response.next_cursor = CursorResult(topic_name=name, partition_index=next_partition)
+            break
+    return response
+
+
+def _first_partition(name: str, cursor: Cursor | None) -> int:
+    return cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+
+
+def _page(view: ClusterView, name: str, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+    topic = view.image.topics.get(name)
+    if topic is None:
+        return _failed(name, _why_missing(name))
+    numbered = list(enumerate(topic.partitions))[first : first + limit]
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[_partition(view, index, image) for index, image in numbered],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _why_missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=error, name=name)
+
+
+def _partition(
+    view: ClusterView, index: int, image: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    seen = view.partition(image)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=seen.error,
+        partition_index=index,
+        leader_id=seen.leader,
+        leader_epoch=image.leader_epoch,
+        replica_nodes=list(image.replicas),
+        isr_nodes=list(image.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=seen.offline_replicas,
+    )

@@ -1,0 +1,158 @@
+"""Metadata (3), v0-13. Brokers, controller, topics and where their partitions lead.
+
+v0 the empty list means all topics, later null does; v4 the client may forbid creation; v6 LISTENER_NOT_FOUND instead
+of LEADER_NOT_AVAILABLE; v8 authorized operations (KIP-430); v10 topic ids, v12 also to ask by (KIP-516); v13 an error
+for the whole answer, which we never need. Addresses are those of the listener that the request came in on.
+
+Where `auto.create.topics.enable` is on, an unknown topic is made before we answer, so the answer already has it
+(Kafka answers UNKNOWN_TOPIC_OR_PARTITION first, and the client asks again).
+"""
+
+from __future__ import annotations
+
+from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ClusterView
+from headrace.handlers.context import Context, topic_describe
+from headrace.handlers.registry import api
+from headrace.metadata.controller import NewTopic
+from headrace.metadata.image import PartitionImage, TopicImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import NO_TOPIC_ID, TopicId, check_topic_name
+from headrace.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+LISTENER_NOT_FOUND_SINCE = 6
+CLUSTER_OPERATIONS_IN = range(8, 11)
+ASK_BY_ID_SINCE = 12
+
+
+@api(MetadataRequest, MetadataResponse, versions=range(14), authorize=topic_describe)
+async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
+    """Tells where brokers, topics and partitions are."""
+    asked = _asked(ctx, request)
+    if asked is not None and not all(_is_valid(topic, ctx.version) for topic in asked):
+        return MetadataResponse(topics=[_refused(topic) for topic in asked])
+    failures = await _create_missing(ctx, request, asked or [])
+    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker, endpoint in view.brokers()
+        ],
+        cluster_id=view.image.cluster_id,
+        controller_id=view.image.controller_id,
+        topics=_topics(view, ctx.version, asked, failures),
+    )
+    if request.include_cluster_authorized_operations and ctx.version in CLUSTER_OPERATIONS_IN:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    for topic in response.topics:
+        # What does not exist has no operations to tell of.
+        found = request.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE
+        topic.topic_authorized_operations = TOPIC_OPERATIONS if found else NOT_REQUESTED
+    return response
+
+
+def _asked(ctx: Context, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
+    """The topics asked for, each once; None for all."""
+    if request.topics is None or (ctx.version == 0 and not request.topics):
+        return None
+    return list({(topic.topic_id, topic.name): topic for topic in request.topics}.values())
+
+
+def _is_valid(topic: MetadataRequestTopic, version: int) -> bool:
+    if topic.topic_id != NO_TOPIC_ID:
+        return version >= ASK_BY_ID_SINCE
+    return topic.name is not None
+
+
+def _refused(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
+    )
+
+
+async def _create_missing(
+    ctx: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> dict[str, ErrorCode]:
+    """Make the topics that may be made by asking for them; what went wrong with which."""
+    if not (request.allow_auto_topic_creation and ctx.broker.config.boolean("auto.create.topics.enable")):
+        return {}
+    known = ctx.broker.metadata.image.topics
+    names = [topic.name for topic in asked if topic.topic_id == NO_TOPIC_ID and topic.name not in known]
+    legal = [name for name in names if name is not None and _name_error(name) is None]
+    if not legal:
+        return {}
+    results = await ctx.broker.controller.create_topics([NewTopic(name) for name in legal], validate_only=False)
+    await ctx.broker.replicas.settled()
+    failures = {name: result.code for name, result in results.items() if isinstance(result, KafkaError)}
+    # Somebody else made it meanwhile: just as good.
+    return {name: code for name, code in failures.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+def _name_error(name: str) -> ErrorCode | None:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+def _topics(
+    view: ClusterView, version: int, asked: list[MetadataRequestTopic] | None, failures: dict[str, ErrorCode]
+) -> list[MetadataResponseTopic]:
+    if asked is None:
+        return [_found(view, version, topic) for topic in view.image.topics.values()]
+    return [_answer(view, version, topic, failures) for topic in asked]
+
+
+def _answer(
+    view: ClusterView, version: int, asked: MetadataRequestTopic, failures: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    if asked.topic_id != NO_TOPIC_ID:
+        by_id = view.image.topics_by_id.get(TopicId(asked.topic_id))
+        if by_id is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=unknown, name=None, topic_id=asked.topic_id)
+        return _found(view, version, by_id)
+    assert asked.name is not None
+    topic = view.image.topics.get(asked.name)
+    if topic is not None:
+        return _found(view, version, topic)
+    error = _name_error(asked.name) or failures.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return MetadataResponseTopic(error_code=error, name=asked.name)
+
+
+def _found(view: ClusterView, version: int, topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[_partition(view, version, *numbered) for numbered in enumerate(topic.partitions)],
+    )
+
+
+def _partition(view: ClusterView, version: int, index: int, image: PartitionImage) -> MetadataResponsePartition:
+    seen = view.partition(image)
+    error = seen.error
+    if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_NOT_FOUND_SINCE:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    replicas, isr = list(image.replicas), list(image.isr)
+    if version == 0:
+        # Its clients look every replica up among the brokers.
+        replicas, isr = [[node for node in nodes if view.is_reachable(node)] for nodes in (replicas, isr)]
+        if error is ErrorCode.NONE and len(replicas) + len(isr) < len(image.replicas) + len(image.isr):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=error,
+        partition_index=index,
+        leader_id=seen.leader,
+        leader_epoch=image.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=seen.offline_replicas,
+    )

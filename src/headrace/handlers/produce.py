@@ -1,0 +1,75 @@
+"""Produce (0), v3-13. Appends one record batch per partition. Advertised from v0: see ApiVersions.
+
+v5 log start offset; v8 error messages (KIP-467); v9 flexible; v10 leader hints (KIP-951); v13 topic ids
+(KIP-516). Hot path: a plain function over the frame. The batches are checked by header and CRC, never record by
+record.
+"""
+
+from __future__ import annotations
+
+from headrace.handlers.context import Channel, topic_write
+from headrace.handlers.registry import hot_api
+from headrace.handlers.reply import CloseConnection, Reply
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.replica_set import ReplicaSet
+from headrace.wire.produce import (
+    FLEXIBLE,
+    TOPIC_IDS,
+    TopicData,
+    encode_failure,
+    encode_produce_response,
+    encode_result,
+    parse_produce,
+)
+
+
+@hot_api(
+    key=0, name="Produce", versions=range(3, 14), flexible_since=FLEXIBLE, advertised_from=0, authorize=topic_write
+)
+def produce(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
+    """Appends record batches to partitions and answers with their offsets."""
+    _, acks, topics = parse_produce(frame, position, version)
+    if acks < -1:
+        return _refuse_all(
+            version, topics, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not -1, 0 or a number of replicas"
+        )
+    replicas = channel.broker.replicas
+    index_of_topics = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
+    results: list[tuple[bytes, list[bytes]]] = []
+    failed = False
+    for echo, key, partitions in topics:
+        local = index_of_topics.get(key)
+        answers = []
+        for index, batch in partitions:
+            partition = local.get(index) if local is not None else None
+            try:
+                if partition is None or not partition.is_leader or batch is None:
+                    raise _refusal(replicas, key, version, index, batch)
+                base_offset, append_time = partition.append(batch, acks)
+            except KafkaError as error:
+                failed = True
+                answers.append(encode_failure(version, index, error.code, error.message))
+            else:
+                answers.append(encode_result(version, index, base_offset, append_time, partition.log.start_offset))
+        results.append((echo, answers))
+    if acks == 0:
+        if failed:
+            raise CloseConnection("a Produce with acks=0 failed")
+        return None
+    return encode_produce_response(version, results)
+
+
+def _refuse_all(version: int, topics: list[TopicData], code: ErrorCode, message: str) -> bytes:
+    return encode_produce_response(
+        version,
+        [
+            (echo, [encode_failure(version, index, code, message) for index, _ in partitions])
+            for echo, _, partitions in topics
+        ],
+    )
+
+
+def _refusal(replicas: ReplicaSet, key: bytes, version: int, index: int, batch: memoryview | None) -> KafkaError:
+    if batch is None:
+        return KafkaError(ErrorCode.INVALID_RECORD, "Exactly one record batch per partition is accepted, not none")
+    return replicas.why_not_leader(key, index, by_id=version >= TOPIC_IDS)

@@ -1,0 +1,306 @@
+"""The one writer of the cluster's metadata: elected through the store, fenced by the controller epoch (D5).
+
+Every broker has a `Controller`; it acts only while it holds `/controller`, and otherwise answers NOT_CONTROLLER. A
+change is decided by a pure function on the current image and written as one `multi`, which
+- checks the version of `/controller_epoch`, so that a controller that was replaced cannot write,
+- adds the next entry of `/changes`, from which all brokers, this one included, learn of it.
+A success that is returned is durable in the store and in this broker's image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.settings import Value
+from headrace.config.topic_config import DynamicConfigs, topic_defaults
+from headrace.coordination.contract import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Put,
+    SessionLost,
+    Store,
+    Unknown,
+)
+from headrace.env import Env
+from headrace.metadata.changes import (
+    Change,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+    changed_brokers,
+    changed_topics,
+    operations,
+)
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.config_decisions import ConfigAlteration, decide_alter_configs
+from headrace.metadata.image import NO_CONTROLLER, BrokerImage, MetadataImage, TopicImage
+from headrace.metadata.layout import (
+    BROKER_IDS,
+    CHANGES,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    change_path,
+    decode_json,
+    encode_json,
+)
+from headrace.metadata.registration import allocate_producer_id_block, register
+from headrace.metadata.topic_decisions import (
+    NewPartitions,
+    NewTopic,
+    Outcome,
+    TopicDefaults,
+    decide_create_partitions,
+    decide_create_topics,
+    decide_delete_topics,
+)
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId
+
+KEPT_CHANGES = 64
+"""Entries of `/changes`; a broker that is further behind reads everything again."""
+MAX_TRIMMED = 8
+"""Old entries dropped with one write."""
+MAX_ATTEMPTS = 5
+"""To decide and write again when the image turned out to be behind the store."""
+ELECTION_RETRY_SECONDS = 0.2
+
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One time in office."""
+
+    epoch: int
+    epoch_version: int
+
+
+class Controller:
+    def __init__(
+        self, env: Env, store: Store, metadata: ClusterMetadata, broker_id: int, config: BrokerConfig
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._config = config
+        self._term: _Term | None = None
+        self._writing = asyncio.Lock()
+        self._election: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._term is not None
+
+    async def start(self) -> None:
+        """Stand for election now, and again whenever there is no controller. Follow `metadata.start()`."""
+        self._unsubscribe = self._metadata.subscribe(self._on_image)
+        self._store.session.on_lost(lambda: self._resign("its session was lost"))
+        self._election = asyncio.get_running_loop().create_task(self._elect())
+        await self._election
+
+    async def close(self) -> None:
+        """Stand no more. The office falls free when the store is closed."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self._election is not None:
+            self._election.cancel()
+            await asyncio.wait([self._election])
+        self._term = None
+
+    # What any broker may do
+
+    async def register_broker(self, broker: BrokerImage) -> BrokerImage:
+        """Announce this broker; its epoch is given here. DUPLICATE_BROKER_REGISTRATION if its id is in use."""
+        registered = await register(self._store, broker)
+        await self._metadata.catch_up(BROKER_IDS)
+        return registered
+
+    async def allocate_producer_id_block(self) -> range:
+        """Producer ids that nobody else will ever be given."""
+        return await allocate_producer_id_block(self._store, self._broker_id)
+
+    # What only the controller may do; each raises NOT_CONTROLLER elsewhere
+
+    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+        """For each the new topic or its error."""
+
+        def decide(image: MetadataImage) -> tuple[list[Outcome], list[Change]]:
+            outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id)
+            return outcomes, [TopicCreated(topic) for topic in _successes(outcomes)]
+
+        return await self._change(decide, validate_only)
+
+    async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[Outcome]:
+        """By name or id; for each the topic that was deleted or its error."""
+
+        def decide(image: MetadataImage) -> tuple[list[Outcome], list[Change]]:
+            outcomes = decide_delete_topics(image, topics)
+            return outcomes, [TopicDeleted(topic) for topic in _successes(outcomes)]
+
+        return await self._change(decide)
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool = False
+    ) -> list[Outcome]:
+        """For each the topic as it is then or its error."""
+
+        def decide(image: MetadataImage) -> tuple[list[Outcome], list[Change]]:
+            outcomes = decide_create_partitions(image, requests)
+            grown = _successes(outcomes)
+            return outcomes, [PartitionsAdded(topic, len(image.topics[topic.name].partitions)) for topic in grown]
+
+        return await self._change(decide, validate_only)
+
+    async def alter_configs(
+        self, alterations: Sequence[ConfigAlteration], validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Legacy (`replace_all`) and incremental; for each its error or None."""
+
+        def decide(image: MetadataImage) -> tuple[list[KafkaError | None], list[Change]]:
+            outcomes = decide_alter_configs(image, alterations, self._topic_configs(image))
+            changes: list[Change] = [outcome for outcome in outcomes if not isinstance(outcome, KafkaError)]
+            return [outcome if isinstance(outcome, KafkaError) else None for outcome in outcomes], changes
+
+        return await self._change(decide, validate_only)
+
+    def _defaults(self, image: MetadataImage) -> TopicDefaults:
+        return TopicDefaults(
+            self._config.integer("num.partitions"),
+            self._config.integer("default.replication.factor"),
+            self._topic_configs(image),
+        )
+
+    def _topic_configs(self, image: MetadataImage) -> dict[str, Value]:
+        return topic_defaults(self._config, DynamicConfigs.of(image.broker_configs, self._broker_id))
+
+    def _new_topic_id(self) -> TopicId:
+        return TopicId(self._env.rng.bytes(16))
+
+    # Writing
+
+    async def _change(
+        self, decide: Callable[[MetadataImage], tuple[T, list[Change]]], validate_only: bool = False
+    ) -> T:
+        async with self._writing:
+            for _ in range(MAX_ATTEMPTS):
+                term = self._require_term()
+                outcomes, changes = decide(self._metadata.image)
+                if validate_only or not changes:
+                    return outcomes
+                if await self._commit(term, changes):
+                    return outcomes
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The metadata kept changing under the request.")
+
+    def _require_term(self) -> _Term:
+        if self._term is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
+        return self._term
+
+    async def _commit(self, term: _Term, changes: Sequence[Change]) -> bool:
+        """Write the changes; False if they were decided on an image that was behind the store."""
+        sequence = self._metadata.sequence + 1
+        try:
+            await self._store.multi(self._operations(term, sequence, changes))
+        except Unknown:
+            await self._confirm(term, sequence)
+        except (BadVersion, NodeExists, NoNode, NotEmpty) as error:
+            if error.path == CONTROLLER_EPOCH:
+                self._resign("another broker was elected")
+                raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
+            await self._metadata.catch_up(CHANGES)
+            return False
+        except SessionLost as error:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
+        await self._metadata.catch_up(CHANGES)
+        return True
+
+    def _operations(self, term: _Term, sequence: int, changes: Sequence[Change]) -> list[Op]:
+        entry = encode_json(
+            controller_epoch=term.epoch, topics=changed_topics(changes), brokers=changed_brokers(changes)
+        )
+        ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]
+        oldest = self._metadata.oldest_sequence
+        if oldest:
+            surplus = range(oldest, min(sequence - KEPT_CHANGES + 1, oldest + MAX_TRIMMED))
+            ops += [Delete(change_path(old)) for old in surplus]
+        for change in changes:
+            ops += operations(change, term.epoch)
+        return ops
+
+    async def _confirm(self, term: _Term, sequence: int) -> None:
+        """After an unknown result: return if the write is there, otherwise tell the client that nobody knows."""
+        try:
+            node = await self._store.get(change_path(sequence))
+        except (Unknown, SessionLost) as error:
+            raise _unknown_result() from error
+        if node is None or decode_json(node)["controller_epoch"] != term.epoch:
+            raise _unknown_result()
+
+    # Election
+
+    def _on_image(self, _: MetadataImage, new: MetadataImage) -> None:
+        if self._term is not None and new.controller_epoch > self._term.epoch:
+            self._resign(f"broker {new.controller_id} was elected")
+        if new.controller_id == NO_CONTROLLER and (self._election is None or self._election.done()):
+            self._resign("its office fell free")
+            self._election = asyncio.get_running_loop().create_task(self._elect())
+
+    async def _elect(self) -> None:
+        """Until there is a controller, whoever it is."""
+        while self._term is None and self._metadata.image.controller_id == NO_CONTROLLER:
+            try:
+                self._term = await self._stand()
+                await self._metadata.catch_up(CHANGES, CONTROLLER)
+            except SessionLost:
+                return
+            except Unknown:
+                await self._env.clock.sleep(ELECTION_RETRY_SECONDS)
+        if self._term is not None:
+            _logger.info("broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
+
+    async def _stand(self) -> _Term | None:
+        """One attempt; None if another broker was faster."""
+        controller, epoch = await self._store.get_many([CONTROLLER, CONTROLLER_EPOCH])
+        assert epoch is not None, "the store is not laid out"
+        if controller is not None:
+            fields = decode_json(controller)
+            won_unknowingly = fields["session"] == self._store.session.id
+            return _Term(fields["epoch"], epoch.version) if won_unknowingly else None
+        number = int(epoch.value) + 1
+        value = encode_json(brokerid=self._broker_id, epoch=number, session=self._store.session.id)
+        take_office = Create(CONTROLLER, value, ephemeral=True)
+        begin_epoch = Put(CONTROLLER_EPOCH, str(number).encode(), epoch.version)
+        try:
+            _, version = await self._store.multi([take_office, begin_epoch])
+        except (NodeExists, BadVersion):
+            return None
+        return _Term(number, version)
+
+    def _resign(self, reason: str) -> None:
+        if self._term is not None:
+            _logger.warning("broker %d is no longer the controller: %s", self._broker_id, reason)
+            self._term = None
+
+
+def _successes(outcomes: Sequence[Outcome]) -> list[TopicImage]:
+    return [outcome for outcome in outcomes if isinstance(outcome, TopicImage)]
+
+
+def _unknown_result() -> KafkaError:
+    detail = "The coordination store failed during the write: whether it happened is not known."
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)

@@ -1,0 +1,150 @@
+"""Where the cluster's metadata stands in the store, and how: Kafka's familiar paths, each node a JSON object.
+
+    /cluster/id                                   {"version", "id"}
+    /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack"}
+    /brokers/topics/<name>                        {"version", "topic_id", "partitions": {"0": [replicas]}}
+    /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch"}
+    /config/topics/<name>                         {"version", "config": {name: text}}
+    /config/brokers/<id> | <default>              the same
+    /controller                    ephemeral      {"version", "brokerid", "epoch", "session"}
+    /controller_epoch                             a number; its version fences every write of a controller
+    /broker_epoch                                 a number; grows with each registration of a broker
+    /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
+    /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..]}
+
+A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
+controller adds one entry, numbered without gaps, and the oldest are dropped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.coordination.contract import Node
+from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
+from headrace.model.topics import TopicId, parse_topic_id, topic_id_text
+
+CLUSTER = "/cluster"
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_EPOCH = "/broker_epoch"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CHANGES = "/changes"
+
+SKELETON: Mapping[str, bytes] = {
+    CLUSTER: b"",
+    "/brokers": b"",
+    BROKER_IDS: b"",
+    TOPICS: b"",
+    "/config": b"",
+    TOPIC_CONFIGS: b"",
+    BROKER_CONFIGS: b"",
+    CHANGES: b"",
+    CONTROLLER_EPOCH: b"0",
+    BROKER_EPOCH: b"0",
+    PRODUCER_ID_BLOCK: b"",
+}
+"""What a new store is given, parents first; the cluster id comes with it."""
+
+DEFAULT_BROKER = "<default>"
+"""The node of the settings of every broker; in the image its name is empty."""
+
+_SEQUENCE_DIGITS = 12
+_CLUSTER_ID_BYTES = 16
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def partitions_path(name: str) -> str:
+    return f"{TOPICS}/{name}/partitions"
+
+
+def state_path(name: str, partition: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{partition}/state"
+
+
+def topic_config_path(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config_path(name: str) -> str:
+    return f"{BROKER_CONFIGS}/{name or DEFAULT_BROKER}"
+
+
+def change_path(sequence: int) -> str:
+    return f"{CHANGES}/{sequence:0{_SEQUENCE_DIGITS}}"
+
+
+def new_cluster_id(random_bytes: bytes) -> str:
+    assert len(random_bytes) == _CLUSTER_ID_BYTES
+    return base64.urlsafe_b64encode(random_bytes).rstrip(b"=").decode()
+
+
+def encode_json(**fields: object) -> bytes:
+    return json.dumps({"version": 1, **fields}, separators=(",", ":")).encode()
+
+
+def decode_json(node: Node) -> Any:
+    return json.loads(node.value)
+
+
+def encode_topic(topic_id: TopicId, replicas: Sequence[Sequence[int]]) -> bytes:
+    return encode_json(
+        topic_id=topic_id_text(topic_id), partitions={str(n): list(r) for n, r in enumerate(replicas)}
+    )
+
+
+def decode_topic(node: Node) -> tuple[TopicId, list[tuple[int, ...]]]:
+    fields = decode_json(node)
+    partitions = fields["partitions"]
+    return parse_topic_id(fields["topic_id"]), [tuple(partitions[str(n)]) for n in range(len(partitions))]
+
+
+def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
+    return encode_json(
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        controller_epoch=controller_epoch,
+    )
+
+
+def decode_state(node: Node, replicas: tuple[int, ...]) -> PartitionImage:
+    fields = decode_json(node)
+    return PartitionImage(replicas, fields["leader"], fields["leader_epoch"], tuple(fields["isr"]), node.version)
+
+
+def encode_config(configs: Mapping[str, str]) -> bytes:
+    return encode_json(config=dict(configs))
+
+
+def decode_config(node: Node) -> dict[str, str]:
+    return dict(decode_json(node)["config"])
+
+
+def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
+    endpoints = [
+        {"listener": e.listener, "host": e.host, "port": e.port, "security_protocol": e.security_protocol}
+        for e in broker.endpoints
+    ]
+    return encode_json(epoch=broker.epoch, session=session_id, endpoints=endpoints, rack=broker.rack)
+
+
+def decode_broker(broker_id: int, node: Node) -> BrokerImage:
+    fields = decode_json(node)
+    endpoints = tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"])
+    return BrokerImage(broker_id, fields["epoch"], endpoints, fields["rack"])

@@ -1,0 +1,74 @@
+"""Reading parts of the metadata out of the store into pieces of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.coordination.contract import Node, Store
+from headrace.metadata.image import NO_CONTROLLER, BrokerImage, TopicImage
+from headrace.metadata.layout import (
+    BROKER_CONFIGS,
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DEFAULT_BROKER,
+    broker_config_path,
+    broker_path,
+    decode_broker,
+    decode_config,
+    decode_json,
+    decode_state,
+    decode_topic,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
+from headrace.model.topics import TopicId
+
+
+async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImage]:
+    """Those of the topics that are there.
+
+    Two reads: what is deleted, or made again, between them may be left out or mixed; whoever calls this then finds
+    a new entry in `/changes`, and loads again before anybody sees it.
+    """
+    paths = [path for name in names for path in (topic_path(name), topic_config_path(name))]
+    nodes = await store.get_many(paths)
+    found: list[tuple[str, TopicId, list[tuple[int, ...]], Node]] = []
+    for name, topic, config in zip(names, nodes[::2], nodes[1::2], strict=True):
+        if topic is not None and config is not None:
+            topic_id, replicas = decode_topic(topic)
+            found.append((name, topic_id, replicas, config))
+    states = iter(
+        await store.get_many([state_path(name, n) for name, _, replicas, _ in found for n in range(len(replicas))])
+    )
+    topics = {}
+    for name, topic_id, replicas, config in found:
+        pairs = [(next(states), partition_replicas) for partition_replicas in replicas]
+        partitions = tuple(decode_state(state, ids) for state, ids in pairs if state is not None)
+        if len(partitions) == len(pairs):
+            topics[name] = TopicImage(name, topic_id, partitions, decode_config(config))
+    return topics
+
+
+async def load_brokers(store: Store) -> dict[int, BrokerImage]:
+    ids = sorted(int(name) for name in await store.children(BROKER_IDS))
+    nodes = await store.get_many([broker_path(broker_id) for broker_id in ids])
+    return {broker_id: decode_broker(broker_id, node) for broker_id, node in zip(ids, nodes, strict=True) if node}
+
+
+async def load_broker_config_names(store: Store) -> list[str]:
+    return ["" if name == DEFAULT_BROKER else name for name in await store.children(BROKER_CONFIGS)]
+
+
+async def load_broker_configs(store: Store, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    nodes = await store.get_many([broker_config_path(name) for name in names])
+    return {name: decode_config(node) for name, node in zip(names, nodes, strict=True) if node}
+
+
+async def load_controller(store: Store) -> tuple[int, int]:
+    """The controller's broker id and the controller epoch."""
+    controller, epoch = await store.get_many([CONTROLLER, CONTROLLER_EPOCH])
+    assert epoch is not None, "the store lost its controller epoch"
+    broker_id = NO_CONTROLLER if controller is None else decode_json(controller)["brokerid"]
+    return broker_id, int(epoch.value)

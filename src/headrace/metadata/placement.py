@@ -1,0 +1,72 @@
+"""Which brokers hold a partition's replicas (R-REP-1): pure, and the same for the same input.
+
+Each partition takes, one after the other, the broker that has
+- for the leader (the first replica): the fewest leaders of this topic, then the fewest of all topics;
+- for the others: the fewest replicas of this partition in its rack, then the fewest replicas of this topic, then
+  of all topics; among equals the next one after the leader, so that a broker's followers are spread as well.
+The topic comes first so that a new, empty broker does not become the leader of all of a new topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.metadata.image import BrokerImage, PartitionImage
+from headrace.model.errors import ErrorCode, KafkaError
+
+
+@dataclass(slots=True)
+class Load:
+    """How many partitions each broker leads and holds."""
+
+    leaders: Counter[int] = field(default_factory=Counter)
+    replicas: Counter[int] = field(default_factory=Counter)
+
+    @staticmethod
+    def of(partitions: Iterable[PartitionImage]) -> Load:
+        load = Load()
+        for partition in partitions:
+            load.add(partition.replicas)
+        return load
+
+    def add(self, replicas: Sequence[int]) -> None:
+        self.leaders[replicas[0]] += 1
+        self.replicas.update(replicas)
+
+
+def place(
+    brokers: Mapping[int, BrokerImage], count: int, replication_factor: int, topic: Load, cluster: Load
+) -> list[tuple[int, ...]]:
+    """Replicas for `count` more partitions of a topic; adds them to both loads."""
+    if replication_factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{replication_factor} replicas need as many brokers, and {len(brokers)} are alive.",
+        )
+    order = sorted(brokers)
+    placed = []
+    for _ in range(count):
+        replicas = [min(order, key=lambda b: (topic.leaders[b], cluster.leaders[b], cluster.replicas[b], b))]
+        while len(replicas) < replication_factor:
+            replicas.append(_next_follower(brokers, order, replicas, topic, cluster))
+        topic.add(replicas)
+        cluster.add(replicas)
+        placed.append(tuple(replicas))
+    return placed
+
+
+def _next_follower(
+    brokers: Mapping[int, BrokerImage], order: list[int], replicas: list[int], topic: Load, cluster: Load
+) -> int:
+    racks = Counter(brokers[replica].rack for replica in replicas)
+    start = order.index(replicas[0])
+
+    def cost(position: int) -> tuple[int, int, int, int]:
+        broker_id = order[position]
+        distance = (position - start) % len(order)
+        return racks[brokers[broker_id].rack], topic.replicas[broker_id], cluster.replicas[broker_id], distance
+
+    free = (position for position in range(len(order)) if order[position] not in replicas)
+    return order[min(free, key=cost)]

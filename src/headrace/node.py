@@ -1,0 +1,170 @@
+"""The composition root: the only file that wires a broker's parts together, starts them in order and stops them.
+
+Start: lock the data directories, open the store, load the cluster's metadata, load (and if need be recover) the
+logs, bind the sockets, register, agree with the metadata, serve. Stop: the same backwards; a clean stop leaves a
+marker that saves the next start its recovery scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os.path
+import signal
+from collections.abc import Callable, Coroutine
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.topic_config import DynamicConfigs, topic_defaults, topic_values
+from headrace.coordination.contract import Store, StoreError
+from headrace.coordination.sqlite import open_sqlite_store
+from headrace.env import Env
+from headrace.env.real import real_env
+from headrace.handlers import load_all
+from headrace.handlers.broker import Broker
+from headrace.handlers.fetch_sessions import FetchSessions
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.controller import Controller
+from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
+from headrace.replication.replica_set import ReplicaSet
+from headrace.server.connections import ConnectionLimits
+from headrace.server.dispatch import Dispatcher
+from headrace.server.listener import Listener
+from headrace.services.maintenance import Maintenance
+from headrace.storage.log_config import LogConfig
+from headrace.storage.log_directories import LogDirectories, StorageRefused
+
+log = logging.getLogger(__name__)
+
+STORE_FILE = "cluster.db"
+GC_THRESHOLDS = (50_000, 50, 100)
+"""The hot path makes no cycles; frequent collections would only cost."""
+
+
+class StartError(Exception):
+    """Something an operator must put right before a broker can start here."""
+
+
+class Node:
+    def __init__(self, env: Env, config: BrokerConfig) -> None:
+        self._env = env
+        self._config = config
+        self._directories = LogDirectories(env, config.log_dirs, config.node_id)
+        self._listeners: list[Listener] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._store: Store | None = None
+        self._metadata: ClusterMetadata | None = None
+        self._controller: Controller | None = None
+        self._replicas: ReplicaSet | None = None
+
+    async def start(self) -> str:
+        """Start everything; the address that clients connect to."""
+        try:
+            await self._env.run_blocking(self._directories.lock)
+            self._store = await open_sqlite_store(self._env, os.path.join(self._config.log_dirs[0], STORE_FILE))
+        except (StorageRefused, StoreError, OSError) as error:
+            raise StartError(str(error)) from error
+        metadata = self._metadata = ClusterMetadata(self._env, self._store)
+        await metadata.start()
+        await self._load_logs(metadata.image)
+        replicas = self._replicas = ReplicaSet(
+            self._config.node_id, self._env, self._directories, self._log_config
+        )
+        metadata.subscribe(replicas.follow)
+        self._controller = Controller(self._env, self._store, metadata, self._config.node_id, self._config)
+        broker = Broker(
+            id=self._config.node_id,
+            env=self._env,
+            config=self._config,
+            metadata=metadata,
+            controller=self._controller,
+            replicas=replicas,
+            fetch_sessions=FetchSessions(self._env),
+        )
+        endpoints = await self._bind(broker)
+        await self._controller.register_broker(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
+        await self._controller.start()
+        replicas.follow(metadata.image, metadata.image)
+        await replicas.settled()
+        for listener in self._listeners:
+            await listener.serve()
+            self._run(listener.sweep_idle())
+        self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
+        return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+
+    async def stop(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._controller is not None:
+            await self._controller.close()
+        if self._metadata is not None:
+            await self._metadata.close()
+        if self._store is not None:
+            await self._store.close()
+        await self._env.run_blocking(self._directories.close)
+
+    async def _load_logs(self, image: MetadataImage) -> None:
+        def config_of(topic_name: str) -> LogConfig:
+            topic = image.topics.get(topic_name)
+            return self._log_config(topic, image) if topic is not None else LogConfig()
+
+        try:
+            await self._env.run_blocking(lambda: self._directories.load(image.cluster_id, config_of))
+        except (StorageRefused, OSError) as error:
+            raise StartError(str(error)) from error
+
+    def _log_config(self, topic: TopicImage, image: MetadataImage) -> LogConfig:
+        dynamic = DynamicConfigs.of(image.broker_configs, self._config.node_id)
+        return LogConfig.from_settings(topic_values(topic.configs, topic_defaults(self._config, dynamic)))
+
+    async def _bind(self, broker: Broker) -> tuple[Endpoint, ...]:
+        load_all()
+        dispatcher = Dispatcher(broker, self._config.integer("socket.request.max.bytes"))
+        limits = ConnectionLimits(
+            total=self._config.integer("max.connections"),
+            per_address=self._config.integer("max.connections.per.ip"),
+            idle_seconds=self._config.integer("connections.max.idle.ms") / 1000,
+        )
+        endpoints = []
+        for wanted, advertised in zip(self._config.listeners, self._config.advertised_listeners, strict=True):
+            listener = Listener(self._env, wanted.name, limits)
+            try:
+                await listener.open(dispatcher, wanted.host or None, wanted.port)
+            except OSError as error:
+                raise StartError(f"Cannot listen on {wanted}: {error.strerror}") from error
+            self._listeners.append(listener)
+            endpoints.append(
+                Endpoint(
+                    listener=wanted.name,
+                    host=advertised.host,
+                    port=advertised.port or listener.port,
+                    security_protocol=wanted.security_protocol,
+                )
+            )
+        return tuple(endpoints)
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:
+    """Run one broker until SIGTERM or SIGINT, then stop cleanly."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(real_env(), config)
+    try:
+        bootstrap = await node.start()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        if on_ready is not None:
+            on_ready(bootstrap)
+        await stopping.wait()
+        log.info("Stopping: the logs are flushed and closed")
+    finally:
+        await node.stop()

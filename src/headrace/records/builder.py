@@ -1,0 +1,131 @@
+"""Building batches: one from records, one from another with a different codec. Formats in `batch` and `reader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from headrace.model.varint import write_varint
+from headrace.records.batch import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+)
+from headrace.records.compression import MAX_DECOMPRESSED_BYTES, Buffer, compress
+from headrace.records.reader import records_data
+
+Headers = Sequence[tuple[str, bytes | None]]
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record that has no offset yet."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int = NO_TIMESTAMP
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStamp:
+    """Who wrote a batch, and its place in that producer's sequence."""
+
+    id: int
+    epoch: int
+    base_sequence: int
+
+
+NO_PRODUCER = ProducerStamp(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
+
+
+def build_batch(
+    records: Iterable[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: int = 0,
+    attributes: int = 0,
+    producer: ProducerStamp = NO_PRODUCER,
+    leader_epoch: int = NO_EPOCH,
+) -> bytearray:
+    """One batch of consecutive offsets. `attributes` may hold any flags but the codec."""
+    items = list(records)
+    assert items, "a batch holds at least one record"
+    base_timestamp = items[0].timestamp
+    data = bytearray()
+    for index, record in enumerate(items):
+        _write_record(data, record, record.timestamp - base_timestamp, index)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes | codec,
+        last_offset_delta=len(items) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in items),
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.base_sequence,
+        record_count=len(items),
+    )
+    return _assemble(header, compress(codec, data))
+
+
+def recompress(
+    header: BatchHeader,
+    batch: Buffer,
+    codec: int,
+    level: int | None = None,
+    limit: int = MAX_DECOMPRESSED_BYTES,
+) -> bytearray:
+    """The same batch under another codec; the records themselves are not looked into."""
+    data = compress(codec, records_data(header, batch, limit), level)
+    return _assemble(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), data)
+
+
+def seal(batch: bytearray | memoryview) -> None:
+    """Set the CRC of a batch after its attributes, timestamps or records were changed in place."""
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    batch[CRC_START - 4 : CRC_START] = crc.to_bytes(4, "big")
+
+
+def _assemble(header: BatchHeader, data: Buffer) -> bytearray:
+    batch = bytearray(HEADER_SIZE + len(data))
+    HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_OVERHEAD))
+    batch[HEADER_SIZE:] = data
+    seal(batch)
+    return batch
+
+
+def _write_record(out: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:
+    body = bytearray(1)  # attributes: none are defined
+    write_varint(body, timestamp_delta)
+    write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, value)
+    write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        write_varint(out, -1)
+        return
+    write_varint(out, len(data))
+    out += data

@@ -1,0 +1,322 @@
+"""One client connection: frames in, responses out in order. The only place that touches socket descriptors.
+
+Receiving. All connections of a loop share one scratch buffer; frames are handled in place, inside the callback
+that delivers them. A frame that has not arrived whole moves to a buffer of its exact size, which is then filled
+greedily with `readv`, some megabytes a turn so that others get theirs. An idle connection holds no buffer.
+
+Answering. Responses leave in the order of their requests. One that is not ready yet (`Pending`) keeps its place
+and the later ones wait behind it; an exclusive one (a cold handler's) also stops further requests from being
+handled. What one receive produced leaves in one write. While the peer does not read, nothing more is read from
+it.
+
+Files. A response may contain ranges of segment files. Small ones are read and joined, if they are in the page
+cache; all others are left to the `FileSender`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from headrace.handlers.context import ANONYMOUS
+from headrace.handlers.reply import CloseConnection, Piece
+from headrace.model.errors import ProtocolError
+from headrace.model.limits import MAX_PENDING_RESPONSES
+from headrace.server.file_sender import FileSender
+from headrace.server.framing import Answered, FramedPending
+from headrace.storage.files import FileRange
+
+if TYPE_CHECKING:
+    from headrace.handlers.broker import Broker
+    from headrace.server.connections import ConnectionSet
+    from headrace.server.dispatch import Dispatcher
+
+log = logging.getLogger(__name__)
+
+SCRATCH_SIZE = 256 * 1024
+GREEDY_BYTES_PER_TURN = 4 * 1024 * 1024
+SENDFILE_FROM = 64 * 1024
+"""Below this a `pread` and a joined write are cheaper than a `sendfile` of its own."""
+_LENGTH = struct.Struct(">i")
+
+scratch = memoryview(bytearray(SCRATCH_SIZE))
+"""Shared by every connection of the loop: its content is used up before the callback returns."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_dispatcher",
+        "_exclusive",
+        "_fd",
+        "_order",
+        "_owner",
+        "_partial",
+        "_ready",
+        "_received",
+        "_sender",
+        "_stash",
+        "_transport",
+        "_writable",
+        "active",
+        "broker",
+        "client_host",
+        "listener",
+        "principal",
+    )
+
+    def __init__(self, dispatcher: Dispatcher, owner: ConnectionSet) -> None:
+        self._dispatcher = dispatcher
+        self._owner = owner
+        self.broker: Broker = dispatcher.broker
+        self.listener = owner.listener
+        self.principal = ANONYMOUS
+        self.client_host = ""
+        self.active = True
+        """Set by every receive, cleared by the sweep that looks for idle connections."""
+        self._transport: asyncio.Transport | None = None
+        self._fd = -1
+        self._partial: memoryview | None = None
+        """A frame that is not whole yet, length included, and how much of it is there."""
+        self._received = 0
+        self._stash: bytearray | None = None
+        """Received but not to be handled yet: an exclusive request runs or too many responses wait."""
+        self._exclusive: FramedPending | None = None
+        self._order: deque[FramedPending | Answered] | None = None
+        """Responses that wait for one before them, in order; absent when none does."""
+        self._ready: list[Piece] = []
+        """What this turn answers."""
+        self._writable = True
+        self._sender: FileSender | None = None
+
+    # -- the transport's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)  # tell us at once when the peer stops reading
+        tcp: socket.socket = transport.get_extra_info("socket")
+        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._fd = tcp.fileno()
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if peer else ""
+        if not self._owner.admit(self):
+            transport.abort()  # type: ignore[attr-defined]  # every socket transport has it
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._fd = -1
+        self._partial = self._stash = None
+        for waiting in self._order or ():
+            waiting.cancel()
+        self._order = None
+        if self._sender is not None:
+            self._sender.close()
+        self._owner.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return scratch if self._partial is None else self._partial[self._received :]
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+        self._resume()
+
+    def buffer_updated(self, count: int) -> None:
+        self.active = True
+        try:
+            if self._partial is None:
+                self._handle_frames(scratch[:count])
+            else:
+                self._received += count
+                self._fill_partial()
+        except Exception as error:
+            self._hang_up(error)
+        self._flush()
+
+    # -- receiving
+
+    def _handle_frames(self, data: memoryview) -> None:
+        position = 0
+        size = len(data)
+        while size - position >= 4:
+            if self._exclusive is not None or (self._order and len(self._order) >= MAX_PENDING_RESPONSES):
+                self._stash = bytearray(data[position:])
+                self._pause_reading()
+                return
+            end = position + 4 + self._frame_length(data, position)
+            if end > size:
+                break
+            self._handle(data[position + 4 : end])
+            position = end
+        if position < size:
+            self._begin_partial(data[position:])
+
+    def _frame_length(self, data: memoryview, position: int) -> int:
+        length: int = _LENGTH.unpack_from(data, position)[0]
+        if not 0 < length <= self._dispatcher.max_request_bytes:
+            raise ProtocolError(f"a frame of {length} bytes; the limit is {self._dispatcher.max_request_bytes}")
+        return length
+
+    def _begin_partial(self, rest: memoryview) -> None:
+        needed = 4 + self._frame_length(rest, 0) if len(rest) >= 4 else 4
+        self._partial = memoryview(bytearray(needed))
+        self._partial[: len(rest)] = rest
+        self._received = len(rest)
+        if needed > SCRATCH_SIZE:
+            self._fill_partial()
+
+    def _fill_partial(self) -> None:
+        partial = self._partial
+        assert partial is not None
+        if self._received == 4 == len(partial):
+            self._partial = None
+            self._begin_partial(partial)
+            partial = cast(memoryview, self._partial)
+        turn_end = self._received + GREEDY_BYTES_PER_TURN
+        needed = len(partial)
+        while self._received < needed and self._received < turn_end:
+            try:
+                count = os.readv(self._fd, [partial[self._received :]])
+            except (BlockingIOError, ConnectionError):
+                return  # nothing there yet, or the transport will notice the end itself
+            if count == 0:
+                return
+            self._received += count
+        if self._received == needed:
+            self._partial = None
+            self._handle_frames(partial)
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        """Go on with what was put aside, then with reading, if nothing stands against it any more."""
+        if self._transport is None or not self._writable or self._exclusive is not None:
+            return
+        if self._stash is not None:
+            data, self._stash = self._stash, None
+            try:
+                self._handle_frames(memoryview(data))
+            except Exception as error:
+                self._hang_up(error)
+            self._flush()
+        if self._stash is None and self._exclusive is None and self._writable and self._transport is not None:
+            self._transport.resume_reading()
+
+    def close_if_idle(self) -> None:
+        """Called by the sweep: twice without a byte and with nothing to answer means it is abandoned."""
+        if not self.active and not self._order and self._transport is not None:
+            self._transport.close()
+        self.active = False
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _hang_up(self, error: Exception) -> None:
+        """The end of a connection whose bytes make no sense, or on which our own code failed."""
+        if isinstance(error, (ProtocolError, CloseConnection)):
+            log.info("Closing the connection of %s: %s", self.client_host, error)
+        else:
+            log.error("Closing the connection of %s after a fault of ours", self.client_host, exc_info=error)
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # -- answering
+
+    def _handle(self, frame: memoryview) -> None:
+        reply = self._dispatcher.dispatch(self, frame)
+        if type(reply) is list:
+            if self._order:
+                self._order.append(Answered(reply))
+            else:
+                self._ready += reply
+        elif reply is not None:
+            self._wait_for(cast(FramedPending, reply))
+
+    def _wait_for(self, waiting: FramedPending) -> None:
+        if waiting.exclusive:
+            self._exclusive = waiting
+        if self._order is None:
+            self._order = deque()
+        self._order.append(waiting)
+        waiting.pending.when_done(self._deliver)
+
+    def _deliver(self) -> None:
+        """A response that was waited for has come: send all that are now in front."""
+        order = self._order
+        if order is None or self._transport is None:
+            return
+        try:
+            while order and order[0].done:
+                self._ready += order.popleft().framed()
+        except CloseConnection as error:
+            self._hang_up(error)
+        if not order:
+            self._order = None
+        if self._exclusive is not None and self._exclusive.done:
+            self._exclusive = None
+        self._flush()
+        self._resume()
+
+    def _flush(self) -> None:
+        """Send what is ready, if nothing sent before is still on its way."""
+        if not self._ready or not self._writable or self._transport is None:
+            return
+        if self._sender is not None and self._sender.busy:
+            return
+        ready, self._ready = self._ready, []
+        for position, piece in enumerate(ready):
+            if type(piece) is FileRange:
+                if piece.size >= SENDFILE_FROM:
+                    self._send_with_files(ready)
+                    return
+                small = _read_if_cached(piece)
+                if small is None:
+                    self._send_with_files(ready)
+                    return
+                ready[position] = small
+        joined = b"".join(cast(list[bytes], ready)) if len(ready) > 1 else cast(bytes, ready[0])
+        self._transport.write(joined)
+
+    def _send_with_files(self, pieces: list[Piece]) -> None:
+        if self._sender is None:
+            self._sender = FileSender(self._fd, self._file_sent, self._dispatcher.broker)
+        self._sender.send(pieces)
+        if self._sender.busy:
+            self._pause_reading()
+
+    def _file_sent(self, failed: bool) -> None:
+        if failed and self._transport is not None:
+            self._transport.abort()
+            return
+        self._flush()
+        self._resume()
+
+
+def _read_if_cached(piece: FileRange) -> bytes | bytearray | None:
+    """The bytes of a small range, or None if reading them would wait for the disk."""
+    buffer = bytearray(piece.size)
+    try:
+        count = os.preadv(piece.file.fd, [buffer], piece.position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:  # tmpfs: never on a disk, so it can just be read
+            raise
+        count = os.preadv(piece.file.fd, [buffer], piece.position)
+    return buffer if count == piece.size else None

@@ -1,0 +1,160 @@
+"""Sends ranges of segment files over a connection without copying them and without waiting for the disk.
+
+`sendfile` goes over a duplicate of the socket's descriptor, since the transport owns the original. A range that
+is not in the page cache is first read by a thread, so that a cold disk never stops the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from headrace.handlers.reply import Piece
+from headrace.storage.files import FileRange
+
+if TYPE_CHECKING:
+    from headrace.handlers.broker import Broker
+
+log = logging.getLogger(__name__)
+
+SEND_BYTES_PER_TURN = 4 * 1024 * 1024
+
+
+def _is_cached(piece: FileRange) -> bool:
+    """Whether the first and the last byte can be had without waiting; what lies between usually follows."""
+    probe = bytearray(1)
+    try:
+        for position in (piece.position, piece.position + piece.size - 1):
+            os.preadv(piece.file.fd, [probe], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+    return True
+
+
+def _warm(piece: FileRange) -> None:
+    """Pull a range into the page cache (in a thread)."""
+    position, end = piece.position, piece.position + piece.size
+    buffer = bytearray(min(piece.size, 1024 * 1024))
+    while position < end:
+        count = os.preadv(piece.file.fd, [buffer], position)
+        if count == 0:
+            return
+        position += count
+
+
+class FileSender:
+    """Sends bytes and ranges of files over a socket that a transport owns, in order, without blocking."""
+
+    __slots__ = ("_broker", "_done", "_front_is_cached", "_pieces", "_socket", "_watching", "busy")
+
+    def __init__(self, fd: int, done: Callable[[bool], None], broker: Broker) -> None:
+        self._socket = socket.socket(fileno=os.dup(fd))
+        self._done = done
+        self._broker = broker
+        self._pieces: deque[Piece] = deque()
+        self._watching = False
+        self._front_is_cached = False
+        """Whether the first piece was found in the page cache, or has been brought there."""
+        self.busy = False
+
+    def send(self, pieces: list[Piece]) -> None:
+        assert not self.busy
+        self.busy = True
+        self._pieces.extend(pieces)
+        self._pump(resumed=False)
+
+    def close(self) -> None:
+        self._stop_watching()
+        self._pieces.clear()
+        self._done = _nobody_waits
+        self._socket.close()
+
+    def _pump(self, resumed: bool = True) -> None:
+        try:
+            finished = self._send_some()
+        except OSError as error:
+            if not isinstance(error, ConnectionError):
+                log.warning("Sending to a client failed: %s", error)
+            self._finish(resumed=True, failed=True)
+            return
+        if finished:
+            self._finish(resumed, failed=False)
+
+    def _finish(self, resumed: bool, failed: bool) -> None:
+        self._stop_watching()
+        self._pieces.clear()
+        self.busy = False
+        if resumed:
+            self._done(failed)
+
+    def _send_some(self) -> bool:
+        """Whether all is sent; if not, a callback is set that goes on."""
+        left_this_turn = SEND_BYTES_PER_TURN
+        pieces = self._pieces
+        while pieces:
+            piece = pieces[0]
+            try:
+                if type(piece) is FileRange:
+                    if not self._front_is_cached and not _is_cached(piece):
+                        self._warm_then_pump(piece)
+                        return False
+                    self._front_is_cached = True
+                    sent = os.sendfile(self._socket.fileno(), piece.file.fd, piece.position, piece.size)
+                    if sent == 0:
+                        raise ConnectionError("a segment file is shorter than its log")
+                    size = piece.size
+                else:
+                    more = socket.MSG_MORE if len(pieces) > 1 else 0
+                    sent, size = self._socket.send(cast(bytes, piece), more), len(piece)
+            except BlockingIOError:
+                self._watch()
+                return False
+            if sent == size:
+                pieces.popleft()
+                self._front_is_cached = False
+            elif type(piece) is FileRange:
+                pieces[0] = FileRange(piece.file, piece.position + sent, size - sent)
+            else:
+                pieces[0] = cast(bytes, piece)[sent:]
+            left_this_turn -= sent
+            if left_this_turn <= 0 and pieces:
+                self._watch()  # writable or not, others come first
+                return False
+        return True
+
+    def _warm_then_pump(self, piece: FileRange) -> None:
+        self._stop_watching()
+        reading = asyncio.ensure_future(self._broker.env.run_blocking(lambda: _warm(piece)))
+        reading.add_done_callback(self._warmed)
+
+    def _warmed(self, reading: asyncio.Future[None]) -> None:
+        error = reading.exception()
+        if error is not None:
+            log.error("Reading a segment file failed: %s", error)
+            self._finish(resumed=True, failed=True)
+        elif self._pieces:
+            self._front_is_cached = True
+            self._pump()
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._pump)
+
+    def _stop_watching(self) -> None:
+        if self._watching:
+            self._watching = False
+            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+
+
+def _nobody_waits(failed: bool) -> None:
+    """The connection is gone."""

@@ -1,0 +1,63 @@
+"""Responses as they stand on the wire: length, correlation id, (flexible) no tagged fields, body."""
+
+from __future__ import annotations
+
+import struct
+
+from headrace.handlers.reply import Body, Pending, Piece
+from headrace.storage.files import FileRange
+
+_HEAD = struct.Struct(">ii")
+_FLEXIBLE_HEAD = struct.Struct(">iiB")
+
+
+def framed(body: Body, correlation: int, flexible: bool) -> list[Piece]:
+    if type(body) is bytes:
+        if flexible:
+            return [_FLEXIBLE_HEAD.pack(len(body) + 5, correlation, 0) + body]
+        return [_HEAD.pack(len(body) + 4, correlation) + body]
+    pieces: list[Piece] = body  # type: ignore[assignment]  # the other half of the union
+    size = 0
+    for piece in pieces:
+        size += piece.size if type(piece) is FileRange else len(piece)
+    head = _FLEXIBLE_HEAD.pack(size + 5, correlation, 0) if flexible else _HEAD.pack(size + 4, correlation)
+    return [head, *pieces]
+
+
+class FramedPending:
+    """A response that is waited for, with what its frame needs."""
+
+    __slots__ = ("_correlation", "_flexible", "exclusive", "pending")
+
+    def __init__(self, pending: Pending, correlation: int, flexible: bool, exclusive: bool) -> None:
+        self.pending = pending
+        self.exclusive = exclusive
+        """Whether the connection's next request may be handled only after this one is answered."""
+        self._correlation = correlation
+        self._flexible = flexible
+
+    @property
+    def done(self) -> bool:
+        return self.pending.done
+
+    def framed(self) -> list[Piece]:
+        return framed(self.pending.result(), self._correlation, self._flexible)
+
+    def cancel(self) -> None:
+        self.pending.cancel()
+
+
+class Answered:
+    """A response that is ready but must wait for one before it."""
+
+    __slots__ = ("_pieces",)
+    done = True
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self._pieces = pieces
+
+    def framed(self) -> list[Piece]:
+        return self._pieces
+
+    def cancel(self) -> None:
+        """Nothing is waited for."""

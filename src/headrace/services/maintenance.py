@@ -1,0 +1,59 @@
+"""What a broker does by the clock: expire old segments, forget old producers, checkpoint, remove deleted files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.env import Env
+from headrace.replication.replica_set import ReplicaSet
+from headrace.storage.log_directories import LogDirectories
+
+log = logging.getLogger(__name__)
+
+REMOVAL_INTERVAL_MS = 5_000
+
+
+class Maintenance:
+    def __init__(
+        self, env: Env, config: BrokerConfig, directories: LogDirectories, replicas: ReplicaSet
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._directories = directories
+        self._replicas = replicas
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        interval = self._config.integer
+        async with asyncio.TaskGroup() as group:
+            for interval_ms, step in (
+                (interval("log.retention.check.interval.ms"), self._apply_retention),
+                (interval("producer.id.expiration.check.interval.ms"), self._expire_producers),
+                (interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
+                (REMOVAL_INTERVAL_MS, self._remove_deleted),
+            ):
+                group.create_task(self._every(interval_ms / 1000, step))
+
+    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._env.clock.sleep(seconds)
+            await step()
+
+    async def _apply_retention(self) -> None:
+        for partition in list(self._replicas.all()):
+            removed = partition.log.delete_expired(partition.high_watermark)
+            if removed:
+                log.info("%s: retention removed %d segments", partition.topic_partition, removed)
+
+    async def _expire_producers(self) -> None:
+        for partition in list(self._replicas.all()):
+            partition.log.expire_producers()
+
+    async def _checkpoint(self) -> None:
+        await self._env.run_blocking(self._directories.checkpoint)
+
+    async def _remove_deleted(self) -> None:
+        await self._directories.remove_deleted()

@@ -1,0 +1,96 @@
+"""What a batch from a client must satisfy before it is appended: all of it read from the header alone.
+
+Records are looked into only where the topic needs it: a compacted topic refuses records without a key.
+"""
+
+from __future__ import annotations
+
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+)
+from headrace.records.compression import LAST_CODEC, Buffer
+from headrace.records.reader import read_records
+from headrace.storage.log_config import LogConfig
+
+_UNUSUAL = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
+MAX_EXPANSION = 128
+"""How many times `max.message.bytes` a batch may unfold to where the broker must decompress it."""
+
+
+def check_size(size: int, config: LogConfig) -> None:
+    if size > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}",
+        )
+    if size > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"The record batch of {size} bytes exceeds segment.bytes={config.segment_bytes}",
+        )
+
+
+def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> None:
+    """Raise the error that Kafka answers for a header that does not add up or is not a client's to write."""
+    count = header.record_count
+    if count <= 0 or header.last_offset_delta != count - 1 or header.base_offset:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"The record batch states {count} records, last offset delta {header.last_offset_delta} "
+            f"and base offset {header.base_offset}",
+        )
+    attributes = header.attributes
+    if attributes & CODEC_MASK > LAST_CODEC:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Codec {attributes & CODEC_MASK} is not known"
+        )
+    if attributes & _UNUSUAL:
+        _check_flags(attributes, allow_transactional)
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
+        )
+    if not config.append_time:
+        _check_time(header.max_timestamp, config, now_ms)
+        _check_time(header.base_timestamp, config, now_ms)
+
+
+def _check_flags(attributes: int, allow_transactional: bool) -> None:
+    if attributes & CONTROL:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records")
+    if attributes & LOG_APPEND_TIME:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "Producers must not set the timestamp type to LogAppendTime")
+    if attributes & TRANSACTIONAL and not allow_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This partition is not part of a transaction")
+
+
+def _check_time(timestamp: int, config: LogConfig, now_ms: int) -> None:
+    if timestamp == NO_TIMESTAMP:
+        return
+    age_ms = now_ms - timestamp
+    if age_ms > config.message_timestamp_before_max_ms or -age_ms > config.message_timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"Timestamp {timestamp} is out of range: at most {config.message_timestamp_before_max_ms} ms before "
+            f"and {config.message_timestamp_after_max_ms} ms after now, which is {now_ms}",
+        )
+
+
+def decompression_limit(config: LogConfig) -> int:
+    return config.max_message_bytes * MAX_EXPANSION
+
+
+def check_keys(batch: Buffer, config: LogConfig) -> None:
+    """A compacted topic can do nothing with a record that has no key."""
+    for record in read_records(batch, decompression_limit(config)):
+        if record.key is None:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key in topic partition"
+            )

@@ -1,0 +1,503 @@
+"""The log of one partition: segments in order, the last one active. Append, read, roll, cut, flush.
+
+Rules:
+- One owner, the loop's thread. `flush` alone may run in another thread meanwhile.
+- An append is one `pwrite` of the whole batch; nothing is done per record. Whatever fails, size and end offset
+  still say what they said before, and the next append writes over the rest.
+- A read is a range of one file; batches are never looked into. Its cost does not depend on the size of the log.
+- `recovery_point`: everything below it is on the device. Above it, a start after a crash verifies every batch.
+- Producer state and leader epochs are changed in memory with the batch, and saved at rolls and flushes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import NamedTuple
+
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
+from headrace.records.batch import (
+    LOG_APPEND_TIME,
+    OFFSET_LENGTH_EPOCH,
+    BatchHeader,
+    checked_header,
+)
+from headrace.records.builder import recompress, seal
+from headrace.storage.append_checks import check_header, check_keys, check_size, decompression_limit
+from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
+from headrace.storage.files import FileRange, OpenFile, write_at
+from headrace.storage.leader_epochs import LeaderEpochs
+from headrace.storage.log_config import LogConfig
+from headrace.storage.producer_snapshot import encode_snapshot
+from headrace.storage.producer_state import NO_TRANSACTION, ProducerStates
+from headrace.storage.replay import apply_batch, reload_producers
+from headrace.storage.resources import StorageResources
+from headrace.storage.scan import BatchPlace, split_batches
+from headrace.storage.segment import (
+    DELETED,
+    LOG,
+    MAX_RELATIVE_OFFSET,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    Segment,
+    file_name,
+)
+
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class Append(NamedTuple):
+    """Where a batch is now. `append_time` is -1 unless the topic stamps its records."""
+
+    base_offset: int
+    append_time: int
+
+
+class Log:
+    __slots__ = (
+        "_active",
+        "_directory_dirty",
+        "_leader_epoch",
+        "_leader_epochs",
+        "_producers",
+        "_resources",
+        "_roll_jitter_ms",
+        "_segments",
+        "allow_transactional",
+        "config",
+        "directory",
+        "end_offset",
+        "failure",
+        "partition",
+        "recovery_point",
+        "start_offset",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        resources: StorageResources,
+        segments: list[Segment],
+    ) -> None:
+        """`segments` in order and the last one open; offsets and states are set by whoever loads or creates."""
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.topic_id: TopicId = NO_TOPIC_ID
+        self._resources = resources
+        self._segments = segments
+        self._active = segments[-1]
+        self.start_offset = segments[0].base_offset
+        self.end_offset = self._active.base_offset
+        self.recovery_point = self.start_offset
+        self.allow_transactional = False
+        self.failure: OSError | None = None
+        """The error of a failed sync: what is on the device is unknown then, and the log takes no more."""
+        self._producers: ProducerStates | None = None
+        self._leader_epochs: LeaderEpochs | None = None
+        self._leader_epoch = -1
+        self._directory_dirty = True
+        self._roll_jitter_ms = self._new_jitter()
+
+    # What it is
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._segments)
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        if self._leader_epochs is None:
+            self._leader_epochs = LeaderEpochs(f"{self.directory}/{LEADER_EPOCHS}")
+        return self._leader_epochs
+
+    @property
+    def producers(self) -> ProducerStates:
+        if self._producers is None:
+            self._producers = ProducerStates()
+        return self._producers
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where a read_committed consumer may read: before the first open transaction."""
+        if self._producers is None:
+            return high_watermark
+        first_open = self._producers.first_open_transaction()
+        return high_watermark if first_open == NO_TRANSACTION else min(first_open, high_watermark)
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self._roll_jitter_ms = self._new_jitter()
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """This replica leads from now on: the epoch begins at the end of the log."""
+        self.leader_epochs.assign(epoch, self.end_offset)
+        self._leader_epoch = self.leader_epochs.latest
+
+    def set_leader_epochs(self, epochs: LeaderEpochs) -> None:
+        self._leader_epochs = epochs
+        self._leader_epoch = epochs.latest
+
+    # Append
+
+    def append_as_leader(self, batch: memoryview | bytearray | bytes, leader_epoch: int) -> Append:
+        """Store one batch from a client; it gets the next offsets. A duplicate is answered, not stored.
+
+        `batch` is changed in place where it is writable.
+        """
+        config = self.config
+        size = len(batch)
+        if size > config.max_message_bytes or size > config.segment_bytes:
+            check_size(size, config)
+        header = checked_header(memoryview(batch))
+        now_ms = self._resources.env.clock.wall_ms()
+        check_header(header, config, now_ms, self.allow_transactional)
+        if header.producer_id >= 0 and self._producers is not None:
+            duplicate = self._producers.check(header)
+            if duplicate is not None:
+                return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
+        if config.compacted:
+            check_keys(batch, config)
+        if config.compression_type != "producer" and header.codec != config.codec:
+            header, batch = self._recompressed(header, batch)
+        append_time = -1
+        if config.append_time:
+            append_time = now_ms
+            header, batch = _stamped(header, batch, now_ms)
+        base_offset = self.end_offset
+        try:
+            OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+        except (TypeError, BufferError):
+            batch = bytearray(batch)
+            OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+        self._write(header, batch, base_offset, now_ms)
+        if leader_epoch != self._leader_epoch:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+            self._leader_epoch = self.leader_epochs.latest
+        if header.producer_id >= 0:
+            self.producers.apply(header, base_offset)
+        return Append(base_offset, append_time)
+
+    def append_as_follower(self, batches: memoryview | bytes) -> int:
+        """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset."""
+        view = memoryview(batches)
+        now_ms = self._resources.env.clock.wall_ms()
+        for position, size in split_batches(view):
+            batch = view[position : position + size]
+            header = checked_header(batch)
+            if header.base_offset < self.end_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.partition}: a batch for offset {header.base_offset} after {self.end_offset}",
+                )
+            self._write(header, batch, header.base_offset, now_ms)
+            self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+            self._leader_epoch = self.leader_epochs.latest
+            if header.producer_id >= 0:
+                apply_batch(self.producers, header, batch)
+        return self.end_offset
+
+    def _write(
+        self, header: BatchHeader, batch: memoryview | bytearray | bytes, base_offset: int, now_ms: int
+    ) -> None:
+        """One write at the end of the active segment, after rolling where it is due."""
+        segment = self._active
+        size = len(batch)
+        config = self.config
+        position = segment.size
+        last_offset = base_offset + header.last_offset_delta
+        if position and (
+            position + size > config.segment_bytes
+            or segment.index_full
+            or (header.max_timestamp if segment.first_timestamp >= 0 else now_ms)
+            - (segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms)
+            > config.segment_ms - self._roll_jitter_ms
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            segment = self.roll(base_offset)
+            position = 0
+        if self.failure is not None:
+            raise self._storage_error(self.failure)
+        file = segment.file
+        assert file is not None
+        try:
+            written = self._resources.env.disk.pwrite(file.fd, batch, position)
+        except OSError as error:
+            raise self._undo_write(file, position, error) from error
+        if written != size:
+            raise self._undo_write(file, position, OSError(f"only {written} of {size} bytes were written"))
+        indexed = segment.last_index_position
+        segment.note_append(header, last_offset, position, config.index_interval_bytes)
+        if segment.last_index_position != indexed:
+            segment.check_index_full(config.segment_index_bytes)
+        segment.size = position + size
+        self.end_offset = last_offset + 1
+
+    def _undo_write(self, file: OpenFile, position: int, error: OSError) -> KafkaError:
+        """Give back what a failed write took. If even that fails, the rest is written over or cut at the next start."""
+        try:
+            self._resources.env.disk.truncate(file.fd, position)
+        except OSError as second:
+            error.add_note(f"truncating back to {position} failed too: {second}")
+        return self._storage_error(error)
+
+    def _storage_error(self, error: OSError) -> KafkaError:
+        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition} in {self.directory}: {error}")
+        failure.__cause__ = error
+        return failure
+
+    def _recompressed(
+        self, header: BatchHeader, batch: memoryview | bytearray | bytes
+    ) -> tuple[BatchHeader, bytearray]:
+        config = self.config
+        codec = config.codec
+        assert codec is not None
+        changed = recompress(header, batch, codec, config.compression_level(codec), decompression_limit(config))
+        check_size(len(changed), config)
+        return checked_header(memoryview(changed)), changed
+
+    # Roll
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Close the active segment and begin the next one at the end of the log."""
+        active = self._active
+        base_offset = max(self.end_offset, base_offset or 0)
+        if not active.size and active.base_offset == base_offset:
+            return active
+        segment = self._new_segment(base_offset)
+        self.save_snapshot()
+        self.leader_epochs.save(self._resources.env.disk, sync=False)
+        active.retire(self._resources)
+        self._segments.append(segment)
+        self._active = segment
+        self._roll_jitter_ms = self._new_jitter()
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.directory, base_offset)
+        segment.created_ms = self._resources.env.clock.wall_ms()
+        try:
+            segment.open_active(self._resources)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self._directory_dirty = True
+        return segment
+
+    def _new_jitter(self) -> int:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._resources.env.rng.randrange(jitter_ms) if jitter_ms > 0 else 0
+
+    def save_snapshot(self) -> None:
+        """Write the producers' state at the end offset, under that offset's name."""
+        entries = self._producers.snapshot() if self._producers is not None else []
+        path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT)}"
+        write_at(self._resources.env.disk, path, 0, encode_snapshot(entries))
+
+    # Read
+
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, at_least_one: bool = False
+    ) -> FileRange | None:
+        """The batches from the one that holds `offset`, up to `max_bytes` and before `limit_offset`.
+
+        Never a batch that begins at or after the limit. The last one may be cut by `max_bytes`, but with
+        `at_least_one` the first is whole. None where there is nothing to read yet.
+        """
+        end_offset = self.end_offset
+        if not self.start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} of {self.partition} is outside {self.start_offset} to {end_offset}",
+            )
+        if offset >= limit_offset:
+            return None
+        segment, place = self._find(offset)
+        if place is None or place.base_offset >= limit_offset:
+            return None
+        end = segment.size if limit_offset >= end_offset else self._end_before(segment, place, limit_offset)
+        size = min(max_bytes, end - place.position)
+        if at_least_one and size < place.size:
+            size = place.size
+        return FileRange(segment.open_file(self._resources), place.position, size) if size > 0 else None
+
+    def _find(self, offset: int) -> tuple[Segment, BatchPlace | None]:
+        """The first batch that reaches up to `offset` or beyond, over gaps and empty segments."""
+        active = self._active
+        if offset >= active.base_offset:
+            return active, active.locate(offset, self._resources)
+        number = max(bisect_right(self._segments, offset, key=_BASE_OFFSET) - 1, 0)
+        for segment in self._segments[number:]:
+            place = segment.locate(offset, self._resources)
+            if place is not None:
+                return segment, place
+        return active, None
+
+    def _end_before(self, segment: Segment, first: BatchPlace, limit_offset: int) -> int:
+        """The position in `segment` where the first batch that begins at or after the limit is."""
+        if limit_offset <= first.last_offset:
+            return first.position + first.size
+        place = segment.locate(limit_offset, self._resources)
+        if place is None:
+            return segment.size
+        return place.position if place.base_offset >= limit_offset else place.position + place.size
+
+    def batch_at(self, offset: int) -> FileRange | None:
+        """The one batch that holds `offset`, or the next after a gap; None at the end."""
+        segment, place = self._find(offset)
+        return None if place is None else FileRange(segment.open_file(self._resources), place.position, place.size)
+
+    # Cut
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from `offset` on. A batch that holds it goes whole, so the end may come before it."""
+        if offset >= self.end_offset:
+            return
+        if offset <= self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        while self._active.base_offset >= offset:
+            self._bury(self._segments.pop())
+            self._active = self._segments[-1]
+        active = self._active
+        place = active.locate(offset, self._resources)
+        if active.file is None:
+            self._reopen(active)
+        end_offset = offset
+        if place is not None:
+            end_offset = min(offset, place.base_offset)
+            active.truncate(place, end_offset, self._resources)
+        self._set_end(end_offset)
+
+    def _reopen(self, segment: Segment) -> None:
+        """An old segment becomes the active one again."""
+        timestamp, timestamp_offset = segment.largest_timestamp(self._resources)
+        index = segment.load_index(self._resources)
+        segment.drop_caches(self._resources)
+        segment.open_active(self._resources)
+        segment.index, segment.last_index_position = index, index.last_position
+        segment.max_timestamp, segment.max_timestamp_offset = timestamp, timestamp_offset
+
+    def _set_end(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.start_offset = min(self.start_offset, end_offset)
+        self.leader_epochs.truncate_from_end(end_offset)
+        self._leader_epoch = self.leader_epochs.latest
+        reload_producers(self, self._resources)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and go on at `offset`."""
+        for segment in self._segments:
+            self._bury(segment)
+        self._active = self._new_segment(offset)
+        self._segments = [self._active]
+        self.leader_epochs.clear()
+        self._producers = None
+        self.start_offset = self.end_offset = self.recovery_point = offset
+        self._leader_epoch = -1
+        reload_producers(self, self._resources)
+
+    def delete_records_to(self, offset: int) -> int:
+        """Raise the start offset; whole segments below it go with the next cleaning. The new start offset."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} is beyond the end {self.end_offset} of {self.partition}"
+            )
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+            self.recovery_point = max(self.recovery_point, offset)
+        return self.start_offset
+
+    def remove_first_segments(self, count: int) -> None:
+        """Delete the oldest segments; if that is all of them, a new one is begun first."""
+        if count == len(self._segments):
+            self.roll()
+            count = min(count, len(self._segments) - 1)
+        for segment in self._segments[:count]:
+            self._bury(segment)
+        del self._segments[:count]
+        self.delete_records_to(max(self.start_offset, self._segments[0].base_offset))
+
+    def _bury(self, segment: Segment) -> None:
+        """Rename a segment's files away; they are removed later, off the loop. Readers keep what they have open."""
+        disk = self._resources.env.disk
+        segment.drop_caches(self._resources)
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+            path = segment.path(suffix)
+            try:
+                disk.rename(path, path + DELETED)
+            except FileNotFoundError:
+                continue
+            self._resources.graveyard.add_file(path + DELETED, self.config.file_delete_delay_ms)
+        segment.file = segment.index = None
+
+    # Flush and close
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Blocking. Everything below `up_to` (or the end) is on the device when this returns.
+
+        A failed sync is never tried again: the kernel may have dropped the pages it could not write.
+        """
+        target = self.end_offset
+        if (target if up_to is None else up_to) <= self.recovery_point:
+            return
+        if self.failure is not None:
+            raise self._storage_error(self.failure)
+        try:
+            self._sync()
+        except OSError as error:
+            self.failure = error
+            raise self._storage_error(error) from error
+        # A truncation may have come in between.
+        self.recovery_point = min(max(self.recovery_point, target), self.end_offset)
+
+    def _sync(self) -> None:
+        disk = self._resources.env.disk
+        number = max(bisect_right(self._segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
+        for segment in self._segments[number:]:
+            file = segment.file or OpenFile(disk, segment.path(LOG), 0)
+            disk.fdatasync(file.fd)
+        self._active.save_index(self._resources, final=False)
+        self.leader_epochs.save(disk, sync=True)
+        if self._directory_dirty:
+            self._directory_dirty = False
+            metadata = f"{self.directory}/{PARTITION_METADATA}"
+            if disk.exists(metadata):
+                disk.fsync(OpenFile(disk, metadata, 0).fd)
+            disk.fsync_directory(self.directory)
+
+    def close(self) -> None:
+        """Blocking. Flush, and leave index files and a snapshot with which the next start needs no scan."""
+        self.flush()
+        self._active.save_index(self._resources, final=True)
+        self.leader_epochs.save(self._resources.env.disk, sync=True)
+        self.save_snapshot()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of every file without writing anything: the log is being deleted, or the process pretends to die."""
+        for segment in self._segments:
+            segment.drop_caches(self._resources)
+            segment.file = None
+
+
+def _stamped(
+    header: BatchHeader, batch: memoryview | bytearray | bytes, now_ms: int
+) -> tuple[BatchHeader, bytearray]:
+    """The batch with the broker's time in it (LogAppendTime), sealed again."""
+    stamped = bytearray(batch)
+    attributes = header.attributes | LOG_APPEND_TIME
+    stamped[_ATTRIBUTES_POSITION : _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big", signed=True)
+    stamped[_MAX_TIMESTAMP_POSITION : _MAX_TIMESTAMP_POSITION + 8] = now_ms.to_bytes(8, "big")
+    seal(stamped)
+    return header._replace(attributes=attributes, max_timestamp=now_ms), stamped

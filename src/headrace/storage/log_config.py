@@ -1,0 +1,86 @@
+"""The settings of one log: a topic's own where it has them, the broker's defaults elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from headrace.records.compression import CODEC_NAMES, Codec
+
+NEVER_MS = 2**63 - 1
+DAY_MS = 24 * 60 * 60 * 1000
+UNLIMITED = -1
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Each field is the topic setting of the same name with dots, with Kafka's default."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = UNLIMITED
+    max_message_bytes: int = 1024 * 1024 + 12
+    message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = NEVER_MS
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    min_insync_replicas: int = 1
+    flush_messages: int = NEVER_MS
+    flush_ms: int = NEVER_MS
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    unclean_leader_election_enable: bool = False
+    preallocate: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> LogConfig:
+        """From parsed values by Kafka's names; names that are not a log's are left to others."""
+        known = {field.name.replace("_", "."): field.name for field in fields(cls)}
+        values = {known[name]: value for name, value in settings.items() if name in known}
+        if "cleanup_policy" in values:
+            values["cleanup_policy"] = _policies(values["cleanup_policy"])
+        return cls(**values)
+
+    @property
+    def append_time(self) -> bool:
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec that batches must be stored in; None to keep the producer's."""
+        return CODEC_NAMES.get(self.compression_type)
+
+    def compression_level(self, codec: int) -> int | None:
+        levels = {
+            Codec.GZIP: self.compression_gzip_level,
+            Codec.LZ4: self.compression_lz4_level,
+            Codec.ZSTD: self.compression_zstd_level,
+        }
+        return levels.get(Codec(codec))
+
+
+def _policies(value: str | frozenset[str] | list[str] | tuple[str, ...]) -> frozenset[str]:
+    names = value.split(",") if isinstance(value, str) else value
+    return frozenset(name.strip() for name in names if name.strip())

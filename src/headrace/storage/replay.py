@@ -1,0 +1,89 @@
+"""Producer state found again from the newest snapshot and the batches after it."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from headrace.env import Disk
+from headrace.model.errors import KafkaError
+from headrace.records.batch import CONTROL, BatchHeader
+from headrace.records.reader import read_records
+from headrace.storage.files import read_file
+from headrace.storage.producer_snapshot import decode_snapshot
+from headrace.storage.producer_state import ProducerStates
+from headrace.storage.resources import StorageResources
+from headrace.storage.scan import scan_headers
+from headrace.storage.segment import SNAPSHOT, Segment
+
+if TYPE_CHECKING:
+    from headrace.storage.log import Log
+
+_MARKER_VALUE = struct.Struct(">hi")
+"""version · coordinator epoch, the value of the record in a control batch that ends a transaction"""
+
+
+def apply_batch(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> None:
+    """Remember a stored batch of a producer: data, or the end of a transaction."""
+    if header.attributes & CONTROL:
+        producers.apply_marker(header, _coordinator_epoch(batch))
+    else:
+        producers.apply(header, header.base_offset)
+
+
+def _coordinator_epoch(batch: bytes | memoryview) -> int:
+    try:
+        marker = next(iter(read_records(batch)), None)
+    except KafkaError:
+        return -1
+    if marker is None or marker.value is None or len(marker.value) < _MARKER_VALUE.size:
+        return -1
+    return int(_MARKER_VALUE.unpack_from(marker.value)[1])
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The offsets of the snapshots in a partition's directory, in order."""
+    names = (name for name in disk.list_directory(directory) if name.endswith(SNAPSHOT))
+    return sorted(int(name[: -len(SNAPSHOT)]) for name in names if name[: -len(SNAPSHOT)].isdigit())
+
+
+def load_snapshot(disk: Disk, directory: str, offsets: list[int], at_most: int) -> tuple[ProducerStates, int] | None:
+    """The newest valid snapshot at or before an offset, and its offset. Invalid ones are skipped."""
+    for offset in reversed(offsets):
+        if offset <= at_most:
+            entries = decode_snapshot(read_file(disk, f"{directory}/{offset:020d}{SNAPSHOT}"))
+            if entries is not None:
+                producers = ProducerStates()
+                producers.load(entries)
+                return producers, offset
+    return None
+
+
+def replay_segment(
+    producers: ProducerStates, segment: Segment, from_offset: int, end_offset: int, resources: StorageResources
+) -> None:
+    """Apply the batches of one segment from one offset to another."""
+    place = segment.locate(from_offset, resources)
+    if place is None:
+        return
+    disk, fd = resources.env.disk, segment.open_file(resources).fd
+    for position, header in scan_headers(disk, fd, place.position, segment.size):
+        if header.base_offset >= end_offset:
+            return
+        if header.producer_id >= 0:
+            batch = disk.pread(fd, header.size, position) if header.attributes & CONTROL else b""
+            apply_batch(producers, header, batch)
+
+
+def reload_producers(log: Log, resources: StorageResources) -> None:
+    """After a cut: the state as of the new end offset. Snapshots beyond it are removed."""
+    disk = resources.env.disk
+    offsets = snapshot_offsets(disk, log.directory)
+    for offset in offsets:
+        if offset > log.end_offset:
+            disk.unlink(f"{log.directory}/{offset:020d}{SNAPSHOT}")
+    found = load_snapshot(disk, log.directory, offsets, log.end_offset)
+    producers, from_offset = found or (ProducerStates(), log.start_offset)
+    for segment in log.segments:
+        replay_segment(producers, segment, from_offset, log.end_offset, resources)
+    log.set_producers(producers)

@@ -1,0 +1,96 @@
+"""What all logs of a directory share: the world, bounded caches for old segments, files waiting to be removed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.env import Env
+from headrace.storage.files import FileCache
+from headrace.storage.segment_index import SegmentIndex
+
+if TYPE_CHECKING:
+    from headrace.storage.segment import Segment
+
+DEFAULT_INDEX_CACHE_BYTES = 16 * 1024 * 1024
+DEFAULT_PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
+
+
+class IndexCache:
+    """The indexes of old segments, the least recently used given up first."""
+
+    __slots__ = ("_indexes", "_limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int = DEFAULT_INDEX_CACHE_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._indexes: OrderedDict[Segment, SegmentIndex] = OrderedDict()
+        self.used_bytes = 0
+
+    def get(self, segment: Segment) -> SegmentIndex | None:
+        index = self._indexes.get(segment)
+        if index is not None:
+            self._indexes.move_to_end(segment)
+        return index
+
+    def put(self, segment: Segment, index: SegmentIndex) -> None:
+        self.drop(segment)
+        self._indexes[segment] = index
+        self.used_bytes += index.memory_bytes
+        while self.used_bytes > self._limit_bytes and len(self._indexes) > 1:
+            _, oldest = self._indexes.popitem(last=False)
+            self.used_bytes -= oldest.memory_bytes
+
+    def drop(self, segment: Segment) -> None:
+        index = self._indexes.pop(segment, None)
+        if index is not None:
+            self.used_bytes -= index.memory_bytes
+
+
+class Graveyard:
+    """Files and directories renamed away that are removed some time later, off the loop's thread.
+
+    Whatever is still here when the process ends carries its suffix and is removed at the next start.
+    """
+
+    __slots__ = ("_env", "_waiting")
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._waiting: list[tuple[float, str, bool]] = []
+
+    def add_file(self, path: str, delay_ms: int) -> None:
+        self._waiting.append((self._env.clock.monotonic() + delay_ms / 1000, path, False))
+
+    def add_directory(self, path: str, delay_ms: int) -> None:
+        self._waiting.append((self._env.clock.monotonic() + delay_ms / 1000, path, True))
+
+    def take_due(self) -> list[tuple[str, bool]]:
+        """(path, is a directory) of everything whose time has come; the caller removes it with `remove`."""
+        now = self._env.clock.monotonic()
+        due = [(path, is_directory) for at, path, is_directory in self._waiting if at <= now]
+        self._waiting = [entry for entry in self._waiting if entry[0] > now]
+        return due
+
+    def remove(self, due: list[tuple[str, bool]]) -> None:
+        """Blocking. A file that is gone already (with its directory) is as good as removed."""
+        for path, is_directory in due:
+            try:
+                (self._env.disk.remove_tree if is_directory else self._env.disk.unlink)(path)
+            except FileNotFoundError:
+                continue
+
+
+@dataclass(frozen=True, slots=True)
+class StorageResources:
+    env: Env
+    index_cache: IndexCache
+    file_cache: FileCache
+    graveyard: Graveyard
+    producer_expiration_ms: int = field(default=DEFAULT_PRODUCER_EXPIRATION_MS)
+
+    @classmethod
+    def create(
+        cls, env: Env, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+    ) -> StorageResources:
+        return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), producer_expiration_ms)

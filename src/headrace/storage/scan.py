@@ -1,0 +1,144 @@
+"""Walking over the batches of a segment file: headers only, or with every check that recovery needs.
+
+Reads are large where bytes are checked and small where only headers matter, and never one per batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headrace.env import Disk
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.batch import (
+    BASE_OFFSET_AND_LENGTH,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+)
+
+HEADER_CHUNK_BYTES = 64 * 1024
+VERIFY_CHUNK_BYTES = 4 * 1024 * 1024
+LOOKUP_CHUNK_BYTES = 8 * 1024
+SMALLEST_BATCH_LENGTH = HEADER_SIZE - LENGTH_OVERHEAD
+_PLACE = struct.Struct(">qi11xi")
+"""baseOffset · batchLength · (epoch, magic, crc, attributes) · lastOffsetDelta"""
+
+
+class BatchPlace(NamedTuple):
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+def find_batch(disk: Disk, fd: int, position: int, end: int, offset: int) -> BatchPlace | None:
+    """The first batch from `position` (where a batch begins) to `end` that reaches up to `offset` or beyond."""
+    unpack_from = _PLACE.unpack_from
+    while position < end:
+        chunk = disk.pread(fd, LOOKUP_CHUNK_BYTES, position)
+        within, last_start = 0, min(len(chunk) - _PLACE.size, end - position - 1)
+        if last_start < 0:
+            raise _damaged(position)
+        while within <= last_start:
+            base_offset, length, delta = unpack_from(chunk, within)
+            if base_offset + delta >= offset:
+                return BatchPlace(position + within, length + LENGTH_OVERHEAD, base_offset, base_offset + delta)
+            if length < SMALLEST_BATCH_LENGTH:
+                raise _damaged(position + within)
+            within += length + LENGTH_OVERHEAD
+        position += within
+    return None
+
+
+def scan_headers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every batch from `position` to `end`, trusting the bytes."""
+    while position < end:
+        chunk = disk.pread(fd, HEADER_CHUNK_BYTES, position)
+        within, last_start = 0, len(chunk) - HEADER_SIZE
+        if last_start < 0:
+            raise _damaged(position)
+        while within <= last_start and position + within < end:
+            header = BatchHeader._make(HEADER.unpack_from(chunk, within))
+            if header.batch_length < SMALLEST_BATCH_LENGTH:
+                raise _damaged(position + within)
+            yield position + within, header
+            within += header.batch_length + LENGTH_OVERHEAD
+        position += within
+
+
+def split_batches(data: memoryview) -> Iterator[tuple[int, int]]:
+    """(position, size) of the batches in `data`; a batch cut off at the end is left out."""
+    position, end = 0, len(data)
+    while end - position >= HEADER_SIZE:
+        size = BASE_OFFSET_AND_LENGTH.unpack_from(data, position)[1] + LENGTH_OVERHEAD
+        if size < HEADER_SIZE:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A record batch states {size} bytes")
+        if position + size > end:
+            return
+        yield position, size
+        position += size
+
+
+class Expectation:
+    """What the next batch must look like to belong to the log."""
+
+    __slots__ = ("gaps_allowed", "leader_epoch", "next_offset")
+
+    def __init__(self, next_offset: int, leader_epoch: int, gaps_allowed: bool) -> None:
+        self.next_offset = next_offset
+        self.leader_epoch = leader_epoch
+        self.gaps_allowed = gaps_allowed
+
+    def accepts(self, header: BatchHeader) -> bool:
+        """Offset and epoch are outside the CRC: only their order can tell whether they are whole."""
+        offset_fits = (
+            header.base_offset >= self.next_offset if self.gaps_allowed else header.base_offset == self.next_offset
+        )
+        return (
+            offset_fits
+            and header.leader_epoch >= self.leader_epoch
+            and header.last_offset_delta >= 0
+            and (self.gaps_allowed or header.record_count == header.last_offset_delta + 1)
+        )
+
+    def advance(self, header: BatchHeader) -> None:
+        self.next_offset = header.base_offset + header.last_offset_delta + 1
+        self.leader_epoch = header.leader_epoch
+
+
+def scan_verified(
+    disk: Disk, fd: int, position: int, end: int, expected: Expectation
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, batch) of every batch that is whole and fits, ending before the first that is not."""
+    wanted = VERIFY_CHUNK_BYTES
+    while end - position >= HEADER_SIZE:
+        chunk = memoryview(disk.pread(fd, min(wanted, end - position), position))
+        within, size = 0, 0
+        while within + HEADER_SIZE <= len(chunk):
+            header = BatchHeader._make(HEADER.unpack_from(chunk, within))
+            size = header.batch_length + LENGTH_OVERHEAD
+            if size < HEADER_SIZE or size > end - position - within or header.magic != MAGIC:
+                return
+            if within + size > len(chunk):
+                break
+            batch = chunk[within : within + size]
+            if not expected.accepts(header) or crc32c(batch[CRC_START:]) != header.crc:
+                return
+            expected.advance(header)
+            yield position + within, header, batch
+            within += size
+        if not within and wanted >= size and len(chunk) < min(wanted, end - position):
+            return  # the file is shorter than it was said to be
+        position += within
+        wanted = max(VERIFY_CHUNK_BYTES, size)
+
+
+def _damaged(position: int) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"There is no record batch at position {position} of a segment")

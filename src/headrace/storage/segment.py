@@ -1,0 +1,215 @@
+"""One segment of a log: a run of batches in one file, named by its first offset, with its indexes.
+
+    00000000000000000042.log .index .timeindex     batches, and the sparse indexes of `segment_index`
+
+The active segment keeps its file open and its index in memory, and writes the index files only when it is flushed,
+rolled or closed. Old segments open their file and load their index on demand, through caches that all logs share.
+"""
+
+from __future__ import annotations
+
+from headrace.env.env import CREATE, READ_WRITE
+from headrace.records.batch import HEADER_SIZE, BatchHeader, parse_header
+from headrace.storage.files import OpenFile
+from headrace.storage.resources import StorageResources
+from headrace.storage.scan import BatchPlace, find_batch, scan_headers
+from headrace.storage.segment_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, SegmentIndex, load_index
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+SNAPSHOT = ".snapshot"
+TRANSACTION_INDEX = ".txnindex"
+DELETED = ".deleted"
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+UNKNOWN = -2
+_LAGGING_INDEX_BYTES = 4 * 1024 * 1024
+"""An index that ends so far before its segment does was lost in part and is rebuilt."""
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "base_offset",
+        "created_ms",
+        "directory",
+        "file",
+        "first_timestamp",
+        "index",
+        "index_full",
+        "last_batch_offset",
+        "last_batch_position",
+        "last_index_position",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size",
+    )
+
+    def __init__(self, directory: str, base_offset: int, size: int = 0) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.file: OpenFile | None = None
+        """Held by the active segment only."""
+        self.index: SegmentIndex | None = None
+        """Held by the active segment only, and only once it has entries."""
+        self.index_full = False
+        self.last_index_position = 0
+        self.created_ms = 0
+        self.first_timestamp = UNKNOWN if size else -1
+        """The largest timestamp of the first batch: rolling by time counts from it."""
+        self.max_timestamp = UNKNOWN if size else -1
+        self.max_timestamp_offset = -1
+        self.last_batch_offset = UNKNOWN
+        """Where the last batch begins, once that is known: readers at the tail need no search."""
+        self.last_batch_position = 0
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    def open_active(self, resources: StorageResources) -> None:
+        self.file = OpenFile(resources.env.disk, self.path(LOG), READ_WRITE | CREATE)
+
+    def open_file(self, resources: StorageResources) -> OpenFile:
+        return self.file if self.file is not None else resources.file_cache.get(self.path(LOG))
+
+    def note_append(self, header: BatchHeader, last_offset: int, position: int, index_interval: int) -> None:
+        """Account for a batch that was written at `position`, the end until now."""
+        timestamp = header.max_timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if position - self.last_index_position > index_interval:
+            self.add_index_entry(last_offset, position)
+        elif not position:
+            self.first_timestamp = timestamp
+        self.last_batch_position = position
+        self.last_batch_offset = last_offset - header.last_offset_delta
+
+    def add_index_entry(self, last_offset: int, position: int) -> None:
+        if self.index is None:
+            self.index = SegmentIndex()
+        base_offset = self.base_offset
+        self.index.add(last_offset - base_offset, position)
+        if self.max_timestamp >= 0:
+            self.index.add_time(self.max_timestamp, self.max_timestamp_offset - base_offset)
+        self.last_index_position = position
+
+    def check_index_full(self, index_bytes: int) -> None:
+        if self.index is not None:
+            self.index_full = (
+                len(self.index.entries) >= index_bytes // OFFSET_ENTRY_BYTES
+                or len(self.index.timestamps) >= index_bytes // TIME_ENTRY_BYTES - 1
+            )
+
+    def save_index(self, resources: StorageResources, final: bool, sync: bool = False) -> None:
+        """Bring the index files up to date; `final` adds the largest timestamp, as a closed segment must have it."""
+        index = self.index
+        if index is None:
+            if not final:
+                return
+            index = self.index = SegmentIndex()
+        if final and self.max_timestamp >= 0:
+            index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        index.save(resources.env.disk, self.path(INDEX), self.path(TIME_INDEX), sync)
+
+    def retire(self, resources: StorageResources) -> None:
+        """The active segment becomes an old one: nothing is held any more but what the caches keep."""
+        self.save_index(resources, final=True)
+        assert self.index is not None
+        resources.index_cache.put(self, self.index)
+        self.index = self.file = None
+
+    def drop_caches(self, resources: StorageResources) -> None:
+        resources.index_cache.drop(self)
+        resources.file_cache.drop(self.path(LOG))
+
+    def load_index(self, resources: StorageResources) -> SegmentIndex:
+        """The index of this segment from memory, from its files, or from the batches themselves."""
+        if self.file is not None:
+            if self.index is None:
+                self.index = SegmentIndex()
+            return self.index
+        index = resources.index_cache.get(self)
+        if index is None:
+            index = load_index(resources.env.disk, self.path(INDEX), self.path(TIME_INDEX), self.size)
+            if index is None or self.size - index.last_position > _LAGGING_INDEX_BYTES:
+                return self.rebuild_index(resources)
+            resources.index_cache.put(self, index)
+        return index
+
+    def rebuild_index(self, resources: StorageResources, interval: int = 4096) -> SegmentIndex:
+        """From the headers of the batches, and onto the disk."""
+        builder = Segment(self.directory, self.base_offset)
+        builder.index = SegmentIndex()
+        disk = resources.env.disk
+        for position, header in scan_headers(disk, self.open_file(resources).fd, 0, self.size):
+            builder.note_append(header, header.last_offset, position, interval)
+        builder.save_index(resources, final=self.file is None)
+        self.max_timestamp, self.max_timestamp_offset = builder.max_timestamp, builder.max_timestamp_offset
+        if self.file is not None:
+            self.index, self.last_index_position = builder.index, builder.last_index_position
+        else:
+            resources.index_cache.put(self, builder.index)
+        return builder.index
+
+    def locate(self, offset: int, resources: StorageResources) -> BatchPlace | None:
+        """The first batch that reaches up to `offset` or beyond; None if this segment ends before."""
+        last_offset = self.last_batch_offset
+        if last_offset >= 0 and offset >= last_offset:
+            position = self.last_batch_position
+        else:
+            relative, position = self.load_index(resources).position_before(offset - self.base_offset)
+            if relative >= 0 and not self._is_indexed_at(relative, position, resources):
+                _, position = self.rebuild_index(resources).position_before(offset - self.base_offset)
+        return find_batch(resources.env.disk, self.open_file(resources).fd, position, self.size, offset)
+
+    def _is_indexed_at(self, relative_offset: int, position: int, resources: StorageResources) -> bool:
+        """Is the indexed batch really there? The active index was made by this process and needs no doubt."""
+        if self.file is not None:
+            return True
+        data = resources.env.disk.pread(self.open_file(resources).fd, HEADER_SIZE, position)
+        return len(data) == HEADER_SIZE and parse_header(data).last_offset - self.base_offset == relative_offset
+
+    def largest_timestamp(self, resources: StorageResources) -> tuple[int, int]:
+        """(timestamp, last offset of its batch) of the latest record; (-1, -1) if no record has a timestamp."""
+        if self.max_timestamp == UNKNOWN:
+            index = self.load_index(resources)
+            if index.timestamps:
+                self.max_timestamp = index.timestamps[-1]
+                self.max_timestamp_offset = self.base_offset + index.time_offsets[-1]
+            else:
+                self.rebuild_index(resources)
+        return self.max_timestamp, self.max_timestamp_offset
+
+    def truncate(self, place: BatchPlace, end_offset: int, resources: StorageResources) -> None:
+        """Cut this active segment before a batch."""
+        assert self.file is not None
+        resources.env.disk.truncate(self.file.fd, place.position)
+        self.size = place.position
+        index = self.load_index(resources)
+        index.truncate(end_offset - self.base_offset, place.position)
+        self.last_index_position = index.last_position
+        self.index_full = False
+        self.last_batch_offset = UNKNOWN
+        self._find_tail(resources)
+
+    def _find_tail(self, resources: StorageResources) -> None:
+        """After a cut: the largest timestamp may be gone, so look at what follows the last index entry."""
+        index = self.load_index(resources)
+        self.max_timestamp, self.max_timestamp_offset = index.last_timestamp, -1
+        if index.timestamps:
+            self.max_timestamp_offset = self.base_offset + index.time_offsets[-1]
+        disk, fd = resources.env.disk, self.open_file(resources).fd
+        # The time entry beside an offset entry covers only what came up to it, its own batch included.
+        for position, header in scan_headers(disk, fd, index.last_position, self.size):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            self.last_batch_position, self.last_batch_offset = position, header.base_offset
+        if not self.size:
+            self.first_timestamp = -1

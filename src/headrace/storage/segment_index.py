@@ -1,0 +1,149 @@
+"""The sparse indexes of a segment: offset to position, and timestamp to offset. Kafka's formats to the byte.
+
+    .index      entries of 8 bytes: relative offset uint32 · position uint32
+    .timeindex  entries of 12 bytes: timestamp int64 · relative offset uint32
+
+An offset entry names the *last* offset of a batch and where that batch begins; a time entry says "up to this
+relative offset, the largest timestamp is this". Both grow strictly. An index is only a hint that saves
+scanning: whatever is missing, short or senseless is rebuilt from the segment.
+In memory an offset entry is one integer, `relative offset << 32 | position`, so that bisection runs in C.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+
+from headrace.env import Disk
+from headrace.storage.files import read_file, write_at
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+_POSITION_MASK = 0xFFFFFFFF
+_SWAP = sys.byteorder == "little"
+_OBJECT_BYTES = 400
+
+
+class SegmentIndex:
+    __slots__ = ("entries", "time_offsets", "timestamps", "written_entries", "written_times")
+
+    def __init__(self) -> None:
+        self.entries = array("Q")
+        self.timestamps = array("q")
+        self.time_offsets = array("I")
+        self.written_entries = 0
+        """How many entries the files hold already; 0 means the files are to be written whole."""
+        self.written_times = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        return _OBJECT_BYTES + 8 * len(self.entries) + 12 * len(self.timestamps)
+
+    @property
+    def last_position(self) -> int:
+        return self.entries[-1] & _POSITION_MASK if self.entries else 0
+
+    @property
+    def last_timestamp(self) -> int:
+        return self.timestamps[-1] if self.timestamps else -1
+
+    def add(self, relative_offset: int, position: int) -> None:
+        assert not self.entries or relative_offset > self.entries[-1] >> 32
+        self.entries.append(relative_offset << 32 | position)
+
+    def add_time(self, timestamp: int, relative_offset: int) -> None:
+        """Only a timestamp above all before it makes an entry."""
+        if timestamp > self.last_timestamp:
+            self.timestamps.append(timestamp)
+            self.time_offsets.append(relative_offset)
+
+    def position_before(self, relative_offset: int) -> tuple[int, int]:
+        """(relative offset, position) of the last entry at or before it; (-1, 0) if there is none."""
+        found = bisect_right(self.entries, relative_offset << 32 | _POSITION_MASK)
+        if not found:
+            return -1, 0
+        entry = self.entries[found - 1]
+        return entry >> 32, entry & _POSITION_MASK
+
+    def offset_before_time(self, timestamp: int) -> int:
+        """The relative offset from which a search for `timestamp` may begin: nothing before it is as late."""
+        found = bisect_right(self.timestamps, timestamp - 1)
+        return int(self.time_offsets[found - 1]) + 1 if found else 0
+
+    def truncate(self, relative_offset: int, position: int) -> None:
+        """Forget what lies at or after an offset (which is at `position`)."""
+        keep = bisect_right(self.entries, relative_offset << 32) if relative_offset else 0
+        while keep and self.entries[keep - 1] & _POSITION_MASK >= position:
+            keep -= 1
+        del self.entries[keep:]
+        while self.time_offsets and self.time_offsets[-1] >= relative_offset:
+            self.time_offsets.pop()
+            self.timestamps.pop()
+        # The files are longer than what is kept: write them whole next time.
+        self.written_entries = self.written_times = 0
+
+    def is_sane(self, size: int) -> bool:
+        """Does everything grow, and point into a segment of `size` bytes?"""
+        return (
+            (not self.entries or self.last_position < size)
+            and _grows([entry >> 32 for entry in self.entries])
+            and _grows([entry & _POSITION_MASK for entry in self.entries])
+            and _grows(self.timestamps)
+            and _grows(self.time_offsets)
+        )
+
+    def save(self, disk: Disk, path: str, time_path: str, sync: bool = False) -> None:
+        """Write what the files do not hold yet."""
+        entries, timestamps = self.entries, self.timestamps
+        count, times = len(entries), len(timestamps)
+        if count > self.written_entries or not self.written_entries:
+            data = _swapped(entries[self.written_entries : count]).tobytes()
+            write_at(disk, path, self.written_entries * OFFSET_ENTRY_BYTES, data, sync)
+        if times > self.written_times or not self.written_times:
+            data = _time_bytes(timestamps[self.written_times : times], self.time_offsets[self.written_times : times])
+            write_at(disk, time_path, self.written_times * TIME_ENTRY_BYTES, data, sync)
+        self.written_entries, self.written_times = count, times
+
+
+def load_index(disk: Disk, path: str, time_path: str, size: int) -> SegmentIndex | None:
+    """The index as its files hold it, or None if they are missing or make no sense for a segment of `size` bytes."""
+    try:
+        offset_bytes, time_bytes = read_file(disk, path), read_file(disk, time_path)
+    except FileNotFoundError:
+        return None
+    if len(offset_bytes) % OFFSET_ENTRY_BYTES or len(time_bytes) % TIME_ENTRY_BYTES:
+        return None
+    index = SegmentIndex()
+    index.entries = _swapped(array("Q", offset_bytes))
+    words = array("I", time_bytes)
+    if _SWAP:
+        words.byteswap()
+    index.timestamps = array("q", (_signed(high) << 32 | low for high, low in zip(words[::3], words[1::3], strict=True)))
+    index.time_offsets = words[2::3]
+    index.written_entries, index.written_times = len(index.entries), len(index.timestamps)
+    return index if index.is_sane(size) else None
+
+
+def _grows(values: array[int] | list[int]) -> bool:
+    return all(a < b for a, b in zip(values, values[1:], strict=False))
+
+
+def _signed(high: int) -> int:
+    return high - 0x100000000 if high & 0x80000000 else high
+
+
+def _swapped(entries: array[int]) -> array[int]:
+    if _SWAP:
+        entries.byteswap()
+    return entries
+
+
+def _time_bytes(timestamps: array[int], offsets: array[int]) -> bytes:
+    words = array("I", bytes(len(timestamps) * TIME_ENTRY_BYTES))
+    words[::3] = array("I", (timestamp >> 32 & 0xFFFFFFFF for timestamp in timestamps))
+    words[1::3] = array("I", (timestamp & 0xFFFFFFFF for timestamp in timestamps))
+    words[2::3] = offsets
+    if _SWAP:
+        words.byteswap()
+    return words.tobytes()

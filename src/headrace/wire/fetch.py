@@ -1,0 +1,283 @@
+"""Fetch (1), v4-18: the request read in place, the response laid out by hand. Hot path.
+
+Topics are keyed by the raw bytes of their name (to v12) or id (from v13 on). The response is a list of pieces:
+bytes that frame it, and ranges of segment files that stay where they are until the connection sends them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from headrace.model.errors import ProtocolError
+from headrace.model.varint import read_uvarint, write_uvarint
+from headrace.wire.tags import skip_tags
+
+FLEXIBLE = 12
+TOPIC_IDS = 13
+
+CONSUMER_REPLICA_ID = -1
+READ_COMMITTED = 1
+
+
+class FetchWant(NamedTuple):
+    """What a client wants of one partition."""
+
+    topic: bytes
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    max_bytes: int
+
+
+class FetchParameters(NamedTuple):
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    session_id: int
+    session_epoch: int
+    wants: list[FetchWant]
+    forgotten: list[tuple[bytes, int]]
+    rack: str
+
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT32_ARRAY = ">%di"
+_HEAD_V15 = struct.Struct(">iiibii")
+_HEAD_V7 = struct.Struct(">iiiibii")
+_HEAD_V4 = struct.Struct(">iiiib")
+_PARTITION_V12 = struct.Struct(">iiqiqi")
+_PARTITION_V9 = struct.Struct(">iiqqi")
+_PARTITION_V5 = struct.Struct(">iqqi")
+_PARTITION_V4 = struct.Struct(">iqi")
+_REPLICA_STATE_TAG = 1
+_MIN_FLEXIBLE_PARTITION = 33
+
+
+def parse_fetch(frame: memoryview, position: int, version: int) -> FetchParameters:
+    try:
+        if version >= FLEXIBLE:
+            return _parse_flexible(frame, position, version)
+        return _parse_classic(frame, position, version)
+    except (struct.error, IndexError):
+        raise ProtocolError("a Fetch request is cut off") from None
+    except UnicodeDecodeError:
+        raise ProtocolError("a string is not UTF-8") from None
+
+
+def _parse_flexible(frame: memoryview, position: int, version: int) -> FetchParameters:
+    if version >= 15:
+        replica_id = CONSUMER_REPLICA_ID
+        wait, min_bytes, max_bytes, isolation, session_id, epoch = _HEAD_V15.unpack_from(frame, position)
+        position += 21
+    else:
+        replica_id, wait, min_bytes, max_bytes, isolation, session_id, epoch = _HEAD_V7.unpack_from(
+            frame, position
+        )
+        position += 25
+    wants, position = _flexible_wants(frame, position, version)
+    forgotten: list[tuple[bytes, int]] = []
+    if frame[position] > 1:
+        forgotten, position = _flexible_forgotten(frame, position, version)
+    else:
+        position += 1
+    length, position = read_uvarint(frame, position)
+    rack = ""
+    if length > 1:
+        rack = str(frame[position : position + length - 1], "utf-8")
+        position += length - 1
+    if frame[position]:
+        replica_id, position = _request_tags(frame, position, replica_id)
+    else:
+        position += 1
+    if position != len(frame):
+        raise ProtocolError("bytes after the end of a Fetch request")
+    return FetchParameters(
+        replica_id, wait, min_bytes, max_bytes, isolation, session_id, epoch, wants, forgotten, rack
+    )
+
+
+def _flexible_topic(frame: memoryview, position: int, version: int) -> tuple[bytes, int]:
+    if version >= TOPIC_IDS:
+        return bytes(frame[position : position + 16]), position + 16
+    length, position = read_uvarint(frame, position)
+    end = position + length - 1
+    return bytes(frame[position:end]), end
+
+
+def _flexible_wants(frame: memoryview, position: int, version: int) -> tuple[list[FetchWant], int]:
+    wants: list[FetchWant] = []
+    topic_count, position = read_uvarint(frame, position)
+    for _ in range(topic_count - 1):
+        topic, position = _flexible_topic(frame, position, version)
+        count, position = read_uvarint(frame, position)
+        if (count - 1) * _MIN_FLEXIBLE_PARTITION > len(frame) - position:
+            raise ProtocolError(f"a count of {count - 1} partitions in a frame that is too short for them")
+        for _ in range(count - 1):
+            index, leader_epoch, offset, last_epoch, _, max_bytes = _PARTITION_V12.unpack_from(frame, position)
+            position += 32
+            wants.append(FetchWant(topic, index, leader_epoch, offset, last_epoch, max_bytes))
+            position = skip_tags(frame, position) if frame[position] else position + 1
+        position = skip_tags(frame, position)
+    return wants, position
+
+
+def _flexible_forgotten(frame: memoryview, position: int, version: int) -> tuple[list[tuple[bytes, int]], int]:
+    forgotten: list[tuple[bytes, int]] = []
+    topic_count, position = read_uvarint(frame, position)
+    for _ in range(topic_count - 1):
+        topic, position = _flexible_topic(frame, position, version)
+        count, position = read_uvarint(frame, position)
+        if (count - 1) * 4 > len(frame) - position:
+            raise ProtocolError("a Fetch request is cut off")
+        indexes = struct.unpack_from(_INT32_ARRAY % (count - 1), frame, position)
+        position = skip_tags(frame, position + 4 * (count - 1))
+        forgotten += [(topic, index) for index in indexes]
+    return forgotten, position
+
+
+def _request_tags(frame: memoryview, position: int, replica_id: int) -> tuple[int, int]:
+    """From v15 on a follower names itself in a tagged field."""
+    count, position = read_uvarint(frame, position)
+    for _ in range(count):
+        tag, position = read_uvarint(frame, position)
+        size, position = read_uvarint(frame, position)
+        if tag == _REPLICA_STATE_TAG:
+            (replica_id,) = _INT32.unpack_from(frame, position)
+        position += size
+    return replica_id, position
+
+
+def _parse_classic(frame: memoryview, position: int, version: int) -> FetchParameters:
+    session_id, session_epoch = 0, -1
+    if version >= 7:
+        replica_id, wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _HEAD_V7.unpack_from(
+            frame, position
+        )
+        position += 25
+    else:
+        replica_id, wait, min_bytes, max_bytes, isolation = _HEAD_V4.unpack_from(frame, position)
+        position += 17
+    wants, position = _classic_wants(frame, position, version)
+    forgotten: list[tuple[bytes, int]] = []
+    if version >= 7:
+        forgotten, position = _classic_forgotten(frame, position)
+    rack = ""
+    if version >= 11:
+        (length,) = _INT16.unpack_from(frame, position)
+        rack = str(frame[position + 2 : position + 2 + max(length, 0)], "utf-8")
+        position += 2 + max(length, 0)
+    if position != len(frame):
+        raise ProtocolError("a Fetch request does not end where its frame ends")
+    return FetchParameters(
+        replica_id, wait, min_bytes, max_bytes, isolation, session_id, session_epoch, wants, forgotten, rack
+    )
+
+
+def _classic_count(frame: memoryview, position: int, smallest: int) -> int:
+    count: int = _INT32.unpack_from(frame, position)[0]
+    if count < 0 or count * smallest > len(frame) - position:
+        raise ProtocolError(f"a count of {count} in a frame that is too short for it")
+    return count
+
+
+def _classic_topic(frame: memoryview, position: int) -> tuple[bytes, int]:
+    (length,) = _INT16.unpack_from(frame, position)
+    end = position + 2 + length
+    if length < 0 or end > len(frame):
+        raise ProtocolError("a topic's name is cut off")
+    return bytes(frame[position + 2 : end]), end
+
+
+def _classic_wants(frame: memoryview, position: int, version: int) -> tuple[list[FetchWant], int]:
+    wants: list[FetchWant] = []
+    topic_count = _classic_count(frame, position, 6)
+    position += 4
+    for _ in range(topic_count):
+        topic, position = _classic_topic(frame, position)
+        count = _classic_count(frame, position, 16)
+        position += 4
+        for _ in range(count):
+            leader_epoch = -1
+            if version >= 9:
+                index, leader_epoch, offset, _, max_bytes = _PARTITION_V9.unpack_from(frame, position)
+                position += _PARTITION_V9.size
+            elif version >= 5:
+                index, offset, _, max_bytes = _PARTITION_V5.unpack_from(frame, position)
+                position += _PARTITION_V5.size
+            else:
+                index, offset, max_bytes = _PARTITION_V4.unpack_from(frame, position)
+                position += _PARTITION_V4.size
+            wants.append(FetchWant(topic, index, leader_epoch, offset, -1, max_bytes))
+    return wants, position
+
+
+def _classic_forgotten(frame: memoryview, position: int) -> tuple[list[tuple[bytes, int]], int]:
+    forgotten: list[tuple[bytes, int]] = []
+    topic_count = _classic_count(frame, position, 6)
+    position += 4
+    for _ in range(topic_count):
+        topic, position = _classic_topic(frame, position)
+        count = _classic_count(frame, position, 4)
+        indexes = struct.unpack_from(_INT32_ARRAY % count, frame, position + 4)
+        position += 4 + 4 * count
+        forgotten += [(topic, index) for index in indexes]
+    return forgotten, position
+
+
+_FLEXIBLE_HEAD = struct.Struct(">ihi")
+_RESULT_V12 = struct.Struct(">ihqqqBi")
+_RESULT_V5 = struct.Struct(">ihqqq")
+_RESULT_V4 = struct.Struct(">ihqq")
+_NULL_ABORTED = b"\xff\xff\xff\xff"
+_NO_ABORTED = b"\0\0\0\0"
+_NO_PREFERRED_REPLICA = b"\xff\xff\xff\xff"
+
+
+def write_response_head(out: bytearray, version: int, error_code: int, session_id: int, topic_count: int) -> None:
+    if version >= FLEXIBLE:
+        out += _FLEXIBLE_HEAD.pack(0, error_code, session_id)
+        write_uvarint(out, topic_count + 1)
+        return
+    if version >= 7:
+        out += _FLEXIBLE_HEAD.pack(0, error_code, session_id)
+    else:
+        out += b"\0\0\0\0"
+    out += _INT32.pack(topic_count)
+
+
+def write_topic_head(out: bytearray, version: int, topic: bytes, partition_count: int) -> None:
+    if version >= FLEXIBLE:
+        if version < TOPIC_IDS:
+            write_uvarint(out, len(topic) + 1)
+        out += topic
+        write_uvarint(out, partition_count + 1)
+    else:
+        out += _INT16.pack(len(topic))
+        out += topic
+        out += _INT32.pack(partition_count)
+
+
+def write_partition_head(
+    out: bytearray, version: int, result: tuple[int, int, int, int, int], committed: bool, size: int
+) -> None:
+    """Everything of a partition up to its records: (index, error, high watermark, last stable, log start)."""
+    if version >= FLEXIBLE:
+        # aborted transactions: null unless the client reads committed, then none; no preferred replica.
+        out += _RESULT_V12.pack(*result, 1 if committed else 0, -1)
+        write_uvarint(out, size + 1)
+        return
+    out += _RESULT_V5.pack(*result) if version >= 5 else _RESULT_V4.pack(*result[:4])
+    out += _NO_ABORTED if committed else _NULL_ABORTED
+    if version >= 11:
+        out += _NO_PREFERRED_REPLICA
+    out += _INT32.pack(size)
+
+
+def tags_after(version: int) -> bytes:
+    """What follows a partition, a topic and the whole response in the flexible versions."""
+    return b"\0" if version >= FLEXIBLE else b""

@@ -1,0 +1,195 @@
+"""Produce (0), v3-13: the request read in place, the response written by hand. Hot path: no object per record.
+
+Everything is parsed before anything is appended, so that a broken frame leaves nothing half done. Record batches
+come out as memoryviews of the receive buffer. In both encodings the response repeats a topic's name or id just as
+the request wrote it, so those raw bytes are kept and echoed.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headrace.model.errors import ErrorCode, ProtocolError
+from headrace.model.varint import read_uvarint, write_uvarint
+from headrace.wire.tags import skip_tags
+
+FLEXIBLE = 9
+TOPIC_IDS = 13
+
+PartitionData = tuple[int, memoryview | None]
+TopicData = tuple[bytes, bytes, list[PartitionData]]
+"""The name or id as written, the name or id itself, and what goes to each partition."""
+
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_INDEX_SIZE = struct.Struct(">ii")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_FLEXIBLE_PARTITION = struct.Struct(">ihqqqBBB")
+_RESULT_V2 = struct.Struct(">ihqq")
+_RESULT_V5 = struct.Struct(">ihqqq")
+_RESULT_V8 = struct.Struct(">ihqqqih")
+_FLEXIBLE_HEAD = struct.Struct(">ihqqq")
+_NO_THROTTLE_FLEXIBLE = b"\0\0\0\0\0"
+_NO_THROTTLE = b"\0\0\0\0"
+
+
+def parse_produce(frame: memoryview, position: int, version: int) -> tuple[bool, int, list[TopicData]]:
+    """(whether it names a transactional id, acks, topics). `position` is where the body begins."""
+    try:
+        if version >= FLEXIBLE:
+            return _parse_flexible(frame, position, version >= TOPIC_IDS)
+        return _parse_classic(frame, position)
+    except (struct.error, IndexError):
+        raise ProtocolError("a Produce request is cut off") from None
+
+
+def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[bool, int, list[TopicData]]:
+    # A varint below 128 is one byte, the usual case, taken without a call.
+    length = frame[position]
+    position += 1
+    if length >= 0x80:
+        length, position = read_uvarint(frame, position - 1)
+    transactional = length > 0
+    if length > 1:
+        position += length - 1
+    acks, _ = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = read_uvarint(frame, position + 6)
+    topics: list[TopicData] = []
+    for _ in range(topic_count - 1):
+        written = position
+        if topic_ids:
+            position = end = position + 16
+            key = bytes(frame[written:end])
+            echo = key
+        else:
+            length = frame[position]
+            position += 1
+            if length >= 0x80:
+                length, position = read_uvarint(frame, position - 1)
+            end = position + length - 1
+            key = bytes(frame[position:end])
+            echo = bytes(frame[written:end])
+        partitions, position = _flexible_partitions(frame, end)
+        topics.append((echo, key, partitions))
+        position = skip_tags(frame, position)
+    if skip_tags(frame, position) != len(frame):
+        raise ProtocolError("bytes after the end of a Produce request")
+    return transactional, acks, topics
+
+
+def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[PartitionData], int]:
+    count, position = read_uvarint(frame, position)
+    partitions: list[PartitionData] = []
+    size = len(frame)
+    for _ in range(count - 1):
+        (index,) = _INT32.unpack_from(frame, position)
+        length, position = read_uvarint(frame, position + 4)
+        if length == 0:
+            partitions.append((index, None))
+        else:
+            end = position + length - 1
+            if end > size:
+                raise ProtocolError("a record batch is cut off")
+            partitions.append((index, frame[position:end]))
+            position = end
+        if frame[position]:
+            position = skip_tags(frame, position)
+        else:
+            position += 1
+    return partitions, position
+
+
+def _parse_classic(frame: memoryview, position: int) -> tuple[bool, int, list[TopicData]]:
+    size = len(frame)
+    (length,) = _INT16.unpack_from(frame, position)
+    position += 2 + max(length, 0)
+    acks, _ = _ACKS_TIMEOUT.unpack_from(frame, position)
+    (topic_count,) = _INT32.unpack_from(frame, position + 6)
+    position += 10
+    topics: list[TopicData] = []
+    for _ in range(_bounded(topic_count, size - position)):
+        (name_length,) = _INT16.unpack_from(frame, position)
+        end = position + 2 + _bounded(name_length, size - position)
+        echo = bytes(frame[position:end])
+        (partition_count,) = _INT32.unpack_from(frame, end)
+        position = end + 4
+        partitions: list[PartitionData] = []
+        for _ in range(_bounded(partition_count, size - position)):
+            index, length_of_records = _INDEX_SIZE.unpack_from(frame, position)
+            position += 8
+            if length_of_records < 0:
+                partitions.append((index, None))
+                continue
+            end = position + length_of_records
+            if end > size:
+                raise ProtocolError("a record batch is cut off")
+            partitions.append((index, frame[position:end]))
+            position = end
+        topics.append((echo, echo[2:], partitions))
+    if position != size:
+        raise ProtocolError("bytes after the end of a Produce request")
+    return length >= 0, acks, topics
+
+
+def _bounded(count: int, left: int) -> int:
+    if count < 0 or count > left:
+        raise ProtocolError(f"a count of {count} with {left} bytes left")
+    return count
+
+
+def encode_result(version: int, index: int, base_offset: int, append_time: int, log_start: int) -> bytes:
+    """One partition that took its batch."""
+    if version >= FLEXIBLE:
+        # Then: no record errors (an empty array), no error message (null), no tagged fields.
+        return _FLEXIBLE_PARTITION.pack(index, 0, base_offset, append_time, log_start, 1, 0, 0)
+    return _classic_result(version, index, 0, base_offset, append_time, log_start)
+
+
+def encode_failure(version: int, index: int, code: ErrorCode, message: str | None) -> bytes:
+    """One partition that refused its batch."""
+    if version < FLEXIBLE:
+        head = _classic_result(version, index, code, -1, -1, -1)
+        if version < 8 or message is None:
+            return head
+        text = message.encode()
+        return head[:-2] + _INT16.pack(len(text)) + text
+    out = bytearray(_FLEXIBLE_HEAD.pack(index, code, -1, -1, -1))
+    out.append(1)
+    text = (message or "").encode()
+    write_uvarint(out, len(text) + 1 if message is not None else 0)
+    out += text
+    out.append(0)
+    return bytes(out)
+
+
+def _classic_result(
+    version: int, index: int, code: int, base_offset: int, append_time: int, log_start: int
+) -> bytes:
+    if version >= 8:
+        return _RESULT_V8.pack(index, code, base_offset, append_time, log_start, 0, -1)
+    if version >= 5:
+        return _RESULT_V5.pack(index, code, base_offset, append_time, log_start)
+    return _RESULT_V2.pack(index, code, base_offset, append_time)
+
+
+def encode_produce_response(version: int, topics: list[tuple[bytes, list[bytes]]]) -> bytes:
+    """The whole body, from each topic's echo and its partitions' results."""
+    if version < FLEXIBLE:
+        parts = [_INT32.pack(len(topics))]
+        for echo, results in topics:
+            parts += (echo, _INT32.pack(len(results)), *results)
+        parts.append(_NO_THROTTLE)
+        return b"".join(parts)
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        echo, results = topics[0]
+        return b"".join((b"\2", echo, b"\2", results[0], b"\0\0\0\0\0\0"))
+    out = bytearray()
+    write_uvarint(out, len(topics) + 1)
+    for echo, results in topics:
+        out += echo
+        write_uvarint(out, len(results) + 1)
+        for result in results:
+            out += result
+        out.append(0)
+    out += _NO_THROTTLE_FLEXIBLE
+    return bytes(out)

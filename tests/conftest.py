@@ -1,0 +1,104 @@
+"""Fixtures that give tests a real broker, and the choice which one it is.
+
+    pytest tests/compat                               starts a Headrace broker for the session
+    pytest tests/compat --broker=kafka                starts Apache Kafka instead (the oracle)
+    pytest tests/compat --bootstrap=HOST:PORT         uses one that runs already
+
+`HEADRACE_TEST_BOOTSTRAP` is the same as `--bootstrap`. With `--broker=kafka` a test that asks for a broker of its
+own (`own_broker`) gets an Apache Kafka too. What a broker wrote to its log is shown when a test fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.apache_kafka import ApacheKafka
+from headrace.testing.process import BrokerProcess, ServerProcess
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+KINDS: Mapping[str, type[ServerProcess]] = {"headrace": BrokerProcess, "kafka": ApacheKafka}
+MARKERS = (
+    "headrace_only: about our own process or promise; not run against Apache Kafka",
+    "slow: takes more than ten seconds",
+)
+LOG_TAIL_LINES = 60
+
+StartBroker = Callable[..., ServerProcess]
+_running: list[ServerProcess] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("headrace")
+    group.addoption("--broker", choices=sorted(KINDS), default="headrace", help="what brokers are started")
+    group.addoption(
+        "--bootstrap", default=os.environ.get("HEADRACE_TEST_BOOTSTRAP"), help="use the broker at this address"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--broker") == "headrace":
+        return
+    unfit = [item for item in items if item.get_closest_marker("headrace_only")]
+    config.hook.pytest_deselected(items=unfit)
+    items[:] = [item for item in items if not item.get_closest_marker("headrace_only")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for server in _running:
+            tail = "\n".join(server.log_text().splitlines()[-LOG_TAIL_LINES:])
+            report.sections.append((f"log of {server.name} on {server.bootstrap}", tail))
+    return report
+
+
+@pytest.fixture(scope="session")
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.config.getoption("--broker"))
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest, broker_kind: str) -> Iterator[str]:
+    """The address of the broker that the session's tests share."""
+    given = request.config.getoption("--bootstrap")
+    if given:
+        yield str(given)
+        return
+    with KINDS[broker_kind]() as server:
+        _running.append(server)
+        yield server.bootstrap
+        _running.remove(server)
+
+
+@pytest.fixture
+def own_broker(broker_kind: str) -> Iterator[StartBroker]:
+    """Starts a broker for one test alone: `own_broker({"auto.create.topics.enable": "true"})`."""
+    started: list[ServerProcess] = []
+
+    def start(overrides: Mapping[str, str] | None = None) -> ServerProcess:
+        server = KINDS[broker_kind](overrides)
+        started.append(server)
+        _running.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        _running.remove(server)
+        server.close()

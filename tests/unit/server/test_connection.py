@@ -1,0 +1,282 @@
+"""A connection over a real socket: framing in every split, order of answers, back-pressure, files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headrace.env.real import RealDisk, real_env
+from headrace.handlers.reply import CloseConnection, Pending, Piece
+from headrace.model.errors import ProtocolError
+from headrace.model.limits import MAX_PENDING_RESPONSES
+from headrace.server.connection import SCRATCH_SIZE, SENDFILE_FROM, Connection
+from headrace.server.connections import ConnectionLimits, ConnectionSet
+from headrace.server.framing import FramedPending, framed
+from headrace.storage.files import FileRange, OpenFile
+
+LIMITS = ConnectionLimits(total=100, per_address=100, idle_seconds=600)
+
+
+class EchoDispatcher:
+    """Answers each frame with its own bytes; the first byte says how."""
+
+    def __init__(self) -> None:
+        self.broker = cast(Any, SimpleNamespace(env=real_env()))
+        self.max_request_bytes = 8 * 1024 * 1024
+        self.waiting: list[Pending] = []
+        self.seen: list[bytes] = []
+        self.file: OpenFile | None = None
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> list[Piece] | FramedPending | None:
+        data = bytes(frame)
+        self.seen.append(data)
+        kind = data[:1]
+        if kind == b"W":
+            return self._wait(exclusive=False)
+        if kind == b"X":
+            return self._wait(exclusive=True)
+        if kind == b"N":
+            return None
+        if kind == b"!":
+            raise ProtocolError("as asked")
+        if kind == b"C":
+            raise CloseConnection("as asked")
+        if kind == b"B":
+            raise RuntimeError("a bug, as asked")
+        if kind == b"F":
+            position, size = struct.unpack(">qq", data[1:17])
+            assert self.file is not None
+            return framed([b"head", FileRange(self.file, position, size), b"tail"], 7, flexible=False)
+        return framed(data, 7, flexible=False)
+
+    def _wait(self, exclusive: bool) -> FramedPending:
+        pending = Pending()
+        self.waiting.append(pending)
+        return FramedPending(pending, 7, False, exclusive)
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *bodies: bytes) -> None:
+        self.writer.write(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+
+    async def receive(self) -> bytes:
+        size, correlation = struct.unpack(">ii", await asyncio.wait_for(self.reader.readexactly(8), 5))
+        assert correlation == 7
+        return await asyncio.wait_for(self.reader.readexactly(size - 4), 5)
+
+    async def closed(self) -> bool:
+        return await asyncio.wait_for(self.reader.read(), 5) == b""
+
+
+@asynccontextmanager
+async def served(
+    dispatcher: EchoDispatcher, limits: ConnectionLimits = LIMITS
+) -> AsyncIterator[tuple[Client, ConnectionSet]]:
+    connections = ConnectionSet("PLAINTEXT", limits)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(cast(Any, dispatcher), connections), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    try:
+        yield Client(reader, writer), connections
+    finally:
+        writer.close()
+        server.close()
+        connections.abort_all()
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.05)
+
+
+async def test_frames_that_arrive_byte_by_byte_and_together() -> None:
+    bodies = [b"echo one", b"echo two" * 100, b"e"]
+    stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    async with served(EchoDispatcher()) as (client, _):
+        client.writer.write(stream)
+        assert [await client.receive() for _ in bodies] == bodies
+        for byte in stream:
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize("size", [SCRATCH_SIZE - 4, SCRATCH_SIZE - 3, SCRATCH_SIZE, 6 * 1024 * 1024])
+async def test_frames_around_and_beyond_the_shared_buffer(size: int) -> None:
+    body = b"e" + os.urandom(size - 1)
+    async with served(EchoDispatcher()) as (client, _):
+        client.send(b"e-before", body, b"e-after")
+        assert await client.receive() == b"e-before"
+        assert await client.receive() == body
+        assert await client.receive() == b"e-after"
+
+
+async def test_answers_keep_the_order_of_requests() -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (client, _):
+        client.send(b"W", b"e1", b"W", b"e2", b"N")
+        await settle()
+        assert len(dispatcher.seen) == 5, "a request that waits does not hold back the handling of later ones"
+        dispatcher.waiting[1].complete(b"second")
+        dispatcher.waiting[0].complete(b"first")
+        assert [await client.receive() for _ in range(4)] == [b"first", b"e1", b"second", b"e2"]
+
+
+async def test_an_exclusive_request_holds_back_the_handling_of_later_ones() -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (client, _):
+        client.send(b"X", b"e1")
+        await settle()
+        client.send(b"e2")
+        await settle()
+        assert dispatcher.seen == [b"X"]
+        dispatcher.waiting[0].complete(b"done")
+        assert [await client.receive() for _ in range(3)] == [b"done", b"e1", b"e2"]
+
+
+async def test_too_many_waiting_answers_stop_the_reading() -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (client, _):
+        client.send(b"W", *[b"e"] * (3 * MAX_PENDING_RESPONSES))
+        await settle()
+        assert len(dispatcher.seen) == MAX_PENDING_RESPONSES
+        dispatcher.waiting[0].complete(b"go")
+        assert await client.receive() == b"go"
+        for _ in range(3 * MAX_PENDING_RESPONSES):
+            assert await client.receive() == b"e"
+
+
+async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    dispatcher = EchoDispatcher()
+    body = b"e" * 100_000
+    async with served(dispatcher) as (client, _):
+        for _ in range(400):
+            client.send(body)
+        await settle()
+        handled = len(dispatcher.seen)
+        assert handled < 400, "40 MB of answers are not kept in memory for a client that does not take them"
+        for _ in range(400):
+            assert await client.receive() == body
+
+
+@pytest.mark.parametrize("kind", [b"!", b"C", b"B"])
+async def test_broken_requests_and_our_own_faults_end_the_connection_only(kind: bytes) -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (client, connections):
+        client.send(b"e-answered", kind, b"e-never")
+        assert await client.receive() == b"e-answered"
+        assert await client.closed()
+        await settle()
+        assert len(connections) == 0
+        assert b"e-never" not in dispatcher.seen
+
+
+@pytest.mark.parametrize("length", [-1, 0, -(2**31), 2**31 - 1, 8 * 1024 * 1024 + 1])
+async def test_impossible_lengths_end_the_connection(length: int) -> None:
+    async with served(EchoDispatcher()) as (client, _):
+        client.writer.write(struct.pack(">i", length) + b"xxxx")
+        assert await client.closed()
+
+
+async def test_a_lost_connection_cancels_what_waits() -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (client, connections):
+        client.send(b"W")
+        await settle()
+        client.writer.close()
+        await settle()
+        assert dispatcher.waiting[0].done
+        assert len(connections) == 0
+
+
+@pytest.mark.parametrize("size", [1, 1000, SENDFILE_FROM - 1, SENDFILE_FROM, 5_000_000])
+async def test_ranges_of_files_are_sent_in_place(tmp_path: Path, size: int) -> None:
+    """R-LOG-2"""
+    content = os.urandom(6_000_000)
+    (tmp_path / "segment").write_bytes(content)
+    dispatcher = EchoDispatcher()
+    dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY)
+    async with served(dispatcher) as (client, _):
+        client.send(b"e-before", *[b"F" + struct.pack(">qq", 17 * n, size) for n in range(4)], b"e-after")
+        assert await client.receive() == b"e-before"
+        for n in range(4):
+            assert await client.receive() == b"head" + content[17 * n : 17 * n + size] + b"tail"
+        assert await client.receive() == b"e-after"
+
+
+@pytest.mark.parametrize("size", [1000, 5_000_000])
+async def test_cold_ranges_are_read_by_a_thread(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(6_000_000)
+    (tmp_path / "segment").write_bytes(content)
+    warmed = []
+
+    def never_cached(piece: FileRange) -> bool:
+        return False
+
+    def warm(piece: FileRange) -> None:
+        warmed.append(piece)
+
+    monkeypatch.setattr("headrace.server.file_sender._is_cached", never_cached)
+    monkeypatch.setattr("headrace.server.file_sender._warm", warm)
+    monkeypatch.setattr("headrace.server.connection._read_if_cached", lambda piece: None)
+    dispatcher = EchoDispatcher()
+    dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY)
+    async with served(dispatcher) as (client, _):
+        client.send(b"F" + struct.pack(">qq", 9, size), b"e-after")
+        assert await client.receive() == b"head" + content[9 : 9 + size] + b"tail"
+        assert await client.receive() == b"e-after"
+    assert len(warmed) == 1
+
+
+async def test_a_client_that_leaves_while_a_file_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(50_000_000))
+    dispatcher = EchoDispatcher()
+    dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY)
+    async with served(dispatcher) as (client, connections):
+        client.send(b"F" + struct.pack(">qq", 0, 50_000_000))
+        await client.reader.readexactly(1000)
+        client.writer.transport.abort()
+        await settle()
+        assert len(connections) == 0
+
+
+async def test_limits_on_connections() -> None:
+    async with served(EchoDispatcher(), ConnectionLimits(total=1, per_address=100, idle_seconds=600)) as (
+        client,
+        _,
+    ):
+        client.send(b"e")
+        assert await client.receive() == b"e"
+        host, port = client.writer.get_extra_info("peername")
+        reader, writer = await asyncio.open_connection(host, port)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1)
+        writer.close()
+
+
+async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (client, connections):
+        client.send(b"W")
+        await settle()
+        for _ in range(3):
+            connections.close_idle()
+        dispatcher.waiting[0].complete(b"late")
+        assert await client.receive() == b"late"
+        connections.close_idle()
+        connections.close_idle()
+        assert await client.closed()

@@ -1,0 +1,191 @@
+"""The hand-written Fetch codec agrees with the schema classes, in every version."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.errors import ProtocolError
+from headrace.model.topics import TopicId
+from headrace.wire.fetch import (
+    TOPIC_IDS,
+    FetchWant,
+    parse_fetch,
+    tags_after,
+    write_partition_head,
+    write_response_head,
+    write_topic_head,
+)
+from headrace.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+VERSIONS = range(4, 19)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def topic_fields(draw: st.DrawFn, version: int) -> dict[str, object]:
+    if version >= TOPIC_IDS:
+        return {"topic_id": TopicId(draw(st.binary(min_size=16, max_size=16)))}
+    return {"topic": draw(st.text(min_size=1, max_size=150))}
+
+
+@st.composite
+def fetch_requests(draw: st.DrawFn, version: int) -> FetchRequest:
+    def partition() -> FetchPartition:
+        values: dict[str, object] = {
+            "partition": draw(int32),
+            "fetch_offset": draw(int64),
+            "partition_max_bytes": draw(int32),
+        }
+        if version >= 9:
+            values["current_leader_epoch"] = draw(int32)
+        if version >= 12:
+            values["last_fetched_epoch"] = draw(int32)
+        if version >= 17:
+            values["replica_directory_id"] = draw(st.binary(min_size=16, max_size=16))
+        return FetchPartition(**values)  # type: ignore[arg-type]
+
+    request = FetchRequest(
+        max_wait_ms=draw(int32),
+        min_bytes=draw(int32),
+        max_bytes=draw(int32),
+        isolation_level=draw(st.integers(0, 1)),
+        topics=[
+            FetchTopic(
+                **draw(topic_fields(version)),  # type: ignore[arg-type]
+                partitions=[partition() for _ in range(draw(st.integers(0, 3)))],
+            )
+            for _ in range(draw(st.integers(0, 3)))
+        ],
+    )
+    if version >= 15:
+        request.replica_state = ReplicaState(replica_id=draw(int32), replica_epoch=draw(int64))
+    else:
+        request.replica_id = draw(int32)
+    if version >= 7:
+        request.session_id, request.session_epoch = draw(int32), draw(int32)
+        request.forgotten_topics_data = [
+            ForgottenTopic(**draw(topic_fields(version)), partitions=draw(st.lists(int32, max_size=3)))  # type: ignore[arg-type]
+            for _ in range(draw(st.integers(0, 2)))
+        ]
+    if version >= 11:
+        request.rack_id = draw(st.text(max_size=150))
+    return request
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None:
+    request = data.draw(fetch_requests(version))
+    got = parse_fetch(memoryview(b"header" + request.encode(version)), 6, version)
+
+    def key(topic: FetchTopic | ForgottenTopic) -> bytes:
+        return topic.topic_id if version >= TOPIC_IDS else topic.topic.encode()
+
+    assert got.replica_id == (request.replica_state.replica_id if version >= 15 else request.replica_id)
+    assert got[1:7] == (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+    )
+    assert got.rack == request.rack_id
+    assert got.forgotten == [
+        (key(topic), index) for topic in request.forgotten_topics_data for index in topic.partitions
+    ]
+    assert got.wants == [
+        FetchWant(
+            key(topic),
+            part.partition,
+            part.current_leader_epoch,
+            part.fetch_offset,
+            part.last_fetched_epoch,
+            part.partition_max_bytes,
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("committed", [False, True])
+def test_writes_what_the_schema_reads(version: int, committed: bool) -> None:
+    by_id = version >= TOPIC_IDS
+    topic = bytes(range(16)) if by_id else b"events"
+    out = bytearray()
+    write_response_head(out, version, 0, 77, 1)
+    write_topic_head(out, version, topic, 2)
+    write_partition_head(out, version, (0, 0, 100, 90, 10), committed, 200)
+    out += b"r" * 200 + tags_after(version)
+    write_partition_head(out, version, (1, 3, -1, -1, -1), committed, 0)
+    out += tags_after(version) + tags_after(version) + tags_after(version)
+
+    log_start = 10 if version >= 5 else -1
+    aborted = [] if committed else None
+    expected = FetchResponse(
+        session_id=77 if version >= 7 else 0,
+        responses=[
+            FetchableTopicResponse(
+                topic="" if by_id else "events",
+                topic_id=TopicId(topic if by_id else bytes(16)),
+                partitions=[
+                    PartitionData(
+                        partition_index=0,
+                        high_watermark=100,
+                        last_stable_offset=90,
+                        log_start_offset=log_start,
+                        aborted_transactions=aborted,
+                        records=b"r" * 200,
+                    ),
+                    PartitionData(
+                        partition_index=1,
+                        error_code=3,
+                        high_watermark=-1,
+                        aborted_transactions=aborted,
+                        records=b"",
+                    ),
+                ],
+            )
+        ],
+    )
+    assert FetchResponse.decode(bytes(out), version) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cut_or_padded_request_is_a_protocol_error(version: int) -> None:
+    fields: dict[str, object] = {"topic_id": TopicId(bytes(range(16)))} if version >= TOPIC_IDS else {"topic": "t"}
+    request = FetchRequest(
+        max_wait_ms=1,
+        topics=[FetchTopic(**fields, partitions=[FetchPartition(partition=1, partition_max_bytes=9)])],  # type: ignore[arg-type]
+    )
+    if version >= 7:
+        request.forgotten_topics_data = [ForgottenTopic(**fields, partitions=[1, 2])]  # type: ignore[arg-type]
+    whole = request.encode(version)
+    parse_fetch(memoryview(whole), 0, version)
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            parse_fetch(memoryview(whole[:size]), 0, version)
+    with pytest.raises(ProtocolError):
+        parse_fetch(memoryview(whole + b"\0"), 0, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(noise=st.binary(max_size=150))
+def test_noise_raises_nothing_else(version: int, noise: bytes) -> None:
+    try:
+        parse_fetch(memoryview(noise), 0, version)
+    except ProtocolError:
+        pass

@@ -1,0 +1,143 @@
+"""The hand-written Produce codec agrees with the schema classes, byte for byte, in every version."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.errors import ErrorCode, ProtocolError
+from headrace.model.topics import TopicId
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from headrace.wire.produce import (
+    TOPIC_IDS,
+    encode_failure,
+    encode_produce_response,
+    encode_result,
+    parse_produce,
+)
+
+VERSIONS = range(3, 14)
+
+partition_data = st.builds(
+    PartitionProduceData,
+    index=st.integers(-1, 2**31 - 1),
+    records=st.one_of(st.none(), st.binary(max_size=300)),
+)
+
+
+@st.composite
+def produce_requests(draw: st.DrawFn, version: int) -> ProduceRequest:
+    topics = [
+        TopicProduceData(
+            name=draw(st.text(min_size=1, max_size=200)) if version < TOPIC_IDS else "",
+            topic_id=TopicId(draw(st.binary(min_size=16, max_size=16)) if version >= TOPIC_IDS else bytes(16)),
+            partition_data=draw(st.lists(partition_data, max_size=4)),
+        )
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    return ProduceRequest(
+        transactional_id=draw(st.one_of(st.none(), st.text(max_size=200))),
+        acks=draw(st.integers(-1, 3)),
+        timeout_ms=1000,
+        topic_data=topics,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None:
+    request = data.draw(produce_requests(version))
+    frame = memoryview(b"header" + request.encode(version))
+    transactional, acks, topics = parse_produce(frame, 6, version)
+    assert transactional == (request.transactional_id is not None)
+    assert acks == request.acks
+    wanted = [
+        (
+            topic.topic_id if version >= TOPIC_IDS else topic.name.encode(),
+            [(part.index, part.records) for part in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    got = [
+        (key, [(index, None if batch is None else bytes(batch)) for index, batch in partitions])
+        for _, key, partitions in topics
+    ]
+    assert got == wanted
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+def test_writes_what_the_schema_reads(version: int, data: st.DataObject) -> None:
+    request = data.draw(produce_requests(version))
+    _, _, topics = parse_produce(memoryview(request.encode(version)), 0, version)
+    results = []
+    expected = []
+    for (echo, _, partitions), topic in zip(topics, request.topic_data, strict=True):
+        answers, responses = [], []
+        for index, batch in partitions:
+            if batch is None:
+                answers.append(encode_failure(version, index, ErrorCode.INVALID_RECORD, "no batch"))
+                responses.append(
+                    PartitionProduceResponse(
+                        index=index,
+                        error_code=ErrorCode.INVALID_RECORD,
+                        base_offset=-1,
+                        error_message="no batch" if version >= 8 else None,
+                    )
+                )
+            else:
+                answers.append(encode_result(version, index, 2**40, 5, 7))
+                responses.append(
+                    PartitionProduceResponse(
+                        index=index,
+                        base_offset=2**40,
+                        log_append_time_ms=5,
+                        log_start_offset=7 if version >= 5 else -1,
+                    )
+                )
+        results.append((echo, answers))
+        expected.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
+        )
+    body = encode_produce_response(version, results)
+    assert ProduceResponse.decode(body, version) == ProduceResponse(responses=expected)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cut_or_padded_request_is_a_protocol_error(version: int) -> None:
+    request = ProduceRequest(
+        transactional_id="id",
+        acks=1,
+        timeout_ms=1,
+        topic_data=[
+            TopicProduceData(
+                name="topic" if version < TOPIC_IDS else "",
+                topic_id=TopicId(bytes(range(16)) if version >= TOPIC_IDS else bytes(16)),
+                partition_data=[PartitionProduceData(index=0, records=b"x" * 200)],
+            )
+        ],
+    )
+    whole = request.encode(version)
+    parse_produce(memoryview(whole), 0, version)
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            parse_produce(memoryview(whole[:size]), 0, version)
+    with pytest.raises(ProtocolError):
+        parse_produce(memoryview(whole + b"\0"), 0, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(noise=st.binary(max_size=120))
+def test_noise_raises_nothing_else(version: int, noise: bytes) -> None:
+    try:
+        parse_produce(memoryview(noise), 0, version)
+    except ProtocolError:
+        pass
