@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -12,7 +11,6 @@ from confluent_kafka.cimpl import NewTopic
 from bench.asking import wait_until_served
 
 TIMEOUT_S = 120
-LEADER_POLL_S = 0.02
 TOPICS_PER_REQUEST = 4
 
 
@@ -31,23 +29,7 @@ def create_topics(bootstrap: str, topics: Mapping[str, int], config: Mapping[str
         ]
         for future in client.create_topics(new, request_timeout=TIMEOUT_S).values():
             future.result()
-    wait_for_leaders(client, topics)
     wait_until_served(int(bootstrap.rpartition(":")[2]), topics)
-
-
-def wait_for_leaders(client: AdminClient, topics: Mapping[str, int]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        found = client.list_topics(timeout=TIMEOUT_S).topics
-        if all(_has_leaders(found.get(name), count) for name, count in topics.items()):
-            return
-        time.sleep(LEADER_POLL_S)
-    raise TimeoutError(f"{len(topics)} topics have no leaders after {TIMEOUT_S} s")
-
-
-def _has_leaders(topic: object, count: int) -> bool:
-    partitions = getattr(topic, "partitions", {})
-    return len(partitions) == count and all(partition.leader >= 0 for partition in partitions.values())
 
 
 def delete_topics(bootstrap: str, names: Iterable[str]) -> None:

@@ -7,6 +7,6 @@ class Options:
 class Pattern:
     def fullmatch(self, text: str) -> object | None: ...
 
-class error(Exception): ...  # noqa: N801, N818 (the library's own name)
+class error(Exception): ...  # noqa: N801 (the library's own name)
 
 def compile(pattern: str, options: Options | None = None) -> Pattern: ...

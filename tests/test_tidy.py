@@ -76,7 +76,7 @@ PURE_OS = frozenset(
         "os.path.dirname",
         "os.path.split",
         "os.path.splitext",
-        "os.path.normpath",
+        "os.path.abspath",
     }
 )
 

@@ -23,16 +23,20 @@ from headrace.env.real import real_env
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
 from headrace.handlers.fetch_sessions import FetchSessions
+from headrace.handlers.producer_ids import ProducerIds
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
+from headrace.model.errors import KafkaError
+from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener
 from headrace.services.maintenance import Maintenance
 from headrace.storage.log_config import LogConfig
-from headrace.storage.log_directories import LogDirectories, StorageRefused
+from headrace.storage.log_directories import LogDirectories
+from headrace.storage.log_directory import DirectoryRefused
 
 log = logging.getLogger(__name__)
 
@@ -49,28 +53,21 @@ class Node:
     def __init__(self, env: Env, config: BrokerConfig) -> None:
         self._env = env
         self._config = config
-        self._directories = LogDirectories(env, config.log_dirs, config.node_id)
+        self._directories = LogDirectories(
+            env, config.log_dirs, config.node_id, config.integer("producer.id.expiration.ms")
+        )
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._store: Store | None = None
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
-        self._replicas: ReplicaSet | None = None
 
     async def start(self) -> str:
-        """Start everything; the address that clients connect to."""
-        try:
-            await self._env.run_blocking(self._directories.lock)
-            self._store = await open_sqlite_store(self._env, os.path.join(self._config.log_dirs[0], STORE_FILE))
-        except (StorageRefused, StoreError, OSError) as error:
-            raise StartError(str(error)) from error
-        metadata = self._metadata = ClusterMetadata(self._env, self._store)
-        await metadata.start()
+        """Start everything; the addresses that clients connect to."""
+        metadata = self._metadata = await self._open_metadata()
         await self._load_logs(metadata.image)
-        replicas = self._replicas = ReplicaSet(
-            self._config.node_id, self._env, self._directories, self._log_config
-        )
-        metadata.subscribe(replicas.follow)
+        replicas = ReplicaSet(self._config.node_id, self._env, self._directories, self._log_config)
+        assert self._store is not None
         self._controller = Controller(self._env, self._store, metadata, self._config.node_id, self._config)
         broker = Broker(
             id=self._config.node_id,
@@ -79,11 +76,14 @@ class Node:
             metadata=metadata,
             controller=self._controller,
             replicas=replicas,
+            directories=self._directories,
             fetch_sessions=FetchSessions(self._env),
+            producer_ids=ProducerIds(self._controller),
         )
         endpoints = await self._bind(broker)
-        await self._controller.register_broker(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
-        await self._controller.start()
+        await self._join(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
+        metadata.subscribe(replicas.follow)
+        replicas.remove_strays(metadata.image)
         replicas.follow(metadata.image, metadata.image)
         await replicas.settled()
         for listener in self._listeners:
@@ -91,6 +91,26 @@ class Node:
             self._run(listener.sweep_idle())
         self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+
+    async def _open_metadata(self) -> ClusterMetadata:
+        try:
+            for directory in self._config.log_dirs:
+                self._env.disk.make_directory(directory)
+            self._store = await open_sqlite_store(self._env, os.path.join(self._config.log_dirs[0], STORE_FILE))
+        except (StoreError, OSError) as error:
+            raise StartError(str(error)) from error
+        metadata = ClusterMetadata(self._env, self._store)
+        await metadata.start()
+        return metadata
+
+    async def _join(self, broker: BrokerImage) -> None:
+        """Announce this broker and stand for election as the controller."""
+        assert self._controller is not None
+        try:
+            await self._controller.register_broker(broker)
+        except KafkaError as error:
+            raise StartError(error.message or str(error)) from error
+        await self._controller.start()
 
     async def stop(self) -> None:
         for listener in self._listeners:
@@ -107,13 +127,13 @@ class Node:
         await self._env.run_blocking(self._directories.close)
 
     async def _load_logs(self, image: MetadataImage) -> None:
-        def config_of(topic_name: str) -> LogConfig:
-            topic = image.topics.get(topic_name)
+        def config_of(partition: TopicPartition, topic_id: TopicId) -> LogConfig:
+            topic = image.topics_by_id.get(topic_id)
             return self._log_config(topic, image) if topic is not None else LogConfig()
 
         try:
-            await self._env.run_blocking(lambda: self._directories.load(image.cluster_id, config_of))
-        except (StorageRefused, OSError) as error:
+            await self._env.run_blocking(lambda: self._directories.open(image.cluster_id, config_of))
+        except (DirectoryRefused, OSError) as error:
             raise StartError(str(error)) from error
 
     def _log_config(self, topic: TopicImage, image: MetadataImage) -> LogConfig:

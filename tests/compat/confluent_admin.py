@@ -16,4 +16,12 @@ from confluent_kafka.cimpl import NewPartitions as NewPartitions
 from confluent_kafka.cimpl import NewTopic as NewTopic
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""What OffsetSpec takes besides a time."""
+"""What `offset_spec` takes besides a time."""
+
+
+def offset_spec(value: int) -> OffsetSpec:
+    """LATEST, EARLIEST, MAX_TIMESTAMP or a time in milliseconds."""
+    if value < 0:
+        return OffsetSpec._values[value]
+    spec: OffsetSpec = OffsetSpec.for_timestamp(value)
+    return spec

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -13,6 +14,16 @@ from tests.compat.clients import Confluent, Record
 from tests.compat.conftest import unique_name
 
 TIMEOUT_S = 20.0
+
+
+@contextlib.asynccontextmanager
+async def started(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
@@ -31,7 +42,7 @@ async def config(admin: AIOKafkaAdminClient, topic: str, name: str) -> str:
 
 async def test_topics(bootstrap: str) -> None:
     name = unique_name()
-    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+    async with started(bootstrap) as admin:
         new = NewTopic(name, 2, 1, topic_configs={"retention.ms": "66000"})
         assert (await admin.create_topics([new], validate_only=True)).topic_errors[0][1] == 0
         assert name not in await admin.list_topics()
@@ -54,7 +65,7 @@ async def test_topics(bootstrap: str) -> None:
 
 async def test_manual_assignment_and_partitions(bootstrap: str) -> None:
     name = unique_name()
-    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+    async with started(bootstrap) as admin:
         broker = (await admin.describe_cluster())["brokers"][0]["node_id"]
         new = NewTopic(name, -1, -1, replica_assignments={0: [broker]})
         assert (await admin.create_topics([new])).topic_errors[0][1] == 0
@@ -70,7 +81,7 @@ async def test_manual_assignment_and_partitions(bootstrap: str) -> None:
 
 
 async def test_alter_configs(bootstrap: str, topic: str) -> None:
-    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+    async with started(bootstrap) as admin:
         change = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "3000"})
         (answer,) = await admin.alter_configs([change])
         assert answer.resources[0][0] == 0
@@ -86,12 +97,12 @@ async def test_delete_records(bootstrap: str, topic: str) -> None:
     records = [Record(b"%d" % number) for number in range(10)]
     await asyncio.to_thread(Confluent().produce, bootstrap, topic, records)
     target = TopicPartition(topic, 0)
-    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+    async with started(bootstrap) as admin:
         assert await admin.delete_records({target: RecordsToDelete(6)}) == {target: 6}
 
 
 async def test_describe_cluster(bootstrap: str) -> None:
-    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+    async with started(bootstrap) as admin:
         cluster = await admin.describe_cluster()
     assert [f"{one['host']}:{one['port']}" for one in cluster["brokers"]] == [bootstrap]
     assert len(cluster["cluster_id"]) == 22

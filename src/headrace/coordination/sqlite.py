@@ -33,7 +33,7 @@ from headrace.env import Env
 
 T = TypeVar("T")
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.1
 SESSION_TOKEN_BYTES = 12
 
 _logger = logging.getLogger(__name__)

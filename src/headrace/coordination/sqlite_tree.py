@@ -324,8 +324,8 @@ def _open(disk: Disk, path: str) -> sqlite3.Connection:
         disk.close(disk.open(path, READ_WRITE | CREATE))
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
     try:
-        connection.execute("PRAGMA synchronous = FULL")
         _check_schema(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()
         raise

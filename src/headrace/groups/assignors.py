@@ -107,7 +107,9 @@ def _keep_owned(members: Members, counts: PartitionCounts) -> tuple[_Owned, list
                     mine[slot] = None
         taken.update(mine)
         owned[member_id] = mine
-    everything = ((topic_id, number) for topic_id in sorted(_subscribed(members)) for number in range(counts[topic_id]))
+    everything = (
+        (topic_id, number) for topic_id in sorted(_subscribed(members)) for number in range(counts[topic_id])
+    )
     return owned, [slot for slot in everything if slot not in taken]
 
 
@@ -134,7 +136,7 @@ def _subscribers(members: Members, topic_id: TopicId) -> list[str]:
 
 
 def _topic_order(members: Members, counts: PartitionCounts) -> list[tuple[TopicId, list[str]]]:
-    """Topics with their subscribers, those with most partitions for each subscriber first: they leave least choice."""
+    """Topics with their subscribers, most partitions for each subscriber first: they leave least choice."""
     topics = [(topic_id, _subscribers(members, topic_id)) for topic_id in _subscribed(members)]
     return sorted(topics, key=lambda item: (-counts[item[0]] / len(item[1]), len(item[1]), item[0]))
 
@@ -150,7 +152,9 @@ def _assign_free(members: Members, counts: PartitionCounts, owned: _Owned, free:
 
 
 def _balance(members: Members, counts: PartitionCounts, owned: _Owned) -> None:
-    topics = [(topic_id, subscribers) for topic_id, subscribers in _topic_order(members, counts) if len(subscribers) > 1]
+    topics = [
+        (topic_id, subscribers) for topic_id, subscribers in _topic_order(members, counts) if len(subscribers) > 1
+    ]
     for _ in range(_MAX_BALANCE_ROUNDS):
         moved = [_balance_topic(topic_id, subscribers, owned) for topic_id, subscribers in topics]
         if not any(moved):

@@ -157,7 +157,7 @@ class ClassicGroup:
         return {name for name, count in offers.items() if count == len(self.members)}
 
     def select_protocol(self) -> str:
-        """Every member votes for the first of its list that all support; most votes win, the first name of a tie."""
+        """Every member votes for the first of its list that all support; most votes win, then the name."""
         assert self.members, "an empty group has no protocol"
         common = self._common_protocols()
         votes = Counter(
@@ -207,7 +207,13 @@ class ClassicGroup:
             for member in self.members.values()
         )
         return GroupStored(
-            self.id, self.protocol_type or "", self.generation, self.protocol, self.leader, self.state_since_ms, members
+            self.id,
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.leader,
+            self.state_since_ms,
+            members,
         )
 
 

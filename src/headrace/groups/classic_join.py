@@ -58,7 +58,9 @@ def _join_new(group: ClassicGroup, request: JoinGroup, token: Token, draft: Draf
     return _add_member(group, member_id, request, token, draft)
 
 
-def _add_member(group: ClassicGroup, member_id: str, request: JoinGroup, token: Token, draft: Draft) -> ClassicGroup:
+def _add_member(
+    group: ClassicGroup, member_id: str, request: JoinGroup, token: Token, draft: Draft
+) -> ClassicGroup:
     member = ClassicMember(
         member_id,
         request.instance_id,
@@ -114,7 +116,7 @@ def _rejoin(
 def _replace_static(
     group: ClassicGroup, old_id: str, new_id: str, request: JoinGroup, token: Token, draft: Draft
 ) -> ClassicGroup:
-    """A static member is back with a new id: fence the old one, and spare the group a rebalance if nothing changed."""
+    """A static member is back with a new id: fence the old one, and do not rebalance if nothing changed."""
     old_leader = group.leader
     group = _take_over(group, old_id, new_id, draft)
     member = group.members[new_id].rejoined(request, token)

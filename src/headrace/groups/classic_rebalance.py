@@ -39,7 +39,9 @@ def complete_if_all_joined(group: ClassicGroup, draft: Draft) -> ClassicGroup:
 
 def prepare_rebalance(group: ClassicGroup, draft: Draft) -> ClassicGroup:
     if group.state is GroupState.COMPLETING_REBALANCE:
-        group = release_syncs(group.with_all(_cleared(group.members.values())), ErrorCode.REBALANCE_IN_PROGRESS, draft)
+        group = release_syncs(
+            group.with_all(_cleared(group.members.values())), ErrorCode.REBALANCE_IN_PROGRESS, draft
+        )
     draft.cancel(TimerKind.SYNC, group.id)
     group = replace(group, pending_sync=frozenset()).moved(GroupState.PREPARING_REBALANCE, draft.now_ms)
     if group.initial:

@@ -266,7 +266,9 @@ class ConsumerGroup:
             old,
             epoch=event.epoch,
             previous_epoch=event.previous_epoch,
-            state=MemberState(event.state) if event.state in MemberState._value2member_map_ else MemberState.UNKNOWN,
+            state=MemberState(event.state)
+            if event.state in MemberState._value2member_map_
+            else MemberState.UNKNOWN,
             assigned=event.assigned,
             revoking=event.revoking,
         )

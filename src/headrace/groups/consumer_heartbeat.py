@@ -70,7 +70,9 @@ def decide_heartbeat(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=(
-            member.rebalance_timeout_ms if request.rebalance_timeout_ms == NOT_SET else request.rebalance_timeout_ms
+            member.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == NOT_SET
+            else request.rebalance_timeout_ms
         ),
         assignor=member.assignor if request.assignor is None else request.assignor,
         topics=member.topics if request.topics is None else frozenset(request.topics),
@@ -81,9 +83,7 @@ def decide_heartbeat(
         classic=None,
     )
     after = advance(work, updated, request.owned, draft, is_new_group=is_new_group)
-    draft.arm(
-        TimerKind.SESSION, work.group.id, after.id, after_ms=draft.settings.consumer_session_timeout_ms
-    )
+    draft.arm(TimerKind.SESSION, work.group.id, after.id, after_ms=draft.settings.consumer_session_timeout_ms)
     subscribes = request.topics is not None or request.regex is not None
     full = request.rebalance_timeout_ms != NOT_SET and subscribes and request.owned is not None
     tell = request.member_epoch == 0 or full or after.assigned != member.assigned
@@ -112,21 +112,17 @@ def _known_or_new(work: Workspace, request: ConsumerHeartbeat, draft: Draft) -> 
             if not static.uses_classic and static.epoch != LEAVE_STATIC_EPOCH:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
-                    f"Static member {member_id} with instance id {request.instance_id} cannot join the group because"
-                    f" the instance id is owned by {static.id} member.",
+                    f"Static member {member_id} with instance id {request.instance_id} cannot join the group"
+                    f" because the instance id is owned by {static.id} member.",
                 )
             return replace_static(work, static, member_id)
         if not joins:
             member = known_static(work.group, member_id, request.instance_id)
             _check_epoch(member, request)
             return member
-    member = work.group.members.get(member_id)
-    if member is None:
-        if not joins:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {work.group.id}."
-            )
+    if joins and member_id not in work.group.members:
         return ConsumerMember(member_id)
+    member = work.group.member(member_id)
     _check_epoch(member, request)
     return member
 
@@ -179,7 +175,7 @@ def advance(
 ) -> ConsumerMember:
     """Store the member, raise the epoch, compute the target, reconcile; the member as it is then."""
     before = work.group.members.get(updated.id)
-    if before is None or before.stored(work.group.id) != updated.stored(work.group.id):
+    if before != updated:
         work.store_member(updated)
     old_subscription = None if before is None else (before.topics, before.regex)
     changed = old_subscription != (updated.topics, updated.regex)
@@ -240,9 +236,7 @@ def _reconcile_one(
     work.write(after.stored_assignment(group.id))
     if not after.uses_classic:
         if after.state is MemberState.UNREVOKED_PARTITIONS:
-            draft.arm(
-                TimerKind.REVOKE, group.id, after.id, after_ms=after.rebalance_timeout_ms, stamp=after.epoch
-            )
+            draft.arm(TimerKind.REVOKE, group.id, after.id, after_ms=after.rebalance_timeout_ms, stamp=after.epoch)
         else:
             draft.cancel(TimerKind.REVOKE, group.id, after.id)
     return after

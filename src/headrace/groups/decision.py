@@ -36,7 +36,7 @@ TimerKey: TypeAlias = tuple[TimerKind, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A deadline to arm, or to forget when `deadline_ms` is None. There is one per key; a later one replaces it."""
+    """A deadline to arm, or to forget when `deadline_ms` is None. One per key: a later one replaces it."""
 
     kind: TimerKind
     group_id: str

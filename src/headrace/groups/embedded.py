@@ -148,9 +148,15 @@ def write_subscription(subscription: Subscription) -> bytes:
 def by_topic_id(partitions: Mapping[str, frozenset[int]], topics: TopicsView) -> Assignment:
     """The same by id; topics that no longer exist are left out."""
     return {
-        topics.by_name[name].id: numbers for name, numbers in partitions.items() if numbers and name in topics.by_name
+        topics.by_name[name].id: numbers
+        for name, numbers in partitions.items()
+        if numbers and name in topics.by_name
     }
 
 
 def by_topic_name(assignment: Assignment, topics: TopicsView) -> dict[str, frozenset[int]]:
-    return {topics.by_id[topic_id].name: numbers for topic_id, numbers in assignment.items() if topic_id in topics.by_id}
+    return {
+        topics.by_id[topic_id].name: numbers
+        for topic_id, numbers in assignment.items()
+        if topic_id in topics.by_id
+    }

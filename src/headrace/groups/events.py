@@ -1,8 +1,8 @@
 """What can happen to a group. One class per record format of `__consumer_offsets`, plus what is only in memory.
 
 A `Record` is stored. It stands for one record: its key fields come first, then the fields of Kafka's value schema
-under our names. A class whose name ends in `Deleted` is the tombstone of its key. `apply` of all records of a log in
-order rebuilds the coordinator, so a record never says more or less live than it says at recovery.
+under our names. A class whose name ends in `Deleted` is the tombstone of its key. `apply` of all records of a
+log in order rebuilds the coordinator, so a record never says more or less live than it says at recovery.
 
 A `Volatile` event is not stored: it carries what Kafka too forgets when a coordinator moves (who waits in a
 rebalance), and a client finds its way back from its loss by joining again.

@@ -39,7 +39,7 @@ class GroupSettings:
     max_size: int = NO_LIMIT
     """group.max.size"""
     new_member_join_timeout_ms: int = 300_000
-    """How long a member that joins for the first time may wait for the rebalance; not a setting in Kafka either."""
+    """How long a member that joins for the first time may wait for the rebalance; no setting in Kafka."""
     consumer_session_timeout_ms: int = 45_000
     """group.consumer.session.timeout.ms"""
     consumer_heartbeat_interval_ms: int = 5_000

@@ -125,11 +125,13 @@ def mermaid(table: Mapping[State, frozenset[State]]) -> str:
     for state, following in table.items():
         if not following:
             lines.append(f"    {_label(state)} --> [*]")
-        lines.extend(f"    {_label(state)} --> {_label(other)}" for other in sorted(following, key=order.__getitem__))
+        lines.extend(
+            f"    {_label(state)} --> {_label(other)}" for other in sorted(following, key=order.__getitem__)
+        )
     return "\n".join(lines) + "\n"
 
 
 def _label(state: GroupState | ConsumerGroupState | MemberState) -> str:
     if isinstance(state, MemberState):
         return "".join(word.capitalize() for word in state.name.split("_"))
-    return state.value
+    return str(state.value)

@@ -25,7 +25,7 @@ class TopicsView:
     __slots__ = ("_hashes", "_matches", "by_id", "by_name", "version")
 
     def __init__(self, topics: Iterable[GroupTopic] = (), version: int = 0) -> None:
-        """Give it only topics that consumers may subscribe to by pattern; `version` is stored with resolved patterns."""
+        """`version` is stored with resolved patterns, for people to read."""
         self.by_name = {topic.name: topic for topic in topics}
         self.by_id = {topic.id: topic for topic in self.by_name.values()}
         self.version = version
@@ -37,7 +37,7 @@ class TopicsView:
         return frozenset(self.by_name[name].id for name in names if name in self.by_name)
 
     def hash_of(self, names: frozenset[str]) -> int:
-        """A signed 64-bit number that changes when one of the topics comes, goes, grows or is made anew; 0 for none."""
+        """A signed 64-bit number that changes when a topic of them comes, goes, grows or is remade; 0 for none."""
         known = self._hashes.get(names)
         if known is None:
             known = self._hashes[names] = self._compute_hash(names)

@@ -1,7 +1,7 @@
 """A consumer group while one decision about it is made: events are written and their effect is seen at once.
 
-The first event makes a copy of the group and `apply` changes the copy alone, so a decision that consists of several
-steps reads each step's result while the group itself stays as it is until the events come back through `apply`.
+The first event makes a copy of the group and `apply` changes the copy alone, so a decision of several steps
+reads each step's result while the group itself stays as it is until the events come back through `apply`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ApiVersions (18), v0-4. Which APIs, versions and features this broker has.
 
-v1 throttle time; v3 the client names itself (KIP-511) and learns features (KIP-584); v4 also those that begin at
-level 0 (KAFKA-17011: older clients fail on a minimum of 0). A version we do not know is answered as v0 with
+v1 throttle time; v3 the client names itself (KIP-511) and learns features (KIP-584); v4 also those that begin
+at level 0 (KAFKA-17011: older clients fail on a minimum of 0). A version we do not know is answered as v0 with
 UNSUPPORTED_VERSION and our own range, so that any client can start talking (KIP-511).
 
 Ranges come from the registry. Clients read more out of them than they should: see `advertised_from` there.

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
 from headrace.handlers.fetch_sessions import FetchSessions
+from headrace.handlers.producer_ids import ProducerIds
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.replication.replica_set import ReplicaSet
+from headrace.storage.log_directories import LogDirectories
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +22,6 @@ class Broker:
     metadata: ClusterMetadata
     controller: Controller
     replicas: ReplicaSet
+    directories: LogDirectories
     fetch_sessions: FetchSessions
+    producer_ids: ProducerIds

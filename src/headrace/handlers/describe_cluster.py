@@ -1,7 +1,7 @@
 """DescribeCluster (60), v0-2. Brokers and controller, without topics (KIP-700).
 
-v1 the kind of endpoint (KIP-919): we have brokers only; v2 fenced brokers on demand (KIP-1073): a broker is in the
-image or it is not, so none is ever told of as fenced.
+v1 the kind of endpoint (KIP-919): we have brokers only; v2 fenced brokers on demand (KIP-1073): a broker is in
+the image or it is not, so none is ever told of as fenced.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ async def describe_cluster(ctx: Context, request: DescribeClusterRequest) -> Des
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker's endpoint, not a controller's")
     if request.endpoint_type != BROKER_ENDPOINTS:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
-        )
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
     view = ClusterView(ctx.broker.metadata.image, ctx.listener)
     wants_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(

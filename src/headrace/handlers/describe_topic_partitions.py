@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (75), v0. Topics' partitions page by page, in the order of topic names (KIP-966).
 
 The empty list means all topics. A page ends after `response_partition_limit` partitions (at least one, at most
-MAX_PAGE); the cursor says where the next one begins. Eligible leader replicas are always empty: only the in-sync set
-may lead here.
+MAX_PAGE); the cursor says where the next one begins. Eligible leader replicas are always empty: only the
+in-sync set may lead here.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name)
 
 
-def _partition(
-    view: ClusterView, index: int, image: PartitionImage
-) -> DescribeTopicPartitionsResponsePartition:
+def _partition(view: ClusterView, index: int, image: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
     seen = view.partition(image)
     return DescribeTopicPartitionsResponsePartition(
         error_code=seen.error,

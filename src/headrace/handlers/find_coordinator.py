@@ -1,8 +1,8 @@
 """FindCoordinator (10), v0-6. Which broker coordinates a group or a transactional id.
 
-v1 key type; v4 many keys in one request (KIP-699); v6 share groups. There are no groups or transactions yet: every
-key gets COORDINATOR_NOT_AVAILABLE, which clients retry. The API is there because librdkafka uses lz4 only with a broker
-that has it.
+v1 key type; v4 many keys in one request (KIP-699); v6 share groups. There are no groups or transactions yet:
+every key gets COORDINATOR_NOT_AVAILABLE, which clients retry. The API is there because librdkafka uses lz4 only
+with a broker that has it.
 """
 
 from __future__ import annotations

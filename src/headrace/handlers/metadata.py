@@ -1,8 +1,9 @@
 """Metadata (3), v0-13. Brokers, controller, topics and where their partitions lead.
 
-v0 the empty list means all topics, later null does; v4 the client may forbid creation; v6 LISTENER_NOT_FOUND instead
-of LEADER_NOT_AVAILABLE; v8 authorized operations (KIP-430); v10 topic ids, v12 also to ask by (KIP-516); v13 an error
-for the whole answer, which we never need. Addresses are those of the listener that the request came in on.
+v0 the empty list means all topics, later null does; v4 the client may forbid creation; v6 LISTENER_NOT_FOUND
+instead of LEADER_NOT_AVAILABLE; v8 authorized operations (KIP-430); v10 topic ids, v12 also to ask by
+(KIP-516); v13 an error for the whole answer, which we never need. Addresses are those of the listener that the
+request came in on.
 
 Where `auto.create.topics.enable` is on, an unknown topic is made before we answer, so the answer already has it
 (Kafka answers UNKNOWN_TOPIC_OR_PARTITION first, and the client asks again).
@@ -13,8 +14,8 @@ from __future__ import annotations
 from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ClusterView
 from headrace.handlers.context import Context, topic_describe
 from headrace.handlers.registry import api
-from headrace.metadata.controller import NewTopic
 from headrace.metadata.image import PartitionImage, TopicImage
+from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, check_topic_name
 from headrace.wire.messages.metadata import (
@@ -87,11 +88,14 @@ async def _create_missing(
     legal = [name for name in names if name is not None and _name_error(name) is None]
     if not legal:
         return {}
-    results = await ctx.broker.controller.create_topics([NewTopic(name) for name in legal], validate_only=False)
+    try:
+        outcomes = await ctx.broker.controller.create_topics([NewTopic(name) for name in legal])
+    except KafkaError as error:
+        outcomes = [error for _ in legal]
     await ctx.broker.replicas.settled()
-    failures = {name: result.code for name, result in results.items() if isinstance(result, KafkaError)}
-    # Somebody else made it meanwhile: just as good.
-    return {name: code for name, code in failures.items() if code != ErrorCode.TOPIC_ALREADY_EXISTS}
+    # A topic that somebody else made meanwhile is found in the image, whatever its outcome here.
+    answered = zip(legal, outcomes, strict=True)
+    return {name: outcome.code for name, outcome in answered if isinstance(outcome, KafkaError)}
 
 
 def _name_error(name: str) -> ErrorCode | None:

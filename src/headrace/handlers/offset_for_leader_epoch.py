@@ -1,7 +1,8 @@
 """OffsetForLeaderEpoch (23), v2-4. Where a leader epoch ends, to find the point at which two logs part.
 
-v2 fencing by the current epoch (KIP-320); v3 the replica's id: a client sees no further than the high watermark, a
-replica and the debugging client (-2) to the end of the log. An epoch we never had is answered with -1 and -1.
+v2 fencing by the current epoch (KIP-320); v3 the replica's id: a client sees no further than the high
+watermark, a replica and the debugging client (-2) to the end of the log. An epoch we never had is answered with
+-1 and -1.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ from headrace.wire.messages.offset_for_leader_epoch import (
 CONSUMER = -1
 
 
-@api(
-    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=range(2, 5), authorize=topic_describe
-)
+@api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=range(2, 5), authorize=topic_describe)
 async def offset_for_leader_epoch(
     ctx: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
@@ -42,9 +41,7 @@ async def offset_for_leader_epoch(
 
 def _answer(ctx: Context, topic: str, asked: OffsetForLeaderPartition, is_consumer: bool) -> EpochEndOffset:
     try:
-        partition = ctx.broker.replicas.leader(
-            TopicPartition(topic, asked.partition), asked.current_leader_epoch
-        )
+        partition = ctx.broker.replicas.leader(TopicPartition(topic, asked.partition), asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
     log = partition.log

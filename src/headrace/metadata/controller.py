@@ -43,7 +43,13 @@ from headrace.metadata.changes import (
     operations,
 )
 from headrace.metadata.cluster import ClusterMetadata
-from headrace.metadata.config_decisions import ConfigAlteration, decide_alter_configs
+from headrace.metadata.config_decisions import (
+    ConfigAlteration,
+    ConfigEdit,
+    ConfigOperation,
+    ResourceType,
+    decide_alter_configs,
+)
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, MetadataImage, TopicImage
 from headrace.metadata.layout import (
     BROKER_IDS,
@@ -66,6 +72,17 @@ from headrace.metadata.topic_decisions import (
 )
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
+
+__all__ = [
+    "ConfigAlteration",
+    "ConfigEdit",
+    "ConfigOperation",
+    "Controller",
+    "NewPartitions",
+    "NewTopic",
+    "Outcome",
+    "ResourceType",
+]
 
 KEPT_CHANGES = 64
 """Entries of `/changes`; a broker that is further behind reads everything again."""
@@ -117,6 +134,7 @@ class Controller:
         """Stand no more. The office falls free when the store is closed."""
         if self._unsubscribe is not None:
             self._unsubscribe()
+            self._unsubscribe = None
         if self._election is not None:
             self._election.cancel()
             await asyncio.wait([self._election])
@@ -202,8 +220,13 @@ class Controller:
                 outcomes, changes = decide(self._metadata.image)
                 if validate_only or not changes:
                     return outcomes
-                if await self._commit(term, changes):
-                    return outcomes
+                try:
+                    if await self._commit(term, changes):
+                        return outcomes
+                except SessionLost as error:
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker's session was lost.") from error
+                except Unknown as error:
+                    raise _unknown_result() from error
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The metadata kept changing under the request.")
 
     def _require_term(self) -> _Term:
@@ -224,8 +247,6 @@ class Controller:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
             await self._metadata.catch_up(CHANGES)
             return False
-        except SessionLost as error:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
         await self._metadata.catch_up(CHANGES)
         return True
 
@@ -244,10 +265,7 @@ class Controller:
 
     async def _confirm(self, term: _Term, sequence: int) -> None:
         """After an unknown result: return if the write is there, otherwise tell the client that nobody knows."""
-        try:
-            node = await self._store.get(change_path(sequence))
-        except (Unknown, SessionLost) as error:
-            raise _unknown_result() from error
+        node = await self._store.get(change_path(sequence))
         if node is None or decode_json(node)["controller_epoch"] != term.epoch:
             raise _unknown_result()
 
@@ -262,7 +280,7 @@ class Controller:
 
     async def _elect(self) -> None:
         """Until there is a controller, whoever it is."""
-        while self._term is None and self._metadata.image.controller_id == NO_CONTROLLER:
+        while self._term is None:
             try:
                 self._term = await self._stand()
                 await self._metadata.catch_up(CHANGES, CONTROLLER)
@@ -270,8 +288,10 @@ class Controller:
                 return
             except Unknown:
                 await self._env.clock.sleep(ELECTION_RETRY_SECONDS)
-        if self._term is not None:
-            _logger.info("broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
+                continue
+            if self._term is None and self._metadata.image.controller_id != NO_CONTROLLER:
+                return
+        _logger.info("broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
 
     async def _stand(self) -> _Term | None:
         """One attempt; None if another broker was faster."""

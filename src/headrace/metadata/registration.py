@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.coordination.contract import BadVersion, Create, NodeExists, Put, Store, Unknown
+from headrace.coordination.contract import BadVersion, Create, NodeExists, Put, SessionLost, Store, Unknown
 from headrace.metadata.image import BrokerImage
 from headrace.metadata.layout import (
     BROKER_EPOCH,
@@ -47,21 +47,30 @@ async def register(store: Store, broker: BrokerImage) -> BrokerImage:
 
 
 async def allocate_producer_id_block(store: Store, broker_id: int) -> range:
-    """The next ids, never given to anybody else; a block whose write has an unknown result is never used."""
+    """The next ids, never given to anybody else; a block whose write has an unknown result is never used.
+
+    COORDINATOR_NOT_AVAILABLE, which clients try again, if the store does not take it.
+    """
     for _ in range(MAX_ATTEMPTS):
-        node = await store.get(PRODUCER_ID_BLOCK)
-        assert node is not None, "the store is not laid out"
-        first = int(decode_json(node)["block_end"]) + 1 if node.value else 0
-        if first > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out.")
-        last = first + PRODUCER_ID_BLOCK_SIZE - 1
-        value = encode_json(broker=broker_id, block_start=str(first), block_end=str(last))
         try:
-            await store.put(PRODUCER_ID_BLOCK, value, node.version)
+            return await _next_block(store, broker_id)
         except (BadVersion, Unknown):
             continue
-        return range(first, last + 1)
+        except SessionLost as error:
+            raise _busy() from error
     raise _busy()
+
+
+async def _next_block(store: Store, broker_id: int) -> range:
+    node = await store.get(PRODUCER_ID_BLOCK)
+    assert node is not None, "the store is not laid out"
+    first = int(decode_json(node)["block_end"]) + 1 if node.value else 0
+    if first > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out.")
+    last = first + PRODUCER_ID_BLOCK_SIZE - 1
+    value = encode_json(broker=broker_id, block_start=str(first), block_end=str(last))
+    await store.put(PRODUCER_ID_BLOCK, value, node.version)
+    return range(first, last + 1)
 
 
 def _duplicate(broker_id: int) -> KafkaError:
@@ -70,4 +79,4 @@ def _duplicate(broker_id: int) -> KafkaError:
 
 
 def _busy() -> KafkaError:
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The coordination store did not take the write.")
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordination store did not take the write.")

@@ -68,9 +68,7 @@ def _read_record(header: BatchHeader, data: Buffer, position: int) -> tuple[Reco
     if position != end:
         raise _invalid(f"a record of {length} bytes ends {end - position} bytes before its length says")
     timestamp = (
-        header.max_timestamp
-        if header.attributes & LOG_APPEND_TIME
-        else header.base_timestamp + timestamp_delta
+        header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp + timestamp_delta
     )
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 

@@ -60,6 +60,14 @@ class ReplicaSet:
             await self._apply(self._image, target)
             self._image = target
 
+    def remove_strays(self, image: MetadataImage) -> None:
+        """Delete logs whose topics were deleted, or moved away, while this broker was down."""
+        for topic_partition in self._directories.partitions():
+            partition = image.partition(topic_partition)
+            if partition is None or not self._holds(partition):
+                log.info("Dropped %s: its topic was deleted while this broker was down", topic_partition)
+                self._directories.delete_log(topic_partition)
+
     async def _apply(self, old: MetadataImage, new: MetadataImage) -> None:
         changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
         self._drop_all(self._departed(old, new))

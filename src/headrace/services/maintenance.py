@@ -17,9 +17,7 @@ REMOVAL_INTERVAL_MS = 5_000
 
 
 class Maintenance:
-    def __init__(
-        self, env: Env, config: BrokerConfig, directories: LogDirectories, replicas: ReplicaSet
-    ) -> None:
+    def __init__(self, env: Env, config: BrokerConfig, directories: LogDirectories, replicas: ReplicaSet) -> None:
         self._env = env
         self._config = config
         self._directories = directories

@@ -47,9 +47,7 @@ def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tran
         )
     attributes = header.attributes
     if attributes & CODEC_MASK > LAST_CODEC:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Codec {attributes & CODEC_MASK} is not known"
-        )
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Codec {attributes & CODEC_MASK} is not known")
     if attributes & _UNUSUAL:
         _check_flags(attributes, allow_transactional)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):

@@ -10,6 +10,7 @@ A checkpoint that cannot be read counts as absent (None): everything in it can b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from headrace.env import Disk
 from headrace.model.topics import TopicId, TopicPartition, parse_topic_id, topic_id_text
@@ -18,6 +19,8 @@ from headrace.storage.files import read_file, write_atomically
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+WRITTEN_OFFSETS = "headrace-written-offset-checkpoint"
+"""Ours, in the same format: the end offsets at the last checkpoint, worth something only in the same boot."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 _VERSION = "0"
@@ -50,7 +53,7 @@ def read_leader_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
         entries = [(int(epoch), int(start)) for epoch, start in rows]
     except ValueError:
         return None
-    grows = all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(entries, entries[1:], strict=False))
+    grows = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
     return entries if grows else None
 
 

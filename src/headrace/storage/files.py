@@ -34,7 +34,7 @@ class FileRange(NamedTuple):
 
 
 class FileCache:
-    """The most recently used files that nobody writes to; one that is dropped closes when its last range is sent."""
+    """The most recently used files that nobody writes to; a dropped one closes when its last range is sent."""
 
     __slots__ = ("_disk", "_files", "_limit")
 
@@ -44,13 +44,11 @@ class FileCache:
         self._files: OrderedDict[str, OpenFile] = OrderedDict()
 
     def get(self, path: str) -> OpenFile:
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = OpenFile(self._disk, path, READ_ONLY)
-            if len(self._files) > self._limit:
-                self._files.popitem(last=False)
-        else:
-            self._files.move_to_end(path)
+        """Hold on to the result while using its descriptor: the cache may drop it at any moment."""
+        file = self._files.pop(path, None) or OpenFile(self._disk, path, READ_ONLY)
+        self._files[path] = file
+        if len(self._files) > self._limit:
+            self._files.popitem(last=False)
         return file
 
     def drop(self, path: str) -> None:

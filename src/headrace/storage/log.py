@@ -15,6 +15,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import NamedTuple
 
+from headrace.env.env import READ_ONLY
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.records.batch import (
@@ -33,6 +34,7 @@ from headrace.storage.producer_snapshot import encode_snapshot
 from headrace.storage.producer_state import NO_TRANSACTION, ProducerStates
 from headrace.storage.replay import apply_batch, reload_producers
 from headrace.storage.resources import StorageResources
+from headrace.storage.retention import expired_segments
 from headrace.storage.scan import BatchPlace, split_batches
 from headrace.storage.segment import (
     DELETED,
@@ -43,6 +45,7 @@ from headrace.storage.segment import (
     Segment,
     file_name,
 )
+from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
@@ -66,6 +69,7 @@ class Log:
         "_resources",
         "_roll_jitter_ms",
         "_segments",
+        "_snapshot_offset",
         "allow_transactional",
         "config",
         "directory",
@@ -103,6 +107,7 @@ class Log:
         self._leader_epochs: LeaderEpochs | None = None
         self._leader_epoch = -1
         self._directory_dirty = True
+        self._snapshot_offset = -1
         self._roll_jitter_ms = self._new_jitter()
 
     # What it is
@@ -110,6 +115,15 @@ class Log:
     @property
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
+
+    @property
+    def active_base_offset(self) -> int:
+        return self._active.base_offset
+
+    @property
+    def start_raised(self) -> bool:
+        """Does the log start inside a segment? Only then must a checkpoint remember where."""
+        return self.start_offset > self._segments[0].base_offset
 
     @property
     def size(self) -> int:
@@ -146,6 +160,18 @@ class Log:
     def set_leader_epochs(self, epochs: LeaderEpochs) -> None:
         self._leader_epochs = epochs
         self._leader_epoch = epochs.latest
+
+    def set_producers(self, producers: ProducerStates, snapshot_offset: int) -> None:
+        """The state as of the end offset, and where it was last saved."""
+        self._snapshot_offset = snapshot_offset
+        # Most partitions never see an idempotent producer and keep nothing.
+        self._producers = producers if len(producers) else None
+
+    def load_offsets(self, start_offset: int, end_offset: int, recovery_point: int) -> None:
+        """Called once, by whoever loads the log."""
+        assert start_offset <= end_offset
+        assert recovery_point <= end_offset
+        self.start_offset, self.end_offset, self.recovery_point = start_offset, end_offset, recovery_point
 
     # Append
 
@@ -243,7 +269,7 @@ class Log:
         self.end_offset = last_offset + 1
 
     def _undo_write(self, file: OpenFile, position: int, error: OSError) -> KafkaError:
-        """Give back what a failed write took. If even that fails, the rest is written over or cut at the next start."""
+        """Give back what a failed write took. If that fails too, the next append or start gets rid of it."""
         try:
             self._resources.env.disk.truncate(file.fd, position)
         except OSError as second:
@@ -297,16 +323,17 @@ class Log:
         return self._resources.env.rng.randrange(jitter_ms) if jitter_ms > 0 else 0
 
     def save_snapshot(self) -> None:
-        """Write the producers' state at the end offset, under that offset's name."""
+        """Write the producers' state at the end offset, under that offset's name, if it is not there yet."""
+        if self._snapshot_offset == self.end_offset:
+            return
+        self._snapshot_offset = self.end_offset
         entries = self._producers.snapshot() if self._producers is not None else []
         path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT)}"
         write_at(self._resources.env.disk, path, 0, encode_snapshot(entries))
 
     # Read
 
-    def read(
-        self, offset: int, max_bytes: int, limit_offset: int, at_least_one: bool = False
-    ) -> FileRange | None:
+    def read(self, offset: int, max_bytes: int, limit_offset: int, at_least_one: bool = False) -> FileRange | None:
         """The batches from the one that holds `offset`, up to `max_bytes` and before `limit_offset`.
 
         Never a batch that begins at or after the limit. The last one may be cut by `max_bytes`, but with
@@ -410,7 +437,8 @@ class Log:
         """Raise the start offset; whole segments below it go with the next cleaning. The new start offset."""
         if offset > self.end_offset:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} is beyond the end {self.end_offset} of {self.partition}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} is beyond the end {self.end_offset} of {self.partition}",
             )
         if offset > self.start_offset:
             self.start_offset = offset
@@ -428,8 +456,29 @@ class Log:
         del self._segments[:count]
         self.delete_records_to(max(self.start_offset, self._segments[0].base_offset))
 
+    def delete_expired(self, high_watermark: int) -> int:
+        """Apply retention by time, size and start offset; how many segments went."""
+        count = expired_segments(self, self._resources, high_watermark)
+        if count:
+            self.remove_first_segments(count)
+        return count
+
+    def expire_producers(self) -> None:
+        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+        if self._producers is not None:
+            now_ms = self._resources.env.clock.wall_ms()
+            self._producers.expire(now_ms, self._resources.producer_expiration_ms)
+
+    def find_offset_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
+        return find_by_timestamp(self, self._resources, timestamp)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """May block (it decompresses a batch). The record with the largest timestamp, the first of them."""
+        return find_max_timestamp(self, self._resources)
+
     def _bury(self, segment: Segment) -> None:
-        """Rename a segment's files away; they are removed later, off the loop. Readers keep what they have open."""
+        """Rename a segment's files away, to be removed later off the loop. Readers keep what they have open."""
         disk = self._resources.env.disk
         segment.drop_caches(self._resources)
         for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
@@ -465,7 +514,7 @@ class Log:
         disk = self._resources.env.disk
         number = max(bisect_right(self._segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
         for segment in self._segments[number:]:
-            file = segment.file or OpenFile(disk, segment.path(LOG), 0)
+            file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
             disk.fdatasync(file.fd)
         self._active.save_index(self._resources, final=False)
         self.leader_epochs.save(disk, sync=True)
@@ -473,19 +522,30 @@ class Log:
             self._directory_dirty = False
             metadata = f"{self.directory}/{PARTITION_METADATA}"
             if disk.exists(metadata):
-                disk.fsync(OpenFile(disk, metadata, 0).fd)
+                file = OpenFile(disk, metadata, READ_ONLY)
+                disk.fsync(file.fd)
             disk.fsync_directory(self.directory)
 
     def close(self) -> None:
-        """Blocking. Flush, and leave index files and a snapshot with which the next start needs no scan."""
+        """Blocking. Flush, and leave index files and a snapshot with which the next start needs no scan.
+
+        Those are not synced: a start that finds them short or missing makes them again.
+        """
         self.flush()
-        self._active.save_index(self._resources, final=True)
-        self.leader_epochs.save(self._resources.env.disk, sync=True)
-        self.save_snapshot()
+        if self._active.size:
+            self._active.save_index(self._resources, final=True)
+            self.save_snapshot()
+        if self._leader_epochs is not None:
+            self._leader_epochs.save(self._resources.env.disk, sync=False)
         self.abandon()
 
+    def save_state(self) -> None:
+        """Blocking. Write, without syncing, what lets recovery in the same boot begin at the end of now."""
+        self._active.save_index(self._resources, final=False)
+        self.leader_epochs.save(self._resources.env.disk, sync=False)
+
     def abandon(self) -> None:
-        """Let go of every file without writing anything: the log is being deleted, or the process pretends to die."""
+        """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""
         for segment in self._segments:
             segment.drop_caches(self._resources)
             segment.file = None
@@ -493,9 +553,11 @@ class Log:
 
 def _stamped(
     header: BatchHeader, batch: memoryview | bytearray | bytes, now_ms: int
-) -> tuple[BatchHeader, bytearray]:
+) -> tuple[BatchHeader, bytearray | memoryview]:
     """The batch with the broker's time in it (LogAppendTime), sealed again."""
-    stamped = bytearray(batch)
+    writable = isinstance(batch, bytearray) or (isinstance(batch, memoryview) and not batch.readonly)
+    stamped = batch if writable else bytearray(batch)
+    assert not isinstance(stamped, bytes)
     attributes = header.attributes | LOG_APPEND_TIME
     stamped[_ATTRIBUTES_POSITION : _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big", signed=True)
     stamped[_MAX_TIMESTAMP_POSITION : _MAX_TIMESTAMP_POSITION + 8] = now_ms.to_bytes(8, "big")

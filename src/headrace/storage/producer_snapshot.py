@@ -1,8 +1,8 @@
 """The `.snapshot` file: what is known of each producer at one offset. Kafka's format to the byte.
 
-    version int16 (1) · crc uint32 (crc32c of all that follows) · count int32 · entries of 46 bytes:
-    producerId int64 · epoch int16 · lastSequence int32 · lastOffset int64 · offsetDelta int32 ·
-    timestamp int64 · coordinatorEpoch int32 · currentTxnFirstOffset int64
+version int16 (1) · crc uint32 (crc32c of all that follows) · count int32 · entries of 46 bytes:
+producerId int64 · epoch int16 · lastSequence int32 · lastOffset int64 · offsetDelta int32 ·
+timestamp int64 · coordinatorEpoch int32 · currentTxnFirstOffset int64
 """
 
 from __future__ import annotations

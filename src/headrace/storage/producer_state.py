@@ -126,7 +126,7 @@ class ProducerStates:
             entry.transaction_first_offset = base_offset
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int:
-        """Remember the end of a transaction; the offset it began at, or NO_TRANSACTION if it wrote nothing here."""
+        """Remember the end of a transaction; where it began, or NO_TRANSACTION if it wrote nothing here."""
         entry = self._entry(header)
         first_offset = entry.transaction_first_offset
         entry.transaction_first_offset = NO_TRANSACTION
@@ -159,8 +159,7 @@ class ProducerStates:
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if entry.transaction_first_offset == NO_TRANSACTION
-            and now_ms - entry.last_timestamp >= expiration_ms
+            if entry.transaction_first_offset == NO_TRANSACTION and now_ms - entry.last_timestamp >= expiration_ms
         ]
         for producer_id in expired:
             del self._entries[producer_id]

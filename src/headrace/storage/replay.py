@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.env import Disk
@@ -41,13 +42,15 @@ def _coordinator_epoch(batch: bytes | memoryview) -> int:
     return int(_MARKER_VALUE.unpack_from(marker.value)[1])
 
 
-def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """The offsets of the snapshots in a partition's directory, in order."""
-    names = (name for name in disk.list_directory(directory) if name.endswith(SNAPSHOT))
-    return sorted(int(name[: -len(SNAPSHOT)]) for name in names if name[: -len(SNAPSHOT)].isdigit())
+def snapshot_offsets(names: list[str]) -> list[int]:
+    """The offsets of the snapshots among the files of a partition's directory, in order."""
+    stems = (name[: -len(SNAPSHOT)] for name in names if name.endswith(SNAPSHOT))
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
 
 
-def load_snapshot(disk: Disk, directory: str, offsets: list[int], at_most: int) -> tuple[ProducerStates, int] | None:
+def load_snapshot(
+    disk: Disk, directory: str, offsets: list[int], at_most: int
+) -> tuple[ProducerStates, int] | None:
     """The newest valid snapshot at or before an offset, and its offset. Invalid ones are skipped."""
     for offset in reversed(offsets):
         if offset <= at_most:
@@ -66,24 +69,38 @@ def replay_segment(
     place = segment.locate(from_offset, resources)
     if place is None:
         return
-    disk, fd = resources.env.disk, segment.open_file(resources).fd
-    for position, header in scan_headers(disk, fd, place.position, segment.size):
+    disk, file = resources.env.disk, segment.open_file(resources)
+    for position, header in scan_headers(disk, file.fd, place.position, segment.size):
         if header.base_offset >= end_offset:
             return
         if header.producer_id >= 0:
-            batch = disk.pread(fd, header.size, position) if header.attributes & CONTROL else b""
+            batch = disk.pread(file.fd, header.size, position) if header.attributes & CONTROL else b""
             apply_batch(producers, header, batch)
 
 
 def reload_producers(log: Log, resources: StorageResources) -> None:
     """After a cut: the state as of the new end offset. Snapshots beyond it are removed."""
     disk = resources.env.disk
-    offsets = snapshot_offsets(disk, log.directory)
+    offsets = snapshot_offsets(disk.list_directory(log.directory))
     for offset in offsets:
         if offset > log.end_offset:
             disk.unlink(f"{log.directory}/{offset:020d}{SNAPSHOT}")
     found = load_snapshot(disk, log.directory, offsets, log.end_offset)
     producers, from_offset = found or (ProducerStates(), log.start_offset)
-    for segment in log.segments:
-        replay_segment(producers, segment, from_offset, log.end_offset, resources)
-    log.set_producers(producers)
+    replay_log(producers, log.segments, from_offset, log.end_offset, resources)
+    log.set_producers(producers, found[1] if found else -1)
+
+
+def replay_log(
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    from_offset: int,
+    end_offset: int,
+    resources: StorageResources,
+) -> None:
+    if from_offset >= end_offset:
+        return
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    for segment, segment_end in zip(segments, ends, strict=True):
+        if segment_end > from_offset and segment.base_offset < end_offset:
+            replay_segment(producers, segment, from_offset, end_offset, resources)

@@ -90,7 +90,5 @@ class StorageResources:
     producer_expiration_ms: int = field(default=DEFAULT_PRODUCER_EXPIRATION_MS)
 
     @classmethod
-    def create(
-        cls, env: Env, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
-    ) -> StorageResources:
+    def create(cls, env: Env, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS) -> StorageResources:
         return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), producer_expiration_ms)

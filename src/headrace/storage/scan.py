@@ -141,4 +141,6 @@ def scan_verified(
 
 
 def _damaged(position: int) -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"There is no record batch at position {position} of a segment")
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR, f"There is no record batch at position {position} of a segment"
+    )

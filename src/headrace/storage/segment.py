@@ -45,6 +45,7 @@ class Segment:
         "last_batch_offset",
         "last_batch_position",
         "last_index_position",
+        "last_offset",
         "max_timestamp",
         "max_timestamp_offset",
         "size",
@@ -68,6 +69,7 @@ class Segment:
         self.last_batch_offset = UNKNOWN
         """Where the last batch begins, once that is known: readers at the tail need no search."""
         self.last_batch_position = 0
+        self.last_offset = UNKNOWN
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
@@ -90,6 +92,11 @@ class Segment:
             self.first_timestamp = timestamp
         self.last_batch_position = position
         self.last_batch_offset = last_offset - header.last_offset_delta
+        self.last_offset = last_offset
+
+    def note_last_batch(self, position: int, header: BatchHeader) -> None:
+        self.last_batch_position = position
+        self.last_batch_offset, self.last_offset = header.base_offset, header.last_offset
 
     def add_index_entry(self, last_offset: int, position: int) -> None:
         if self.index is None:
@@ -108,7 +115,7 @@ class Segment:
             )
 
     def save_index(self, resources: StorageResources, final: bool, sync: bool = False) -> None:
-        """Bring the index files up to date; `final` adds the largest timestamp, as a closed segment must have it."""
+        """Bring the index files up to date; `final` adds the largest timestamp: a closed segment has it."""
         index = self.index
         if index is None:
             if not final:
@@ -147,8 +154,8 @@ class Segment:
         """From the headers of the batches, and onto the disk."""
         builder = Segment(self.directory, self.base_offset)
         builder.index = SegmentIndex()
-        disk = resources.env.disk
-        for position, header in scan_headers(disk, self.open_file(resources).fd, 0, self.size):
+        file = self.open_file(resources)
+        for position, header in scan_headers(resources.env.disk, file.fd, 0, self.size):
             builder.note_append(header, header.last_offset, position, interval)
         builder.save_index(resources, final=self.file is None)
         self.max_timestamp, self.max_timestamp_offset = builder.max_timestamp, builder.max_timestamp_offset
@@ -160,20 +167,23 @@ class Segment:
 
     def locate(self, offset: int, resources: StorageResources) -> BatchPlace | None:
         """The first batch that reaches up to `offset` or beyond; None if this segment ends before."""
-        last_offset = self.last_batch_offset
-        if last_offset >= 0 and offset >= last_offset:
-            position = self.last_batch_position
-        else:
-            relative, position = self.load_index(resources).position_before(offset - self.base_offset)
-            if relative >= 0 and not self._is_indexed_at(relative, position, resources):
-                _, position = self.rebuild_index(resources).position_before(offset - self.base_offset)
-        return find_batch(resources.env.disk, self.open_file(resources).fd, position, self.size, offset)
+        if 0 <= self.last_batch_offset <= offset:
+            position, last_offset = self.last_batch_position, self.last_offset
+            if offset > last_offset:
+                return None
+            return BatchPlace(position, self.size - position, self.last_batch_offset, last_offset)
+        relative, position = self.load_index(resources).position_before(offset - self.base_offset)
+        if relative >= 0 and not self._is_indexed_at(relative, position, resources):
+            _, position = self.rebuild_index(resources).position_before(offset - self.base_offset)
+        file = self.open_file(resources)
+        return find_batch(resources.env.disk, file.fd, position, self.size, offset)
 
     def _is_indexed_at(self, relative_offset: int, position: int, resources: StorageResources) -> bool:
         """Is the indexed batch really there? The active index was made by this process and needs no doubt."""
         if self.file is not None:
             return True
-        data = resources.env.disk.pread(self.open_file(resources).fd, HEADER_SIZE, position)
+        file = self.open_file(resources)
+        data = resources.env.disk.pread(file.fd, HEADER_SIZE, position)
         return len(data) == HEADER_SIZE and parse_header(data).last_offset - self.base_offset == relative_offset
 
     def largest_timestamp(self, resources: StorageResources) -> tuple[int, int]:
@@ -198,6 +208,8 @@ class Segment:
         self.index_full = False
         self.last_batch_offset = UNKNOWN
         self._find_tail(resources)
+        # At once: entries of what is gone must never be taken for those of what comes in its place.
+        self.save_index(resources, final=False)
 
     def _find_tail(self, resources: StorageResources) -> None:
         """After a cut: the largest timestamp may be gone, so look at what follows the last index entry."""
@@ -205,11 +217,11 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = index.last_timestamp, -1
         if index.timestamps:
             self.max_timestamp_offset = self.base_offset + index.time_offsets[-1]
-        disk, fd = resources.env.disk, self.open_file(resources).fd
+        file = self.open_file(resources)
         # The time entry beside an offset entry covers only what came up to it, its own batch included.
-        for position, header in scan_headers(disk, fd, index.last_position, self.size):
+        for position, header in scan_headers(resources.env.disk, file.fd, index.last_position, self.size):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
-            self.last_batch_position, self.last_batch_offset = position, header.base_offset
+            self.note_last_batch(position, header)
         if not self.size:
             self.first_timestamp = -1

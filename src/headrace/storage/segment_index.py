@@ -14,6 +14,8 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from itertools import pairwise
+from threading import Lock
 
 from headrace.env import Disk
 from headrace.storage.files import read_file, write_at
@@ -23,6 +25,9 @@ TIME_ENTRY_BYTES = 12
 _POSITION_MASK = 0xFFFFFFFF
 _SWAP = sys.byteorder == "little"
 _OBJECT_BYTES = 400
+NOT_WRITTEN = -1
+_SAVING = Lock()
+"""A flush in a thread and a roll on the loop may save the same index: one after the other."""
 
 
 class SegmentIndex:
@@ -32,9 +37,8 @@ class SegmentIndex:
         self.entries = array("Q")
         self.timestamps = array("q")
         self.time_offsets = array("I")
-        self.written_entries = 0
-        """How many entries the files hold already; 0 means the files are to be written whole."""
-        self.written_times = 0
+        self.written_entries = self.written_times = NOT_WRITTEN
+        """How many entries the files hold already."""
 
     @property
     def memory_bytes(self) -> int:
@@ -80,8 +84,7 @@ class SegmentIndex:
         while self.time_offsets and self.time_offsets[-1] >= relative_offset:
             self.time_offsets.pop()
             self.timestamps.pop()
-        # The files are longer than what is kept: write them whole next time.
-        self.written_entries = self.written_times = 0
+        self.forget_files()
 
     def is_sane(self, size: int) -> bool:
         """Does everything grow, and point into a segment of `size` bytes?"""
@@ -93,21 +96,28 @@ class SegmentIndex:
             and _grows(self.time_offsets)
         )
 
+    def forget_files(self) -> None:
+        """What the files hold is not a part of this index: write them whole next time."""
+        self.written_entries = self.written_times = NOT_WRITTEN
+
     def save(self, disk: Disk, path: str, time_path: str, sync: bool = False) -> None:
         """Write what the files do not hold yet."""
-        entries, timestamps = self.entries, self.timestamps
-        count, times = len(entries), len(timestamps)
-        if count > self.written_entries or not self.written_entries:
-            data = _swapped(entries[self.written_entries : count]).tobytes()
-            write_at(disk, path, self.written_entries * OFFSET_ENTRY_BYTES, data, sync)
-        if times > self.written_times or not self.written_times:
-            data = _time_bytes(timestamps[self.written_times : times], self.time_offsets[self.written_times : times])
-            write_at(disk, time_path, self.written_times * TIME_ENTRY_BYTES, data, sync)
-        self.written_entries, self.written_times = count, times
+        with _SAVING:
+            count, times = len(self.entries), len(self.timestamps)
+            if count != self.written_entries:
+                first = max(self.written_entries, 0)
+                data = _swapped(self.entries[first:count]).tobytes()
+                write_at(disk, path, first * OFFSET_ENTRY_BYTES, data, sync)
+                self.written_entries = count
+            if times != self.written_times:
+                first = max(self.written_times, 0)
+                data = _time_bytes(self.timestamps[first:times], self.time_offsets[first:times])
+                write_at(disk, time_path, first * TIME_ENTRY_BYTES, data, sync)
+                self.written_times = times
 
 
 def load_index(disk: Disk, path: str, time_path: str, size: int) -> SegmentIndex | None:
-    """The index as its files hold it, or None if they are missing or make no sense for a segment of `size` bytes."""
+    """The index as its files hold it; None if they are missing or make no sense for `size` bytes of segment."""
     try:
         offset_bytes, time_bytes = read_file(disk, path), read_file(disk, time_path)
     except FileNotFoundError:
@@ -119,14 +129,16 @@ def load_index(disk: Disk, path: str, time_path: str, size: int) -> SegmentIndex
     words = array("I", time_bytes)
     if _SWAP:
         words.byteswap()
-    index.timestamps = array("q", (_signed(high) << 32 | low for high, low in zip(words[::3], words[1::3], strict=True)))
+    index.timestamps = array(
+        "q", (_signed(high) << 32 | low for high, low in zip(words[::3], words[1::3], strict=True))
+    )
     index.time_offsets = words[2::3]
     index.written_entries, index.written_times = len(index.entries), len(index.timestamps)
     return index if index.is_sane(size) else None
 
 
 def _grows(values: array[int] | list[int]) -> bool:
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))
 
 
 def _signed(high: int) -> int:

@@ -1,8 +1,8 @@
 """A tiny blocking client that writes and reads bare bytes, for looking at a broker from outside.
 
 It shares no code with the broker's own codec, so that a mistake there cannot hide itself. It knows just enough of
-the protocol to look at stored batches (Fetch v11), to send batches of any shape (Produce v8) and to ask for
-versions (ApiVersions v0); everything else is sent and received as bytes.
+the protocol to look at stored batches (Fetch v11), to send batches of any shape (Produce v8), to ask for topics
+(Metadata v4) and versions (ApiVersions v0); everything else is sent and received as bytes.
 """
 
 from __future__ import annotations
@@ -234,6 +234,21 @@ class RawClient:
         assert error == 0
         rows = struct.iter_unpack(">hhh", answer[6 : 6 + 6 * count])
         return {key: (lowest, highest) for key, lowest, highest in rows}
+
+    def topic_error(self, topic: str, allow_auto_creation: bool) -> int:
+        """What Metadata v4 says about a topic; the error code, 0 when it is there."""
+        body = struct.pack(">i", 1) + text(topic) + (b"\1" if allow_auto_creation else b"\0")
+        answer = self.request(METADATA, 4, body)
+        # throttle, then brokers of (id, host, port, rack), cluster id, controller, topics
+        position = 8
+        for _ in range(struct.unpack_from(">i", answer, 4)[0]):
+            position += 4
+            position += 2 + struct.unpack_from(">h", answer, position)[0] + 4
+            position += 2 + max(struct.unpack_from(">h", answer, position)[0], 0)
+        position += 2 + max(struct.unpack_from(">h", answer, position)[0], 0) + 4
+        count, error = struct.unpack_from(">ih", answer, position)
+        assert count == 1
+        return int(error)
 
     def produce(self, topic: str, partition: int, records: bytes | None, acks: int = -1) -> ProduceAnswer:
         answer = self.request(PRODUCE, PRODUCE_VERSION, produce_body(topic, partition, records, acks))

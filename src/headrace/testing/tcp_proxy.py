@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import select
 import socket
 import struct
 import threading
@@ -19,19 +20,20 @@ from typing import Self
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
-POLL_S = 0.2
+POLL_S = 0.02
+CONNECT_TIMEOUT_S = 2.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class CuttingProxy:
     """Forwards every connection to `target` and cuts it after `min_bytes`..`max_bytes` bytes."""
 
-    def __init__(self, seed: int, min_bytes: int = 2_000, max_bytes: int = 60_000) -> None:
+    def __init__(self, seed: int, min_bytes: int = 1_500, max_bytes: int = 15_000) -> None:
         self.cutting = True
         self.cuts = 0
         self._target: tuple[str, int] | None = None
         self._random = random.Random(seed)
-        self._limits = (min_bytes, max_bytes)
+        self.limits = (min_bytes, max_bytes)
         self._stopping = False
         self._lock = threading.Lock()
         self._listener = socket.create_server((HOST, 0))
@@ -68,58 +70,69 @@ class CuttingProxy:
                 client.close()
                 continue
             try:
-                server = socket.create_connection(self._target, timeout=POLL_S)
+                server = socket.create_connection(self._target, timeout=CONNECT_TIMEOUT_S)
             except OSError:
                 client.close()
                 continue
-            link = _Link(client, server, self._random.randint(*self._limits))
+            link = _Link(client, server, self._random.randint(*self.limits))
             for source, sink in ((client, server), (server, client)):
                 thread = threading.Thread(target=self._pump, args=(link, source, sink), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
     def _pump(self, link: _Link, source: socket.socket, sink: socket.socket) -> None:
-        source.settimeout(POLL_S)
-        while not self._stopping and not link.closed:
+        while not self._stopping and not link.cut:
             try:
+                if not select.select([source], [], [], POLL_S)[0]:
+                    continue
                 data = source.recv(CHUNK_BYTES)
                 if not data:
                     break
                 if self.cutting and link.spend(len(data)) <= 0:
                     # A part of the chunk still goes through, so that the cut falls inside a request or an answer.
-                    sink.sendall(data[: len(data) // 2])
+                    self._pass_on(link, sink, data[: len(data) // 2])
                     with self._lock:
                         self.cuts += 1
                     break
-                sink.sendall(data)
-            except TimeoutError:
-                continue
+                self._pass_on(link, sink, data)
             except OSError:
                 break
-        link.reset()
+        link.leave()
+
+    def _pass_on(self, link: _Link, sink: socket.socket, data: bytes) -> None:
+        view = memoryview(data)
+        while view and not self._stopping and not link.cut:
+            if select.select([], [sink], [], POLL_S)[1]:
+                view = view[sink.send(view, socket.MSG_DONTWAIT) :]
 
 
 class _Link:
-    """The two sockets of one proxied connection and the bytes it may still pass before it is cut."""
+    """The two sockets of one proxied connection, and the bytes it may still pass before it is cut.
+
+    Each socket is used by two threads, so only the last one to leave closes them: a descriptor that is closed
+    under another thread may be somebody else's by the time it is used.
+    """
 
     def __init__(self, client: socket.socket, server: socket.socket, budget: int) -> None:
         self._sockets = (client, server)
         self._budget = budget
+        self._users = 2
         self._lock = threading.Lock()
-        self.closed = False
+        self.cut = False
 
     def spend(self, size: int) -> int:
         with self._lock:
             self._budget -= size
             return self._budget
 
-    def reset(self) -> None:
+    def leave(self) -> None:
+        """Called by each direction at its end; the connection is over for both."""
+        self.cut = True
         with self._lock:
-            if self.closed:
+            self._users -= 1
+            if self._users:
                 return
-            self.closed = True
         for side in self._sockets:
             with contextlib.suppress(OSError):
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-                side.shutdown(socket.SHUT_RDWR)
             side.close()

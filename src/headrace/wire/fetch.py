@@ -94,8 +94,8 @@ def _parse_flexible(frame: memoryview, position: int, version: int) -> FetchPara
         replica_id, position = _request_tags(frame, position, replica_id)
     else:
         position += 1
-    if position != len(frame):
-        raise ProtocolError("bytes after the end of a Fetch request")
+    if position > len(frame):
+        raise ProtocolError("a Fetch request is cut off")
     return FetchParameters(
         replica_id, wait, min_bytes, max_bytes, isolation, session_id, epoch, wants, forgotten, rack
     )
@@ -171,8 +171,8 @@ def _parse_classic(frame: memoryview, position: int, version: int) -> FetchParam
         (length,) = _INT16.unpack_from(frame, position)
         rack = str(frame[position + 2 : position + 2 + max(length, 0)], "utf-8")
         position += 2 + max(length, 0)
-    if position != len(frame):
-        raise ProtocolError("a Fetch request does not end where its frame ends")
+    if position > len(frame):
+        raise ProtocolError("a Fetch request is cut off")
     return FetchParameters(
         replica_id, wait, min_bytes, max_bytes, isolation, session_id, session_epoch, wants, forgotten, rack
     )

@@ -72,8 +72,7 @@ def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[
         partitions, position = _flexible_partitions(frame, end)
         topics.append((echo, key, partitions))
         position = skip_tags(frame, position)
-    if skip_tags(frame, position) != len(frame):
-        raise ProtocolError("bytes after the end of a Produce request")
+    skip_tags(frame, position)
     return transactional, acks, topics
 
 
@@ -126,8 +125,6 @@ def _parse_classic(frame: memoryview, position: int) -> tuple[bool, int, list[To
             partitions.append((index, frame[position:end]))
             position = end
         topics.append((echo, echo[2:], partitions))
-    if position != size:
-        raise ProtocolError("bytes after the end of a Produce request")
     return length >= 0, acks, topics
 
 

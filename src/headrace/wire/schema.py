@@ -5,7 +5,7 @@
         group_instance_id: str | None = field(STRING, since=3, nullable=3)
 
 One class serves every version: a field that a version lacks has its default there. The first use of a version
-compiles a reader and a writer for it. Decoding is strict: a message must end exactly where its frame ends, counts
+compiles a reader and a writer for it. Decoding is strict: a response must end exactly where its frame ends, counts
 are bounded by the bytes left, a null where none is allowed is refused; all of it as `ProtocolError`.
 
 ADR 0001 says why this is ours and not a library's.
@@ -97,6 +97,7 @@ class Struct:
     _fields: ClassVar[dict[str, Field]] = {}
     _immutable_defaults: ClassVar[dict[str, Any]] = {}
     _mutable_defaults: ClassVar[tuple[str, ...]] = ()
+    _struct_defaults: ClassVar[tuple[tuple[str, type[Struct]], ...]] = ()
     _codecs: ClassVar[dict[tuple[int, bool], tuple[Reader, Writer]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -107,20 +108,20 @@ class Struct:
         defaults = {name: spec.default for name, spec in cls._fields.items()}
         cls._mutable_defaults = tuple(name for name, value in defaults.items() if isinstance(value, list))
         cls._immutable_defaults = {name: value for name, value in defaults.items() if not isinstance(value, list)}
+        cls._struct_defaults = tuple((name, spec.type) for name, spec in cls._fields.items() if spec.holds_struct)
         cls._codecs = {}
 
     def __init__(self, **values: Any) -> None:
-        unknown = values.keys() - self._fields.keys()
-        assert not unknown, f"{type(self).__name__} has no field {sorted(unknown)}"
+        assert values.keys() <= self._fields.keys(), _unknown_fields(type(self), values)
         state = self.__dict__
         state.update(self._immutable_defaults)
         for name in self._mutable_defaults:
             if name not in values:
                 state[name] = []
         state.update(values)
-        for name, spec in self._fields.items():
-            if state[name] is None and spec.holds_struct:
-                state[name] = spec.type()
+        for name, kind in self._struct_defaults:
+            if state[name] is None:
+                state[name] = kind()
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
@@ -136,17 +137,22 @@ class Struct:
         return f"{type(self).__name__}({inner})"
 
 
+def _unknown_fields(cls: type[Struct], values: dict[str, Any]) -> str:
+    return f"{cls.__name__} has no field {sorted(values.keys() - cls._fields.keys())}"
+
+
 class Message(Struct):
     """A struct that stands alone in a frame body: it knows its flexible versions."""
 
     flexible_since: ClassVar[int] = NEVER
+    trailing_bytes_allowed: ClassVar[bool] = False
 
     @classmethod
     def decode(cls, buffer: bytes | memoryview, version: int, position: int = 0) -> Self:
         cursor = Cursor(buffer, position)
         read, _ = struct_codec(cls, version, version >= cls.flexible_since)
         message: Self = read(cursor)
-        if cursor.position != cursor.end:
+        if not cls.trailing_bytes_allowed and cursor.position != cursor.end:
             raise ProtocolError(f"{cls.__name__} v{version}: {cursor.left} bytes after the message's end")
         return message
 
@@ -172,7 +178,9 @@ class _ApiMessage(Message):
 
 
 class Request(_ApiMessage):
-    pass
+    """Bytes after a request's end are ignored, as Kafka does: librdkafka sends three in its Metadata for all topics."""
+
+    trailing_bytes_allowed = True
 
 
 class Response(_ApiMessage):
@@ -218,7 +226,7 @@ def _struct_reader(
     present = {name for name, _ in steps}
     scalars = {name: value for name, value in cls._immutable_defaults.items() if name not in present}
     lists = [name for name in cls._mutable_defaults if name not in present]
-    inner = [(name, spec.type) for name, spec in cls._fields.items() if name in scalars and spec.holds_struct]
+    inner = [(name, kind) for name, kind in cls._struct_defaults if name in scalars]
     new = cls.__new__
 
     def read_struct(cursor: Cursor) -> Any:
@@ -272,7 +280,9 @@ def _struct_writer(
     def write_struct(out: bytearray, value: Any) -> None:
         state = value.__dict__
         for name, default in required:
-            assert _is_default(state[name], default), f"{cls.__name__}.{name} is set but this version cannot carry it"
+            assert _is_default(state[name], default), (
+                f"{cls.__name__}.{name} is set but this version cannot carry it"
+            )
         for name, write in steps:
             write(out, state[name])
         if flexible:

@@ -1,6 +1,5 @@
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from aiokafka.admin.config_resource import ConfigResource
 from aiokafka.structs import TopicPartition
@@ -47,7 +46,3 @@ class AIOKafkaAdminClient:
     async def delete_records(
         self, records_to_delete: dict[TopicPartition, RecordsToDelete], timeout_ms: int | None = ...
     ) -> dict[TopicPartition, int]: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...

@@ -1,8 +1,7 @@
 """InitProducerId (22): get a producer id, or the next epoch of a transactional one.
 
 v2 flexible; v3 the producer may name its present id and epoch to have it bumped (KIP-360); v4 PRODUCER_FENCED;
-v5 TRANSACTION_ABORTABLE (KIP-890);
-v6 two-phase commit (KIP-939).
+v5 TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939).
 """
 
 from __future__ import annotations

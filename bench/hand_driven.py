@@ -1,0 +1,142 @@
+"""A broker whose event loop is turned by hand, one turn at a time, in the thread that is also its client.
+
+Over loopback a request is in the broker's socket when `send` returns, so one turn of the loop handles it and what it
+did can be counted exactly: there is no scheduling, no clock and no second thread in the way. Only the turns are
+counted, never the client's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.requests import Request, fetch, fetch_error
+from headrace.config.broker_config import BrokerConfig
+from headrace.env.real import real_env
+from headrace.node import Node
+from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+HOST = "127.0.0.1"
+CREATE_TOPICS_VERSION = 7
+TRAILING_TURNS = 2
+"""Turns after the last answer, so that what a request left for later counts too."""
+PATIENCE_S = 10.0
+RECEIVE_SIZE = 1 << 20
+
+Turn = Callable[[Callable[[], None]], None]
+"""Runs one turn of the loop, given as an argument, and counts what it does."""
+
+
+class HandDrivenBroker:
+    def __init__(self, directory: Path) -> None:
+        settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(directory)}
+        config = BrokerConfig.build({}, {}, settings, lambda: HOST)
+        self._loop = asyncio.new_event_loop()
+        self._node = Node(real_env(), config)
+        addresses = self._loop.run_until_complete(self._node.start())
+        self._port = int(addresses.rpartition(":")[2])
+        self._clients: list[Client] = []
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._loop.run_until_complete(self._node.stop())
+        self._loop.close()
+
+    def turn(self) -> None:
+        """One turn: what is ready is done, nothing is waited for."""
+        self._loop.call_soon(self._loop.stop)
+        self._loop.run_forever()
+
+    def connect(self) -> Client:
+        client = Client(socket.create_connection((HOST, self._port)))
+        self._clients.append(client)
+        for _ in range(5):
+            self.turn()
+        return client
+
+    def create_topic(self, name: str) -> None:
+        """Creates a topic of one partition and waits until it is served."""
+        client = self.connect()
+        message = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
+        body = struct.pack(">hhih", 19, CREATE_TOPICS_VERSION, 0, -1) + b"\0" + message.encode(CREATE_TOPICS_VERSION)
+        self._answer(client, struct.pack(">i", len(body)) + body)
+        deadline = time.monotonic() + PATIENCE_S
+        while fetch_error(self._answer(client, fetch(name, 0, 0, 1, max_wait_ms=0).frame)):
+            assert time.monotonic() < deadline, f"{name} is not served"
+
+    def _answer(self, client: Client, frame: bytes) -> bytes:
+        """For cold requests, which need threads and so time."""
+        client.send(frame)
+        deadline = time.monotonic() + PATIENCE_S
+        while not client.receive():
+            assert time.monotonic() < deadline, "no answer"
+            time.sleep(0.001)
+            self.turn()
+        return client.answers.pop()
+
+    def exchange(self, sends: Sequence[tuple[Client, bytes]], wanted: Sequence[Client], turn: Turn) -> None:
+        """Sends, and turns the loop through `turn` until every client of `wanted` has as many more answers."""
+        for client, frame in sends:
+            client.send(frame)
+        missing = list(wanted)
+        for _ in range(100_000):
+            turn(self.turn)
+            for client, _ in sends:
+                client.send(b"")
+            missing = [client for client in missing if not client.receive()]
+            if not missing:
+                break
+        assert not missing, "no answer after many turns"
+        for client in wanted:
+            client.answers.clear()
+        for _ in range(TRAILING_TURNS):
+            turn(self.turn)
+
+
+class Client:
+    """One connection, never waiting."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._unsent = memoryview(b"")
+        self._received = bytearray()
+        self.answers: list[bytes] = []
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Sends what fits, of `data` and of what did not fit before."""
+        pending = bytes(self._unsent) + data if data and self._unsent else data or self._unsent
+        if not pending:
+            return
+        try:
+            sent = self._socket.send(pending)
+        except BlockingIOError:
+            sent = 0
+        self._unsent = memoryview(pending)[sent:]
+
+    def receive(self) -> bool:
+        """Takes in what is there; whether a whole answer is."""
+        try:
+            self._received += self._socket.recv(RECEIVE_SIZE)
+        except BlockingIOError:
+            pass
+        while len(self._received) >= 4:
+            end = 4 + int.from_bytes(self._received[:4], "big")
+            if len(self._received) < end:
+                break
+            self.answers.append(bytes(self._received[4:end]))
+            del self._received[:end]
+        return bool(self.answers)
+
+
+def one_request(broker: HandDrivenBroker, client: Client, request: Request, turn: Turn) -> None:
+    broker.exchange([(client, request.frame)], [client], turn)

@@ -1,0 +1,244 @@
+"""`python -m bench.report results.json`: results as Markdown on standard output, and plots as SVG files.
+
+The Markdown is what `docs/benchmarks.md` takes in between its hand-written parts: the machine, the goals with
+pass or miss, one table per workload, the growth plots, and both configurations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.goals import GOALS, Goal
+from bench.measure import Spread
+from bench.plots import Bar, line_plot, ratio_bars
+
+COLUMNS = {
+    "mb_per_s": "MB/s",
+    "requests_per_s": "requests/s",
+    "records_per_s": "records/s",
+    "cpu_ms_per_gb": "CPU ms/GB",
+    "cpu_us_per_request": "CPU s/M requests",
+    "cpu_us_per_record": "CPU s/M records",
+    "p50_us": "p50 µs",
+    "p99_us": "p99 µs",
+    "p999_us": "p99.9 µs",
+    "first_ack_s": "first ack s",
+    "create_ms_per_partition": "create ms each",
+    "idle_cpu_percent": "idle CPU %",
+    "rss_kb_per_connection": "KB/connection",
+    "rss_mb": "RSS MB",
+    "rss_peak_mb": "peak RSS MB",
+}
+GROWTH = {
+    "G1": ("partitions", ("produce", "fetch")),
+    "G2": ("connections", ("produce",)),
+    "G3": ("log size, GB", ("fetch",)),
+}
+CHECKS = (
+    "What each side checks: Apache Kafka checks every record of a batch that it takes in, and so decompresses it. "
+    "Headrace checks every batch: its header, its length and its CRC. A consumer sees the same bytes from both."
+)
+
+Key = tuple[str, str, str]
+"""Workload, case, system."""
+
+
+class Results:
+    """Results of a run, with the rounds brought together."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+        self._rounds: dict[Key, list[dict[str, Any]]] = {}
+        for found in raw["runs"]:
+            key = (found["workload"], found["case"], found["system"])
+            self._rounds.setdefault(key, []).append(found)
+
+    @property
+    def systems(self) -> list[str]:
+        return list(self.raw["systems"])
+
+    def cases(self, workload: str) -> list[str]:
+        return list(dict.fromkeys(case for name, case, _ in self._rounds if name == workload))
+
+    def spread(self, workload: str, case: str, system: str, figure: str) -> Spread | None:
+        rounds = self._rounds.get((workload, case, system), [])
+        values = [found["figures"][figure] for found in rounds if figure in found["figures"]]
+        return Spread.of(values) if values else None
+
+    def errors(self, workload: str, case: str, system: str) -> int:
+        return sum(found["errors"] for found in self._rounds.get((workload, case, system), []))
+
+    def ratio(self, workload: str, case: str, figure: str) -> float | None:
+        """Headrace's median by Kafka's."""
+        ours = self.spread(workload, case, "headrace", figure)
+        theirs = self.spread(workload, case, "kafka", figure)
+        return ours.median / theirs.median if ours and theirs and theirs.median else None
+
+
+def goal_ratio(results: Results, goal: Goal) -> tuple[str, float] | None:
+    for case in reversed(goal.cases):
+        ratio = results.ratio(goal.workload, case, goal.figure)
+        if ratio is not None:
+            return case, ratio
+    return None
+
+
+def goal_table(results: Results) -> Iterator[str]:
+    yield "| goal | workload | Kafka | Headrace | ratio | goal | |"
+    yield "|---|---|---:|---:|---:|---:|---|"
+    for goal in GOALS:
+        found = goal_ratio(results, goal)
+        if found is None:
+            yield f"| {goal.title} | {goal.workload} | | | | {goal.condition} | not run |"
+            continue
+        case, ratio = found
+        cells = [
+            show(results.spread(goal.workload, case, system, goal.figure)) for system in ("kafka", "headrace")
+        ]
+        verdict = "pass" if goal.holds(ratio) else "**miss**"
+        place = f"{goal.workload} {case}, {COLUMNS.get(goal.figure, goal.figure)}"
+        yield f"| {goal.title} | {place} | {cells[0]} | {cells[1]} | {ratio:.2f} | {goal.condition} | {verdict} |"
+
+
+def show(spread: Spread | None) -> str:
+    """Median, and the lowest and highest where there were several rounds."""
+    if spread is None:
+        return ""
+    if spread.low == spread.high:
+        return digits(spread.median)
+    return f"{digits(spread.median)} ({digits(spread.low)} to {digits(spread.high)})"
+
+
+def digits(value: float) -> str:
+    """Three figures that count."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def workload_section(results: Results, name: str) -> Iterator[str]:
+    facts = results.raw["workloads"][name]
+    yield f"### {name}: {facts['title']}"
+    yield ""
+    yield facts["description"]
+    yield ""
+    cases = results.cases(name)
+    columns = [
+        figure
+        for figure in COLUMNS
+        if any(results.spread(name, case, system, figure) for case in cases for system in results.systems)
+    ]
+    yield f"| case | system | {' | '.join(COLUMNS[figure] for figure in columns)} | errors |"
+    yield f"|---|---|{'---:|' * (len(columns) + 1)}"
+    for case in cases:
+        for system in results.systems:
+            found = [results.spread(name, case, system, figure) for figure in columns]
+            if any(found):
+                cells = " | ".join(show(value) for value in found)
+                yield f"| {case} | {system} | {cells} | {results.errors(name, case, system)} |"
+    yield ""
+
+
+def growth_plots(results: Results) -> dict[str, str]:
+    plots: dict[str, str] = {}
+    for workload, (x_title, kinds) in GROWTH.items():
+        for kind in kinds:
+            lines = growth_lines(results, workload, kind, "cpu_us_per_request")
+            if lines:
+                title = f"{kind}: broker CPU per request"
+                plots[f"{workload.lower()}-{kind}-cpu.svg"] = line_plot(title, x_title, "µs", lines)
+        lines = growth_lines(results, workload, kinds[0], "rss_mb")
+        if lines:
+            plots[f"{workload.lower()}-memory.svg"] = line_plot("resident memory", x_title, "MB", lines)
+    return plots
+
+
+def growth_lines(results: Results, workload: str, kind: str, figure: str) -> dict[str, list[tuple[float, float]]]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for case in results.cases(workload):
+        if not case.startswith(kind):
+            continue
+        for system in results.systems:
+            x = results.spread(workload, case, system, "x")
+            y = results.spread(workload, case, system, figure)
+            if x and y:
+                lines.setdefault(system, []).append((x.median, y.median))
+    return lines
+
+
+def goal_bars(results: Results) -> str:
+    bars = []
+    for goal in GOALS:
+        found = goal_ratio(results, goal)
+        if found is not None:
+            bars.append(Bar(goal.title, found[1], goal.limit, goal.holds(found[1])))
+    return ratio_bars("Headrace by Apache Kafka, per goal", bars) if bars else ""
+
+
+def markdown(results: Results, images: dict[str, str], image_place: str) -> str:
+    raw = results.raw
+    machine, versions = raw["machine"], raw["versions"]
+    lines = [
+        f"Run of {raw['started']}: {raw['rounds']} rounds, alternating"
+        + (", quick form (short runs: not for conclusions)" if raw["quick"] else "")
+        + f". {machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, Linux {machine['kernel']}, "
+        f"Python {machine['python']}, Apache Kafka {versions['kafka']} on {versions['java']}, Headrace "
+        f"{versions['headrace']}. Median (lowest to highest).",
+        "",
+        CHECKS,
+        "",
+        *goal_table(results),
+        "",
+        *(f"![{name}]({image_place}/{name})" for name in images),
+        "",
+    ]
+    for name in raw["workloads"]:
+        lines += workload_section(results, name)
+    lines += failure_lines(raw) + configuration_lines(raw)
+    return "\n".join(lines)
+
+
+def failure_lines(raw: dict[str, Any]) -> list[str]:
+    if not raw["failures"]:
+        return []
+    found = [
+        f"- {item['workload']} on {item['system']}, round {item['round'] + 1}: {item['reason'].splitlines()[0]}"
+        for item in raw["failures"]
+    ]
+    return ["### What did not run", "", *found, ""]
+
+
+def configuration_lines(raw: dict[str, Any]) -> list[str]:
+    lines = ["### Configurations", ""]
+    for name, found in raw["systems"].items():
+        settings = [f"{key}={value}" for key, value in found.get("properties", {}).items()]
+        lines += [f"{name}:", "", "```", " ".join(found["command"]), *settings, "```", ""]
+    return lines
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--images", type=Path, default=Path("docs/img"), help="where the plots go")
+    parser.add_argument("--image-place", default="img", help="how the Markdown names that place")
+    options = parser.parse_args(arguments)
+    results = Results(json.loads(options.results.read_text()))
+    images = growth_plots(results)
+    if bars := goal_bars(results):
+        images = {"goals.svg": bars, **images}
+    options.images.mkdir(parents=True, exist_ok=True)
+    for name, text in images.items():
+        (options.images / name).write_text(text)
+    print(markdown(results, images, options.image_place))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

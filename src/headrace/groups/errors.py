@@ -1,0 +1,67 @@
+"""How a refusal looks in each kind of reply, and what a failed write means to the client."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from headrace.groups.messages import (
+    CommitOffsets,
+    CommitReply,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DeleteGroupReply,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    Reply,
+    SyncGroup,
+    SyncReply,
+)
+from headrace.model.errors import ErrorCode
+
+Request: TypeAlias = (
+    JoinGroup | SyncGroup | Heartbeat | LeaveGroup | ConsumerHeartbeat | CommitOffsets | DeleteOffsets | str
+)
+"""A plain string is the group id of DeleteGroups."""
+
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def append_error(error: ErrorCode) -> ErrorCode:
+    """What the client hears when its records could not be stored."""
+    return _APPEND_ERRORS.get(error, error)
+
+
+def error_reply(request: Request, error: ErrorCode, message: str | None = None) -> Reply:
+    match request:
+        case JoinGroup():
+            return JoinReply(error, request.member_id)
+        case SyncGroup():
+            return SyncReply(error)
+        case Heartbeat():
+            return HeartbeatReply(error)
+        case LeaveGroup():
+            return LeaveReply(error)
+        case ConsumerHeartbeat():
+            return ConsumerHeartbeatReply(error, message)
+        case CommitOffsets():
+            return CommitReply(tuple(error for _ in request.offsets))
+        case DeleteOffsets():
+            return DeleteOffsetsReply(error, ())
+        case str():
+            return DeleteGroupReply(error)

@@ -1,0 +1,65 @@
+"""DescribeLogDirs (35), v1-4. The data directories of this broker and what the partitions in them weigh.
+
+v3 an error for the whole answer, which we never need; v4 total and usable bytes of the volume (KIP-827). Null
+asks for every partition. A directory that cannot be read is told of as KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable
+
+from headrace.handlers.context import Context, cluster_describe
+from headrace.handlers.registry import api
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
+from headrace.replication.partition import Partition
+from headrace.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+@api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(1, 5), authorize=cluster_describe)
+async def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Tells how full the data directories are, and with what."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    partitions = [
+        partition
+        for partition in ctx.broker.replicas.all()
+        if wanted is None or partition.topic_partition in wanted
+    ]
+    directories = [os.path.abspath(directory) for directory in ctx.broker.config.log_dirs]
+    return DescribeLogDirsResponse(
+        results=[
+            _describe(ctx, directory, (p for p in partitions if _is_in(p, directory))) for directory in directories
+        ]
+    )
+
+
+def _is_in(partition: Partition, directory: str) -> bool:
+    return os.path.abspath(partition.log.directory).startswith(directory + os.sep)
+
+
+def _describe(ctx: Context, directory: str, partitions: Iterable[Partition]) -> DescribeLogDirsResult:
+    disk = ctx.broker.env.disk
+    try:
+        total, usable = disk.total_bytes(directory), disk.free_bytes(directory)
+    except OSError:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for partition in partitions:
+        name, index = partition.topic_partition
+        topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+        lag = max(0, partition.high_watermark - partition.log.end_offset)
+        topic.partitions.append(
+            DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag)
+        )
+    return DescribeLogDirsResult(
+        log_dir=directory, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
+    )

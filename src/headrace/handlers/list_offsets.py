@@ -1,0 +1,126 @@
+"""ListOffsets (2), v1-10. The offset at a point in time, or at one of the log's landmarks.
+
+v2 isolation level; v4 leader epochs. Landmarks are negative times: -1 latest, -2 earliest, v7 -3 the largest
+timestamp (KIP-734), v8 -4 earliest on local disk (KIP-405), v9 -5 latest in tiered storage (KIP-1005; there is
+none, so it is never found). Consumers see up to the high watermark, or with read_committed up to the last
+stable offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import IntEnum
+
+from headrace.handlers.context import Context, topic_describe
+from headrace.handlers.registry import api
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.replication.partition import Partition
+from headrace.storage.timestamps import TimestampOffset
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+
+class Landmark(IntEnum):
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+LANDMARK_SINCE = {
+    Landmark.LATEST: 1,
+    Landmark.EARLIEST: 1,
+    Landmark.MAX_TIMESTAMP: 7,
+    Landmark.EARLIEST_LOCAL: 8,
+    Landmark.LATEST_TIERED: 9,
+}
+assert LANDMARK_SINCE.keys() == set(Landmark)
+LEADER_EPOCH_SINCE = 4
+CONSUMER = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+NO_TIMESTAMP = -1
+NOT_FOUND = TimestampOffset(NO_TIMESTAMP, -1, -1)
+
+
+@api(ListOffsetsRequest, ListOffsetsResponse, versions=range(1, 11), authorize=topic_describe)
+async def list_offsets(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Tells offsets by time, and where partitions begin and end."""
+    repeated = _repeated(request)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _answer(ctx, request, TopicPartition(topic.name, asked.partition_index), asked, repeated)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _repeated(request: ListOffsetsRequest) -> set[TopicPartition]:
+    counts = Counter(
+        TopicPartition(topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
+    return {partition for partition, count in counts.items() if count > 1}
+
+
+def _answer(
+    ctx: Context,
+    request: ListOffsetsRequest,
+    topic_partition: TopicPartition,
+    asked: ListOffsetsPartition,
+    repeated: set[TopicPartition],
+) -> ListOffsetsPartitionResponse:
+    try:
+        if topic_partition in repeated or request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if asked.timestamp < 0:
+            _check_landmark(asked.timestamp, ctx.version)
+        partition = ctx.broker.replicas.leader(topic_partition, asked.current_leader_epoch)
+        found = _look_up(partition, asked.timestamp, _visible_end(partition, request))
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+    response = ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=found.timestamp, offset=found.offset
+    )
+    if ctx.version >= LEADER_EPOCH_SINCE:
+        response.leader_epoch = found.leader_epoch
+    return response
+
+
+def _check_landmark(timestamp: int, version: int) -> None:
+    if timestamp not in set(Landmark) or version < LANDMARK_SINCE[Landmark(timestamp)]:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:
+    if request.replica_id != CONSUMER:
+        return partition.log.end_offset
+    return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+def _look_up(partition: Partition, timestamp: int, end: int) -> TimestampOffset:
+    log = partition.log
+    match timestamp:
+        case Landmark.LATEST:
+            return TimestampOffset(NO_TIMESTAMP, end, partition.leader_epoch)
+        case Landmark.EARLIEST | Landmark.EARLIEST_LOCAL:
+            start = log.start_offset
+            return TimestampOffset(NO_TIMESTAMP, start, log.leader_epochs.epoch_for(start))
+        case Landmark.MAX_TIMESTAMP:
+            found = log.max_timestamp_offset()
+        case Landmark.LATEST_TIERED:
+            found = None
+        case _:
+            found = log.find_offset_by_timestamp(timestamp)
+    return found if found is not None and found.offset < end else NOT_FOUND

@@ -1,0 +1,314 @@
+"""Bringing a log back from its directory (R-LOG-7). Blocking: done at start, or in a thread.
+
+After a clean stop the checkpoints and index files are trusted once the last few batches agree with them.
+After a crash every batch from the recovery point on is verified; the log is cut at the first byte that is not part
+of a whole batch in its place, the indexes of what was scanned are rebuilt, and leader epochs and producer states
+are replayed on top of what had been saved. Whatever the bytes are, this ends in a log that starts: the longest
+valid prefix.
+Where only the process died (same boot of the kernel), what it had written is still in the page cache: verification
+may then begin at what was written at the last checkpoint (`verified_point`) instead of what was synced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.env import Disk
+from headrace.model.errors import KafkaError
+from headrace.model.topics import TopicId, TopicPartition
+from headrace.records.batch import HEADER_SIZE, MAGIC, parse_header
+from headrace.storage.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    read_leader_epochs,
+    write_topic_id,
+)
+from headrace.storage.leader_epochs import LeaderEpochs
+from headrace.storage.log import Log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.producer_state import ProducerStates
+from headrace.storage.replay import apply_batch, load_snapshot, replay_log, snapshot_offsets
+from headrace.storage.resources import StorageResources
+from headrace.storage.scan import Expectation, scan_headers, scan_verified
+from headrace.storage.segment import (
+    DELETED,
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    Segment,
+)
+from headrace.storage.segment_index import SegmentIndex, load_index
+
+_LEFTOVERS = (DELETED, ".tmp", ".cleaned")
+_UNBOUNDED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHints:
+    """What the checkpoints of the log directory say about one log."""
+
+    clean: bool = False
+    """The last stop was clean."""
+    start_offset: int = 0
+    recovery_point: int = 0
+    verified_point: int = 0
+    """Everything below was whole at a checkpoint of this boot, synced or not."""
+
+
+def create_log(
+    directory: str,
+    partition: TopicPartition,
+    topic_id: TopicId,
+    config: LogConfig,
+    resources: StorageResources,
+    start_offset: int = 0,
+) -> Log:
+    """A new empty log in a directory of its own."""
+    disk = resources.env.disk
+    disk.make_directory(directory)
+    write_topic_id(disk, f"{directory}/{PARTITION_METADATA}", topic_id)
+    segment = Segment(directory, start_offset)
+    segment.created_ms = resources.env.clock.wall_ms()
+    segment.open_active(resources)
+    log = Log(directory, partition, config, resources, [segment])
+    log.topic_id = topic_id
+    return log
+
+
+def load_log(
+    directory: str,
+    partition: TopicPartition,
+    topic_id: TopicId,
+    config: LogConfig,
+    resources: StorageResources,
+    hints: LoadHints,
+) -> Log:
+    disk = resources.env.disk
+    names = disk.list_directory(directory)
+    segments = _find_segments(disk, directory, names)
+    if not segments:
+        return create_log(directory, partition, topic_id, config, resources, hints.start_offset)
+    snapshots = snapshot_offsets(names)
+    saved_epochs = read_leader_epochs(disk, f"{directory}/{LEADER_EPOCHS}") if LEADER_EPOCHS in names else None
+    epochs = LeaderEpochs(f"{directory}/{LEADER_EPOCHS}", saved_epochs)
+    recovery = _Recovery(config, resources, segments, snapshots, epochs)
+    end_offset = recovery.trust_tail(hints.recovery_point) if hints.clean else None
+    if end_offset is None:
+        # Without a readable epoch checkpoint the batches must tell all of it.
+        whole = max(hints.recovery_point, hints.verified_point)
+        from_offset = whole if saved_epochs is not None else 0
+        end_offset = recovery.recover(from_offset)
+    log = Log(directory, partition, config, resources, recovery.segments)
+    log.topic_id = topic_id
+    start_offset = max(hints.start_offset, recovery.segments[0].base_offset)
+    log.load_offsets(min(start_offset, end_offset), end_offset, min(hints.recovery_point, end_offset))
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(log.start_offset)
+    log.set_leader_epochs(epochs)
+    log.set_producers(recovery.producers, recovery.snapshot_offset)
+    if start_offset > end_offset:
+        log.truncate_fully_and_start_at(start_offset)
+    _remove_stray_snapshots(disk, log, snapshots)
+    return log
+
+
+def _find_segments(disk: Disk, directory: str, names: list[str]) -> list[Segment]:
+    """The segments by their files, in order; leftovers of deletions and indexes without a log are removed."""
+    stems = sorted(name[: -len(LOG)] for name in names if name.endswith(LOG) and _is_offset(name[: -len(LOG)]))
+    known = set(stems)
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        orphan = dot + suffix in SEGMENT_SUFFIXES and _is_offset(stem) and stem not in known
+        if orphan or name.endswith(_LEFTOVERS):
+            disk.unlink(f"{directory}/{name}")
+    return [Segment(directory, int(stem), disk.file_size(f"{directory}/{stem}{LOG}")) for stem in stems]
+
+
+def _is_offset(stem: str) -> bool:
+    return len(stem) == 20 and stem.isascii() and stem.isdigit()
+
+
+def _remove_stray_snapshots(disk: Disk, log: Log, offsets: list[int]) -> None:
+    """Snapshots of segments that are gone, or of offsets that were cut. The newest may stand at no segment."""
+    kept = {segment.base_offset for segment in log.segments}
+    kept.update([offset for offset in offsets if offset <= log.end_offset][-1:])
+    for offset in offsets:
+        path = f"{log.directory}/{offset:020d}{SNAPSHOT}"
+        if (offset not in kept or offset > log.end_offset) and disk.exists(path):
+            disk.unlink(path)
+
+
+class _Recovery:
+    """The work on one log: segments in, valid ones out with the last one open, producers and epochs replayed."""
+
+    __slots__ = (
+        "_config",
+        "_disk",
+        "_epochs",
+        "_resources",
+        "_snapshots",
+        "producers",
+        "segments",
+        "snapshot_offset",
+    )
+
+    def __init__(
+        self,
+        config: LogConfig,
+        resources: StorageResources,
+        segments: list[Segment],
+        snapshots: list[int],
+        epochs: LeaderEpochs,
+    ) -> None:
+        self._snapshots = snapshots
+        self._config = config
+        self._resources = resources
+        self._disk = resources.env.disk
+        self._epochs = epochs
+        self.segments = segments
+        self.producers = ProducerStates()
+        self.snapshot_offset = -1
+
+    # After a clean stop
+
+    def trust_tail(self, recovery_point: int) -> int | None:
+        """Open the last segment as its index describes it. The end offset, or None if it is not as it was left."""
+        active = self.segments[-1]
+        index = SegmentIndex()
+        if active.size:
+            found = load_index(self._disk, active.path(INDEX), active.path(TIME_INDEX), active.size)
+            if found is None:
+                return None
+            index = active.index = found
+        active.open_active(self._resources)
+        active.created_ms = self._resources.env.clock.wall_ms()
+        try:
+            end_offset = self._walk_tail(active, index)
+        except KafkaError:
+            end_offset = -1
+        if end_offset != recovery_point:
+            active.file = active.index = None
+            return None
+        self._restore_producers(end_offset, end_offset)
+        return end_offset
+
+    def _walk_tail(self, active: Segment, index: SegmentIndex) -> int:
+        """Follow the batches after the last index entry: they must end where the file ends."""
+        assert active.file is not None
+        fd = active.file.fd
+        active.max_timestamp = index.last_timestamp
+        if index.timestamps:
+            active.max_timestamp_offset = active.base_offset + index.time_offsets[-1]
+        active.last_index_position = index.last_position
+        position, end_offset = index.last_position, active.base_offset
+        for position, header in scan_headers(self._disk, fd, index.last_position, active.size):
+            if header.magic != MAGIC or header.base_offset < end_offset:
+                return -1
+            end_offset = header.next_offset
+            active.note_last_batch(position, header)
+            if header.max_timestamp > active.max_timestamp:
+                active.max_timestamp, active.max_timestamp_offset = header.max_timestamp, header.last_offset
+            position += header.size
+        if position != active.size:
+            return -1
+        if active.size:
+            active.first_timestamp = parse_header(self._disk.pread(fd, HEADER_SIZE, 0)).max_timestamp
+        return end_offset
+
+    # After a crash
+
+    def recover(self, recovery_point: int) -> int:
+        """Verify everything from the recovery point on and cut what is not valid; the end offset."""
+        first = max(sum(segment.base_offset <= recovery_point for segment in self.segments) - 1, 0)
+        position, from_offset = self._trusted_start(self.segments[first], recovery_point)
+        self._restore_producers(from_offset, from_offset)
+        expected = Expectation(from_offset, -1, self._config.compacted)
+        kept = self.segments[:first]
+        for segment in self.segments[first:]:
+            if not self._follows(segment, expected, is_first=segment is self.segments[first]):
+                break
+            if kept and kept[-1].file is not None:
+                kept[-1].retire(self._resources)
+            kept.append(segment)
+            if not self._recover_segment(segment, position, expected):
+                break
+            position = 0
+        for dropped in self.segments[len(kept) :]:
+            self._bury(dropped)
+        self.segments = kept
+        kept[-1].created_ms = self._resources.env.clock.wall_ms()
+        return max(expected.next_offset, kept[-1].base_offset)
+
+    def _follows(self, segment: Segment, expected: Expectation, is_first: bool) -> bool:
+        if is_first:
+            return True
+        if segment.base_offset < expected.next_offset:
+            return False
+        if segment.base_offset > expected.next_offset and not expected.gaps_allowed:
+            return False
+        expected.next_offset = segment.base_offset
+        return True
+
+    def _trusted_start(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
+        """(position, offset) to verify from: the last indexed batch before the recovery point, if it is there."""
+        index = load_index(self._disk, segment.path(INDEX), segment.path(TIME_INDEX), segment.size)
+        if index is not None and recovery_point > segment.base_offset:
+            relative, position = index.position_before(recovery_point - 1 - segment.base_offset)
+            file = segment.open_file(self._resources)
+            data = self._disk.pread(file.fd, HEADER_SIZE, position)
+            if relative >= 0 and len(data) == HEADER_SIZE:
+                header = parse_header(data)
+                if header.magic == MAGIC and header.last_offset == segment.base_offset + relative:
+                    index.truncate(relative + 1, position + 1)
+                    segment.index, segment.last_index_position = index, position
+                    return position, header.base_offset
+        return 0, segment.base_offset
+
+    def _recover_segment(self, segment: Segment, position: int, expected: Expectation) -> bool:
+        """Verify one segment from a position on, rebuild its index, cut it where it stops being valid.
+
+        False if it was cut: nothing after it can be part of the log.
+        """
+        index = segment.index or SegmentIndex()
+        index.forget_files()
+        segment.index = index
+        segment.max_timestamp, segment.max_timestamp_offset = index.last_timestamp, -1
+        if index.timestamps:
+            segment.max_timestamp_offset = segment.base_offset + index.time_offsets[-1]
+        size, end = segment.size, position
+        segment.drop_caches(self._resources)
+        segment.open_active(self._resources)
+        assert segment.file is not None
+        fd = segment.file.fd
+        if position:
+            segment.first_timestamp = parse_header(self._disk.pread(fd, HEADER_SIZE, 0)).max_timestamp
+        for start, header, batch in scan_verified(self._disk, fd, position, size, expected):
+            segment.note_append(header, header.last_offset, start, self._config.index_interval_bytes)
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                apply_batch(self.producers, header, batch)
+            end = start + len(batch)
+        segment.size = end
+        if not end:
+            segment.first_timestamp = -1
+        if end < size:
+            self._disk.truncate(fd, end)
+            segment.save_index(self._resources, final=False)
+        return end == size
+
+    def _bury(self, segment: Segment) -> None:
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+            path = segment.path(suffix)
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED)
+
+    def _restore_producers(self, at_most: int, end_offset: int) -> None:
+        """The state as of `end_offset`: the newest snapshot up to `at_most`, and the batches between."""
+        found = load_snapshot(self._disk, self.segments[0].directory, self._snapshots, at_most)
+        from_offset = self.segments[0].base_offset
+        if found is not None:
+            self.producers, from_offset = found
+            self.snapshot_offset = from_offset
+        replay_log(self.producers, self.segments, from_offset, end_offset, self._resources)

@@ -1,0 +1,256 @@
+"""One data directory of a broker: its lock, its identity, its checkpoints, and the logs in it (architecture D12).
+
+    .lock                                held while a process uses the directory
+    meta.properties                      version, cluster.id, node.id, directory.id, headrace.format
+    .kafka_cleanshutdown                 written last at a clean stop, removed at start; holds the boot id
+    .headrace_running                    written at start; holds the boot id
+    recovery-point-offset-checkpoint     and the other checkpoints of `checkpoints`
+    topic-N/                             a log; topic-N.<unique>-delete is one on its way out
+
+Opening, loading, flushing, checkpointing and closing block: they belong at start, at stop, or in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from headrace.env import Disk, Env
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
+from headrace.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    WRITTEN_OFFSETS,
+    read_offsets,
+    read_topic_id,
+    write_offsets,
+)
+from headrace.storage.files import read_file, write_atomically
+from headrace.storage.loading import LoadHints, create_log, load_log
+from headrace.storage.log import Log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.resources import DEFAULT_PRODUCER_EXPIRATION_MS, StorageResources
+
+FORMAT_LEVEL = 1
+LOCK = ".lock"
+META_PROPERTIES = "meta.properties"
+CLEAN_STOP = ".kafka_cleanshutdown"
+RUNNING = ".headrace_running"
+_DELETE_SUFFIX = "-delete"
+_MAX_FILE_NAME = 255
+_LOG_NAME = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
+
+ConfigOf = Callable[[TopicPartition, TopicId], LogConfig]
+
+
+class DirectoryRefused(Exception):
+    """The directory cannot be used, and a person must decide what to do. The message says what and why."""
+
+
+class LogDirectory:
+    __slots__ = ("_lock", "_resources", "clean_stop", "cluster_id", "directory_id", "logs", "path", "same_boot")
+
+    def __init__(self, env: Env, path: str, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.clean_stop = False
+        """The process that used the directory last stopped cleanly (or it is new)."""
+        self.same_boot = False
+        """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
+        self._lock: int | None = None
+        self._resources = StorageResources.create(env, producer_expiration_ms)
+
+    @property
+    def resources(self) -> StorageResources:
+        return self._resources
+
+    @property
+    def _disk(self) -> Disk:
+        return self._resources.env.disk
+
+    def open(self, cluster_id: str, node_id: int) -> None:
+        """Take the directory for this process, or raise DirectoryRefused. Loads nothing yet."""
+        self._disk.make_directory(self.path)
+        self._lock = self._disk.lock(f"{self.path}/{LOCK}")
+        if self._lock is None:
+            raise DirectoryRefused(
+                f"The data directory {self.path} is in use by another process. "
+                "Stop that one, or give this broker a log.dirs of its own."
+            )
+        try:
+            self._check_identity(cluster_id, node_id)
+        except DirectoryRefused:
+            self._unlock()
+            raise
+        self._read_markers()
+
+    def load(self, config_of: ConfigOf) -> None:
+        """Bring back every log, scanning only what a crash left unverified; then run."""
+        disk = self._disk
+        recovery_points = read_offsets(disk, f"{self.path}/{RECOVERY_POINTS}") or {}
+        start_offsets = read_offsets(disk, f"{self.path}/{LOG_START_OFFSETS}") or {}
+        # Only in the same boot is what was written but not synced still there.
+        written = (read_offsets(disk, f"{self.path}/{WRITTEN_OFFSETS}") or {}) if self.same_boot else {}
+        for name in sorted(disk.list_directory(self.path)):
+            if name.endswith(_DELETE_SUFFIX):
+                disk.remove_tree(f"{self.path}/{name}")
+                continue
+            match = _LOG_NAME.fullmatch(name)
+            if match is None:
+                continue
+            partition = TopicPartition(match[1], int(match[2]))
+            # A log without a recovery point was made after the last checkpoint.
+            clean = self.clean_stop and partition in recovery_points
+            hints = LoadHints(
+                clean,
+                start_offsets.get(partition, 0),
+                recovery_points.get(partition, 0),
+                written.get(partition, 0),
+            )
+            self._load(partition, config_of, hints)
+        self._mark_running()
+
+    def _load(self, partition: TopicPartition, config_of: ConfigOf, hints: LoadHints) -> None:
+        directory = f"{self.path}/{partition}"
+        topic_id = read_topic_id(self._disk, f"{directory}/{PARTITION_METADATA}") or NO_TOPIC_ID
+        config = config_of(partition, topic_id)
+        self.logs[partition] = load_log(directory, partition, topic_id, config, self._resources, hints)
+
+    def create_log(self, partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
+        assert partition not in self.logs
+        log = create_log(f"{self.path}/{partition}", partition, topic_id, config, self._resources)
+        self.logs[partition] = log
+        return log
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """The log is gone at once; its files are removed after `file.delete.delay.ms`, or at the next start."""
+        log = self.logs.pop(partition)
+        log.abandon()
+        unique = self._resources.env.rng.bytes(16).hex()
+        suffix = f"-{partition.partition}.{unique}{_DELETE_SUFFIX}"
+        doomed = f"{self.path}/{partition.topic[: _MAX_FILE_NAME - len(suffix)]}{suffix}"
+        self._disk.rename(log.directory, doomed)
+        self._resources.graveyard.add_directory(doomed, log.config.file_delete_delay_ms)
+
+    def take_removable(self) -> Callable[[], None] | None:
+        """Work for a thread: remove what was deleted long enough ago. None if there is nothing."""
+        graveyard = self._resources.graveyard
+        due = graveyard.take_due()
+        return (lambda: graveyard.remove(due)) if due else None
+
+    def flush_rolled(self) -> None:
+        """Sync the segments that were closed since the last time, so that recovery need not scan them."""
+        for log in list(self.logs.values()):
+            log.flush(log.active_base_offset)
+
+    def checkpoint(self) -> None:
+        """Write down from where recovery must scan after a crash, and where each log starts."""
+        logs = list(self.logs.items())
+        written = {partition: log.end_offset for partition, log in logs}
+        for _, log in logs:
+            log.save_state()
+        recovery_points = {partition: log.recovery_point for partition, log in logs}
+        starts = {partition: log.start_offset for partition, log in logs if log.start_raised}
+        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", recovery_points)
+        write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
+        write_offsets(self._disk, f"{self.path}/{WRITTEN_OFFSETS}", written)
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", offsets)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        return read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}") or {}
+
+    def close(self, clean: bool = True) -> None:
+        """Stop using the directory. A clean close leaves nothing for the next start to scan."""
+        if clean:
+            for log in self.logs.values():
+                log.close()
+            self.checkpoint()
+            self._write_marker(CLEAN_STOP)
+        else:
+            for log in self.logs.values():
+                log.abandon()
+        self.logs = {}
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._disk.close(self._lock)
+            self._lock = None
+
+    # Identity and markers
+
+    def _check_identity(self, cluster_id: str, node_id: int) -> None:
+        path = f"{self.path}/{META_PROPERTIES}"
+        try:
+            properties = _parse_properties(read_file(self._disk, path))
+        except FileNotFoundError:
+            self._write_identity(path, cluster_id, node_id)
+            return
+        level = properties.get("headrace.format", "1")
+        if not level.isdigit() or int(level) > FORMAT_LEVEL:
+            raise DirectoryRefused(
+                f"The data directory {self.path} was written by a newer Headrace (format {level}); "
+                f"this one reads formats up to {FORMAT_LEVEL}."
+            )
+        for name, expected in (("cluster.id", cluster_id), ("node.id", str(node_id))):
+            found = properties.get(name, expected)
+            if found != expected:
+                raise DirectoryRefused(
+                    f"The data directory {self.path} belongs to {name}={found}, not {expected}."
+                )
+        self.cluster_id, self.directory_id = cluster_id, properties.get("directory.id", "")
+
+    def _write_identity(self, path: str, cluster_id: str, node_id: int) -> None:
+        self.cluster_id = cluster_id
+        self.directory_id = topic_id_text(TopicId(self._resources.env.rng.bytes(16)))
+        lines = [
+            "#",
+            "version=1",
+            f"cluster.id={cluster_id}",
+            f"node.id={node_id}",
+            f"directory.id={self.directory_id}",
+            f"headrace.format={FORMAT_LEVEL}",
+            "",
+        ]
+        write_atomically(self._disk, path, "\n".join(lines).encode())
+
+    def _read_markers(self) -> None:
+        clean, running = self._marker(CLEAN_STOP), self._marker(RUNNING)
+        self.clean_stop = clean is not None or running is None
+        boot_id = self._disk.boot_id()
+        self.same_boot = boot_id in (clean, running)
+
+    def _marker(self, name: str) -> str | None:
+        """The boot id in a marker ("" if it names none); None if there is no marker."""
+        try:
+            data = json.loads(read_file(self._disk, f"{self.path}/{name}"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            # Cut short by a crash: as good as none.
+            return "" if name == RUNNING else None
+        return str(data.get("bootId", "")) if isinstance(data, dict) else ""
+
+    def _write_marker(self, name: str) -> None:
+        content = {"version": 0, "brokerEpoch": -1, "bootId": self._disk.boot_id()}
+        write_atomically(self._disk, f"{self.path}/{name}", json.dumps(content).encode())
+
+    def _mark_running(self) -> None:
+        """From here on a stop is unclean until `close` says otherwise."""
+        self._write_marker(RUNNING)
+        if self._disk.exists(f"{self.path}/{CLEAN_STOP}"):
+            self._disk.unlink(f"{self.path}/{CLEAN_STOP}")
+            self._disk.fsync_directory(self.path)
+
+
+def _parse_properties(data: bytes) -> dict[str, str]:
+    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}

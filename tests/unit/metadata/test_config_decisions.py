@@ -1,0 +1,135 @@
+"""What becomes of requests about settings, legacy and incremental: codes are Kafka's."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.topic_config import topic_defaults
+from headrace.metadata.changes import BrokerConfigured, TopicConfigured
+from headrace.metadata.config_decisions import (
+    ConfigAlteration,
+    ConfigEdit,
+    ConfigOperation,
+    ConfigOutcome,
+    ResourceType,
+    decide_alter_configs,
+)
+from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+TOPIC, BROKER = ResourceType
+DEFAULTS = topic_defaults(BrokerConfig.build())
+IMAGE = MetadataImage(
+    "c",
+    brokers={0: BrokerImage(0, 1, ())},
+    broker_configs={"0": {"message.max.bytes": "5000"}},
+).with_topics(
+    [
+        TopicImage(
+            "t",
+            TopicId(b"t" * 16),
+            (PartitionImage((0,), 0, 0, (0,)),),
+            {"retention.ms": "1000", "segment.bytes": "2000000"},
+        )
+    ],
+    [],
+)
+
+
+def alter(
+    *edits: tuple[str, int, str | None], name: str = "t", kind: int = TOPIC, replace_all: bool = False
+) -> ConfigOutcome:
+    alteration = ConfigAlteration(kind, name, [ConfigEdit(*edit) for edit in edits], replace_all)
+    (outcome,) = decide_alter_configs(IMAGE, [alteration], DEFAULTS)
+    return outcome
+
+
+def code(outcome: ConfigOutcome) -> ErrorCode:
+    return outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
+
+
+def test_legacy_replaces_everything() -> None:
+    outcome = alter(("retention.bytes", SET, "77"), replace_all=True)
+    assert outcome == TopicConfigured("t", {"retention.bytes": "77"})
+    assert alter(replace_all=True) == TopicConfigured("t", {})
+
+
+def test_incremental_changes_only_what_is_named() -> None:
+    outcome = alter(("retention.ms", DELETE, None), ("retention.bytes", SET, "77"), ("flush.ms", DELETE, None))
+    assert outcome == TopicConfigured("t", {"segment.bytes": "2000000", "retention.bytes": "77"})
+
+
+def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default() -> None:
+    outcome = alter(("cleanup.policy", APPEND, "compact,delete"))
+    assert isinstance(outcome, TopicConfigured)
+    assert outcome.configs["cleanup.policy"] == "delete,compact"
+    outcome = alter(("cleanup.policy", SUBTRACT, "compact"))
+    assert isinstance(outcome, TopicConfigured)
+    assert outcome.configs["cleanup.policy"] == "delete"
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (("no.such.setting", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, ""), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", APPEND, "shrink"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_topic_edits(edit: tuple[str, int, str | None], expected: ErrorCode) -> None:
+    assert code(alter(edit)) is expected
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    assert code(alter(("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5"))) is (
+        ErrorCode.INVALID_CONFIG
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", ErrorCode.INVALID_REQUEST),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER, "9", ErrorCode.INVALID_REQUEST),
+        (BROKER, "00", ErrorCode.INVALID_REQUEST),
+        (99, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_resources_that_are_not_there(kind: int, name: str, expected: ErrorCode) -> None:
+    assert code(alter(name=name, kind=kind)) is expected
+
+
+def test_a_setting_or_resource_named_twice_is_refused() -> None:
+    assert code(alter(("retention.ms", SET, "1"), ("retention.ms", SET, "2"))) is ErrorCode.INVALID_REQUEST
+    twice = ConfigAlteration(TOPIC, "t", [])
+    other = ConfigAlteration(BROKER, "0", [])
+    outcomes = decide_alter_configs(IMAGE, [twice, other, twice], DEFAULTS)
+    assert [code(outcome) for outcome in outcomes] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+def test_broker_settings_for_one_and_for_all() -> None:
+    outcome = alter(("message.max.bytes", SET, "9000"), name="0", kind=BROKER)
+    assert outcome == BrokerConfigured("0", {"message.max.bytes": "9000"}, first_time=False)
+    outcome = alter(("message.max.bytes", SET, "9000"), name="", kind=BROKER)
+    assert outcome == BrokerConfigured("", {"message.max.bytes": "9000"}, first_time=True)
+
+
+@pytest.mark.parametrize(
+    "edit", [("node.id", SET, "5"), ("message.max.bytes", SET, "big"), ("no.such.setting", SET, "1")]
+)
+def test_anything_wrong_with_a_broker_setting_is_an_invalid_request(edit: tuple[str, int, str | None]) -> None:
+    assert code(alter(edit, name="0", kind=BROKER)) is ErrorCode.INVALID_REQUEST

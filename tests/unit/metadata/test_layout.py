@@ -1,0 +1,56 @@
+"""The bytes in the store are read back as what they were, and stay readable by those who know Kafka's."""
+
+from __future__ import annotations
+
+import json
+
+from headrace.coordination.contract import Node
+from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
+from headrace.metadata.layout import (
+    broker_config_path,
+    change_path,
+    decode_broker,
+    decode_config,
+    decode_state,
+    decode_topic,
+    encode_broker,
+    encode_config,
+    encode_state,
+    encode_topic,
+    new_cluster_id,
+    state_path,
+)
+from headrace.model.topics import TopicId
+
+
+def test_topic() -> None:
+    topic_id = TopicId(bytes(range(16)))
+    replicas = [(number, 1) for number in range(12)]
+    value = encode_topic(topic_id, replicas)
+    assert decode_topic(Node(value, 3)) == (topic_id, replicas)
+    assert json.loads(value)["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert json.loads(value)["partitions"]["11"] == [11, 1]
+
+
+def test_state_takes_its_epoch_from_the_node() -> None:
+    partition = PartitionImage((1, 2), 2, 5, (2,), partition_epoch=9)
+    value = encode_state(partition, controller_epoch=4)
+    assert json.loads(value) == {"version": 1, "leader": 2, "leader_epoch": 5, "isr": [2], "controller_epoch": 4}
+    assert decode_state(Node(value, 9), (1, 2)) == partition
+
+
+def test_broker_and_config() -> None:
+    broker = BrokerImage(3, 8, (Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT"),), "rack")
+    assert decode_broker(3, Node(encode_broker(broker, "session"), 0)) == broker
+    assert decode_config(Node(encode_config({"a": "ü"}), 0)) == {"a": "ü"}
+
+
+def test_paths() -> None:
+    assert state_path("t", 4) == "/brokers/topics/t/partitions/4/state"
+    assert broker_config_path("") == "/config/brokers/<default>"
+    assert broker_config_path("1") == "/config/brokers/1"
+    assert change_path(9) < change_path(10)
+
+
+def test_cluster_ids_are_22_characters() -> None:
+    assert new_cluster_id(b"\xff" * 16) == "_" * 21 + "w"
