@@ -1,9 +1,10 @@
 """The guard of the hot paths, independent of the clock: `python -m bench.guard --check` (or `--update`).
 
-For each path it counts what one request costs the broker: executed bytecodes (a trace function sees each), system
-calls (strace sees each), and the peak of memory allocated meanwhile (where a copy of a large batch shows). The figures
-are kept in `guard.json`, per Python version, since bytecode differs between them. `--check` fails when one has grown
-beyond its tolerance; growth that is meant is recorded with `--update`, and so is visible in a review.
+For each path it counts what one request costs the broker: executed bytecodes (a trace function sees each),
+system calls (strace sees each), and the peak of memory allocated meanwhile (where a copy of a large batch
+shows). The figures are kept in `guard.json`, per Python version, since bytecode differs between them. `--check`
+fails when one has grown beyond its tolerance; growth that is meant is recorded with `--update`, and so is
+visible in a review.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
-from bench.hand_driven import TRAILING_TURNS, Client, HandDrivenBroker, Turn, one_request
+from bench.hand_driven import TRAILING_TURNS, HandDrivenBroker, Turn
 from bench.requests import Request, batch, fetch, produce, random_values, values_per_batch
 
 FIGURES_FILE = Path(__file__).with_name("guard.json")
 TOPIC = "guard"
 MB = 1 << 20
-REQUESTS = 20
+STEPS = 20
 REPEATS = 3
 """The lowest of so many repeats counts: timers of the broker may fall into one of them."""
 IN_FLIGHT = 16
+LONG_WAIT_MS = 60_000
+EXPLAINED = 30
 TOLERANCE = {"bytecodes": 1.10, "system_calls": 1.02, "peak_bytes": 1.10}
 """How much a figure may grow. System calls are exact, but for timers."""
 SLACK = {"bytecodes": 0, "system_calls": 0.1, "peak_bytes": 512}
@@ -40,54 +44,47 @@ SLACK = {"bytecodes": 0, "system_calls": 0.1, "peak_bytes": 512}
 Figures = dict[str, dict[str, float]]
 """By path, then by kind."""
 Step = Callable[[Turn], None]
-
-
-class Paths:
-    """The hot paths on one broker. Each step answers some requests; `requests` says how many."""
-
-    def __init__(self, broker: HandDrivenBroker) -> None:
-        self._broker = broker
-        broker.create_topic(TOPIC)
-        self._producer, self._consumer = broker.connect(), broker.connect()
-        self._small = produce(TOPIC, 0, batch(random_values(1, 100)))
-        self._large = produce(TOPIC, 0, batch(random_values(values_per_batch(1024, MB), 1024)))
-        self._wait = fetch(TOPIC, 0, 0, MB, max_wait_ms=60_000)
-        self._next_offset = 0
-        for request in (self._small, self._large):
-            self._produce(request, _plain)
-        self.steps: dict[str, tuple[int, Step]] = {
-            "produce": (1, lambda turn: self._produce(self._small, turn)),
-            "produce_pipelined": (IN_FLIGHT, self._produce_many),
-            "fetch": (1, self._fetch(0, 200)),
-            "long_poll": (2, self._long_poll),
-            "produce_1mb": (1, lambda turn: self._produce(self._large, turn)),
-            "fetch_1mb": (1, self._fetch(1, MB)),
-        }
-
-    def _produce(self, request: Request, turn: Turn, times: int = 1) -> None:
-        self._next_offset += request.records * times
-        self._broker.exchange([(self._producer, request.frame * times)], [self._producer], turn)
-
-    def _produce_many(self, turn: Turn) -> None:
-        self._produce(self._small, turn, IN_FLIGHT)
-
-    def _fetch(self, offset: int, max_bytes: int) -> Step:
-        request = fetch(TOPIC, 0, offset, max_bytes)
-        return lambda turn: one_request(self._broker, self._consumer, request, turn)
-
-    def _long_poll(self, turn: Turn) -> None:
-        """A consumer waits at the end; a record comes; both are answered."""
-        waiting = fetch(TOPIC, 0, self._next_offset, MB, max_wait_ms=60_000)
-        self._broker.exchange([(self._consumer, waiting.frame)], [], turn)
-        self._next_offset += 1
-        self._broker.exchange([(self._producer, self._small.frame)], [self._producer, self._consumer], turn)
-
-
 SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll")
 LARGE_PATHS = ("produce_1mb", "fetch_1mb")
 
 
-def _plain(turn: Callable[[], None]) -> None:
+class Paths:
+    """The hot paths on one broker: by name, how many requests a step answers, and the step."""
+
+    def __init__(self, broker: HandDrivenBroker) -> None:
+        self.broker = broker
+        broker.create_topic(TOPIC)
+        self._producer, self._consumer = broker.connect(), broker.connect()
+        self._small = produce(TOPIC, 0, batch(random_values(1, 100)))
+        self._large = produce(TOPIC, 0, batch(random_values(values_per_batch(1024, MB), 1024)))
+        self._end_offset = 0
+        for request in (self._small, self._large):
+            self._produce(request, 1, plain)
+        self.steps: dict[str, tuple[int, Step]] = {
+            "produce": (1, lambda turn: self._produce(self._small, 1, turn)),
+            "produce_pipelined": (IN_FLIGHT, lambda turn: self._produce(self._small, IN_FLIGHT, turn)),
+            "fetch": (1, lambda turn: self._fetch(fetch(TOPIC, 0, 0, 200), turn)),
+            "long_poll": (2, self._long_poll),
+            "produce_1mb": (1, lambda turn: self._produce(self._large, 1, turn)),
+            "fetch_1mb": (1, lambda turn: self._fetch(fetch(TOPIC, 0, 1, MB), turn)),
+        }
+
+    def _produce(self, request: Request, times: int, turn: Turn) -> None:
+        self._end_offset += request.records * times
+        self.broker.exchange({self._producer: request.frame * times}, {self._producer: times}, turn)
+
+    def _fetch(self, request: Request, turn: Turn) -> None:
+        self.broker.exchange({self._consumer: request.frame}, {self._consumer: 1}, turn)
+
+    def _long_poll(self, turn: Turn) -> None:
+        """A consumer waits at the end; a record comes; both are answered."""
+        waiting = fetch(TOPIC, 0, self._end_offset, MB, max_wait_ms=LONG_WAIT_MS)
+        self.broker.exchange({self._consumer: waiting.frame}, {}, turn)
+        self._end_offset += 1
+        self.broker.exchange({self._producer: self._small.frame}, {self._producer: 1, self._consumer: 1}, turn)
+
+
+def plain(turn: Callable[[], None]) -> None:
     turn()
 
 
@@ -105,12 +102,18 @@ def open_paths() -> Iterator[Paths]:
 
 
 class BytecodeCounter:
-    """Counts every bytecode that turns of the loop execute."""
+    """Counts every bytecode that turns of the loop execute, by function."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.turns = 0
+        self.by_code: Counter[CodeType] = Counter()
+
+    @property
+    def count(self) -> int:
+        return self.by_code.total()
 
     def turn(self, turn: Callable[[], None]) -> None:
+        self.turns += 1
         sys.settrace(self._enter)
         try:
             turn()
@@ -124,24 +127,244 @@ class BytecodeCounter:
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "opcode":
-            self.count += 1
+            self.by_code[frame.f_code] += 1
         return self._step
 
 
 def count_bytecodes(paths: Paths, name: str) -> float:
     """Bytecodes per request: the lowest of several repeats, less what empty turns cost."""
     requests, step = paths.steps[name]
-    idle = min(_bytecodes_of_idle_turn(paths) for _ in range(REPEATS))
-    found = []
-    for _ in range(REPEATS):
-        counter = BytecodeCounter()
-        for _ in range(REQUESTS):
-            step(counter.turn)
-        found.append(counter.count / REQUESTS - idle * TRAILING_TURNS)
-    return round(min(found) / requests, 1)
+    per_idle_turn = min(_idle_bytecodes(paths.broker) for _ in range(REPEATS))
+    return min(_step_bytecodes(step, per_idle_turn) for _ in range(REPEATS)) / requests
 
 
-def _bytecodes_of_idle_turn(paths: Paths) -> int:
+def _idle_bytecodes(broker: HandDrivenBroker) -> float:
     counter = BytecodeCounter()
-    paths.idle(counter.turn)
-    return counter.count
+    broker.idle(counter.turn, STEPS)
+    return counter.count / STEPS
+
+
+def _step_bytecodes(step: Step, per_idle_turn: float) -> float:
+    counter = BytecodeCounter()
+    for _ in range(STEPS):
+        step(counter.turn)
+    return (counter.count - counter.turns * per_idle_turn) / STEPS
+
+
+def explain(name: str) -> int:
+    """Prints which functions the bytecodes of a path are in."""
+    with open_paths() as paths:
+        requests, step = paths.steps[name]
+        counter = BytecodeCounter()
+        for _ in range(STEPS):
+            step(counter.turn)
+    for code, count in counter.by_code.most_common(EXPLAINED):
+        place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        print(f"{count / STEPS / requests:8.1f}  {code.co_qualname}  ({place})")
+    return 0
+
+
+# -- memory
+
+
+class PeakMeter:
+    """The highest allocation during any turn, above what was allocated when the step began."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._held = 0
+        """What earlier turns allocated and did not give back: a frame that has come in part."""
+
+    def turn(self, turn: Callable[[], None]) -> None:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        turn()
+        after, peak = tracemalloc.get_traced_memory()
+        self.peak = max(self.peak, self._held + peak - before)
+        self._held += after - before
+
+
+def measure_peak_bytes(paths: Paths, name: str) -> float:
+    _, step = paths.steps[name]
+    tracemalloc.start()
+    try:
+        found = []
+        for _ in range(REPEATS + 1):
+            meter = PeakMeter()
+            step(meter.turn)
+            found.append(meter.peak)
+    finally:
+        tracemalloc.stop()
+    return float(min(found))
+
+
+# -- system calls
+
+
+def mark(number: int) -> None:
+    """A system call that a broker never makes, to find a place in the trace again."""
+    os.sched_get_priority_max(number)
+
+
+MARKS = {"begin": os.SCHED_FIFO, "end": os.SCHED_RR, "next": os.SCHED_OTHER}
+MARK_NAMES = {"SCHED_FIFO": "begin", "SCHED_RR": "end", "SCHED_OTHER": "next"}
+
+
+def marked_turn(turn: Callable[[], None]) -> None:
+    mark(MARKS["begin"])
+    turn()
+    mark(MARKS["end"])
+
+
+def run_marked_paths() -> None:
+    """What runs under strace: an idle stretch, then every small path, with marks between."""
+    with open_paths() as paths:
+        for name in SMALL_PATHS:
+            mark(MARKS["next"])
+            for _ in range(STEPS):
+                paths.steps[name][1](marked_turn)
+        mark(MARKS["next"])
+
+
+def count_calls(trace: str) -> list[int]:
+    """System calls between `begin` and `end`, for each stretch between two `next` marks."""
+    stretches: list[int] = []
+    counting = False
+    for line in trace.splitlines():
+        found = MARK_CALL.match(line)
+        if found is None:
+            if counting and CALL.match(line):
+                stretches[-1] += 1
+            continue
+        kind = MARK_NAMES[found[1]]
+        counting = kind == "begin"
+        if kind == "next":
+            stretches.append(0)
+    return stretches[:-1]
+
+
+MARK_CALL = re.compile(r"sched_get_priority_max\((SCHED_\w+)\)")
+CALL = re.compile(r"(?!getpid)\w+\(")
+"""Any call but the one that asyncio makes when a loop begins and ends to run, which only happens here."""
+
+
+def trace_system_calls() -> dict[str, float] | None:
+    """System calls per request of each small path; None where strace cannot be used."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return None
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "trace"
+        command = [
+            strace,
+            "-qq",
+            "-e",
+            "signal=none",
+            "-o",
+            str(out),
+            sys.executable,
+            "-m",
+            "bench.guard",
+            "--child",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            print(f"strace did not run: {done.stderr[-500:]}", file=sys.stderr)
+            return None
+        found = count_calls(out.read_text(errors="replace"))
+    return {name: _calls_per_request(name, count) for name, count in zip(SMALL_PATHS, found, strict=True)}
+
+
+def _calls_per_request(name: str, count: int) -> float:
+    """Less the one call (the poll) of each turn that was made after the answers."""
+    requests = {"produce_pipelined": IN_FLIGHT, "long_poll": 2}.get(name, 1)
+    exchanges = 2 if name == "long_poll" else 1
+    return (count / STEPS - exchanges * TRAILING_TURNS) / requests
+
+
+# -- the figures
+
+
+def measure(system_calls: bool = True) -> Figures:
+    figures: Figures = {}
+    with open_paths() as paths:
+        for name in SMALL_PATHS:
+            figures[name] = {"bytecodes": round(count_bytecodes(paths, name), 1)}
+        for name in LARGE_PATHS:
+            figures[name] = {"peak_bytes": measure_peak_bytes(paths, name)}
+    traced = trace_system_calls() if system_calls else None
+    if system_calls and traced is None:
+        print("system calls are not checked: strace is not usable here", file=sys.stderr)
+    for name, count in (traced or {}).items():
+        figures[name]["system_calls"] = round(count, 2)
+    return figures
+
+
+def compare(kept: Figures, found: Figures) -> list[str]:
+    """A sentence for each figure that has grown beyond its tolerance."""
+    grown = []
+    for path, kinds in kept.items():
+        for kind, before in kinds.items():
+            now = found.get(path, {}).get(kind)
+            if now is not None and now > before * TOLERANCE[kind] + SLACK[kind]:
+                grown.append(f"{path}: {kind.replace('_', ' ')} per request went from {before:g} to {now:g}")
+    return grown
+
+
+def improved(kept: Figures, found: Figures) -> bool:
+    return any(
+        found.get(path, {}).get(kind, before) * TOLERANCE[kind] + SLACK[kind] < before
+        for path, kinds in kept.items()
+        for kind, before in kinds.items()
+    )
+
+
+def python_version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def load_kept() -> dict[str, Figures]:
+    return json.loads(FIGURES_FILE.read_text()) if FIGURES_FILE.exists() else {}
+
+
+def check() -> int:
+    kept = load_kept().get(python_version())
+    if kept is None:
+        print(f"no figures are kept for Python {python_version()}; `python -m bench.guard --update` records them")
+        return 0
+    found = measure()
+    for sentence in (grown := compare(kept, found)):
+        print(sentence)
+    if grown:
+        print("If that is meant, record it: python -m bench.guard --update")
+        return 1
+    if improved(kept, found):
+        print("The hot paths got cheaper; keep it so: python -m bench.guard --update")
+    return 0
+
+
+def update() -> int:
+    figures = {**load_kept(), python_version(): measure()}
+    FIGURES_FILE.write_text(json.dumps(dict(sorted(figures.items())), indent=2) + "\n")
+    print(FIGURES_FILE.read_text())
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--check", action="store_true", help="compare with the kept figures")
+    kinds.add_argument("--update", action="store_true", help="keep what is measured now")
+    kinds.add_argument("--explain", choices=SMALL_PATHS, help="show where the bytecodes of a path are")
+    kinds.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.child:
+        run_marked_paths()
+        return 0
+    if options.explain:
+        return explain(options.explain)
+    return check() if options.check else update()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

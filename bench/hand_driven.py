@@ -1,8 +1,8 @@
 """A broker whose event loop is turned by hand, one turn at a time, in the thread that is also its client.
 
-Over loopback a request is in the broker's socket when `send` returns, so one turn of the loop handles it and what it
-did can be counted exactly: there is no scheduling, no clock and no second thread in the way. Only the turns are
-counted, never the client's part.
+Over loopback a request is in the broker's socket when `send` returns, so one turn of the loop handles it and
+what it did can be counted exactly: there is no scheduling, no clock and no second thread in the way. Only the
+turns are counted, never the client's part.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.requests import Request, fetch, fetch_error
+from bench.requests import fetch, fetch_error
 from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import real_env
 from headrace.node import Node
@@ -26,6 +26,7 @@ TRAILING_TURNS = 2
 """Turns after the last answer, so that what a request left for later counts too."""
 PATIENCE_S = 10.0
 RECEIVE_SIZE = 1 << 20
+MAX_TURNS = 100_000
 
 Turn = Callable[[Callable[[], None]], None]
 """Runs one turn of the loop, given as an argument, and counts what it does."""
@@ -63,7 +64,9 @@ class HandDrivenBroker:
         """Creates a topic of one partition and waits until it is served."""
         client = self.connect()
         message = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
-        body = struct.pack(">hhih", 19, CREATE_TOPICS_VERSION, 0, -1) + b"\0" + message.encode(CREATE_TOPICS_VERSION)
+        body = (
+            struct.pack(">hhih", 19, CREATE_TOPICS_VERSION, 0, -1) + b"\0" + message.encode(CREATE_TOPICS_VERSION)
+        )
         self._answer(client, struct.pack(">i", len(body)) + body)
         deadline = time.monotonic() + PATIENCE_S
         while fetch_error(self._answer(client, fetch(name, 0, 0, 1, max_wait_ms=0).frame)):
@@ -79,22 +82,25 @@ class HandDrivenBroker:
             self.turn()
         return client.answers.pop()
 
-    def exchange(self, sends: Sequence[tuple[Client, bytes]], wanted: Sequence[Client], turn: Turn) -> None:
-        """Sends, and turns the loop through `turn` until every client of `wanted` has as many more answers."""
-        for client, frame in sends:
-            client.send(frame)
-        missing = list(wanted)
-        for _ in range(100_000):
+    def exchange(self, sends: Mapping[Client, bytes], wanted: Mapping[Client, int], turn: Turn) -> None:
+        """Sends, and turns the loop through `turn` until the clients of `wanted` have so many answers each."""
+        for client, frames in sends.items():
+            client.send(frames)
+        for _ in range(MAX_TURNS):
             turn(self.turn)
-            for client, _ in sends:
+            for client in sends:
                 client.send(b"")
-            missing = [client for client in missing if not client.receive()]
-            if not missing:
+            if all(client.receive() >= count for client, count in wanted.items()):
                 break
-        assert not missing, "no answer after many turns"
+        else:
+            raise AssertionError(f"no answer after {MAX_TURNS} turns")
         for client in wanted:
             client.answers.clear()
-        for _ in range(TRAILING_TURNS):
+        self.idle(turn, TRAILING_TURNS)
+
+    def idle(self, turn: Turn, count: int) -> None:
+        """Turns with nothing to do, or with what earlier ones left."""
+        for _ in range(count):
             turn(self.turn)
 
 
@@ -123,8 +129,8 @@ class Client:
             sent = 0
         self._unsent = memoryview(pending)[sent:]
 
-    def receive(self) -> bool:
-        """Takes in what is there; whether a whole answer is."""
+    def receive(self) -> int:
+        """Takes in what is there; the number of whole answers."""
         try:
             self._received += self._socket.recv(RECEIVE_SIZE)
         except BlockingIOError:
@@ -135,8 +141,4 @@ class Client:
                 break
             self.answers.append(bytes(self._received[4:end]))
             del self._received[:end]
-        return bool(self.answers)
-
-
-def one_request(broker: HandDrivenBroker, client: Client, request: Request, turn: Turn) -> None:
-    broker.exchange([(client, request.frame)], [client], turn)
+        return len(self.answers)

@@ -230,9 +230,9 @@ class Tail(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            for message in self._consumer.consume(2_000, timeout=0.1):
-                if message.error() is None:
-                    self._take(message)
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._take(message)
         self._consumer.close()
 
     def _take(self, message: Message) -> None:

@@ -8,7 +8,16 @@ import confluent_kafka as ck
 import pytest
 
 from headrace.testing.raw_client import FetchLimits, RawClient, stored_batches
-from tests.compat.clients import CLIENTS, Client, Confluent, ProduceFailed, Record, Settings
+from tests.compat.clients import (
+    CLIENTS,
+    Client,
+    Confluent,
+    ProduceFailed,
+    Record,
+    Settings,
+    confluent_consumer,
+    poll_confluent,
+)
 from tests.compat.confluent_admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.compat.conftest import MakeTopic
 
@@ -45,9 +54,9 @@ def test_null_header_and_null_everything(bootstrap: str, topic: str) -> None:
     producer.produce(topic, headers=[("absent", None), ("empty", b"")])
     producer.produce(topic, value=None, key=None)
     assert producer.flush(20) == 0
-    consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    consumer = confluent_consumer(bootstrap)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
-    first, second = consumer.consume(2, timeout=20)
+    first, second = poll_confluent(consumer, 2)
     consumer.close()
     assert first.headers() == [("absent", None), ("empty", b"")]
     assert (second.key(), second.value(), second.headers()) == (None, None, None)

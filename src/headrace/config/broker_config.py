@@ -8,7 +8,6 @@ belong to the cluster's metadata and are laid over this in `topic_config` and `d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from headrace.config.listeners import Listener, check_advertised, check_served, parse_listeners, parse_protocol_map
@@ -27,18 +26,31 @@ DEFAULT_NODE_ID = 1
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    texts: Mapping[str, str]
-    """Every setting that was given, as text."""
-    sources: Mapping[str, str]
-    """Where each was given: "flag", "environment" or "file"."""
-    warnings: tuple[str, ...] = ()
-    """Sentences for the operator, to be logged once at start."""
-    listeners: tuple[Listener, ...] = ()
-    advertised_listeners: tuple[Listener, ...] = ()
-    """In the order of `listeners`, one for each; port 0 is filled in once the socket is bound."""
-    _values: dict[str, Value] = field(default_factory=dict, repr=False, compare=False)
+    """Made by `build`, and not changed after."""
+
+    __slots__ = ("_values", "advertised_listeners", "listeners", "sources", "texts", "warnings")
+
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        sources: Mapping[str, str],
+        warnings: tuple[str, ...],
+        listeners: tuple[Listener, ...],
+        advertised_listeners: tuple[Listener, ...],
+        values: dict[str, Value],
+    ) -> None:
+        self.texts = texts
+        """Every setting that was given, as text."""
+        self.sources = sources
+        """Where each was given: "flag", "environment" or "file"."""
+        self.warnings = warnings
+        """Sentences for the operator, to be logged once at start."""
+        self.listeners = listeners
+        self.advertised_listeners = advertised_listeners
+        """In the order of `listeners`, one for each; port 0 is filled in once the socket is bound."""
+        self._values = values
+        """What was given, parsed; defaults join it when they are asked for."""
 
     @staticmethod
     def build(
@@ -173,7 +185,7 @@ def _advertised(
     advertised = (*by_name.values(), *unadvertised)
     check_advertised(advertised, listeners)
     named = {
-        listener.name: listener if listener.host else replace(listener, host=host_name())
+        listener.name: listener if listener.host else listener._replace(host=host_name())
         for listener in advertised
     }
     return tuple(named[listener.name] for listener in listeners)

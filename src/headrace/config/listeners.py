@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.config.setting import ConfigError
 
@@ -12,8 +12,7 @@ _META_ADDRESSES = ("0.0.0.0", "::")
 MAX_PORT = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     name: str
     host: str
     """Empty or a meta-address for every interface."""

@@ -7,8 +7,8 @@ the only way from text to value, so that the same mistake gets the same answer w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
 
@@ -56,16 +56,16 @@ class UpdateMode(IntEnum):
     CLUSTER_WIDE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A broker setting that stands in for a topic setting, in a unit of its own."""
 
     name: str
     multiplier: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
+    """A row of the tables. A tuple and not a dataclass: a hundred are made at every start."""
+
     name: str
     type: ConfigType
     default: str | None

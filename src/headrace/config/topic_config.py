@@ -8,8 +8,8 @@ one of all brokers, and that over the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.settings import (
@@ -26,13 +26,12 @@ from headrace.config.settings import (
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicConfigs:
+class DynamicConfigs(NamedTuple):
     """What AlterConfigs has set on brokers, as text (the metadata image's `broker_configs`)."""
 
-    broker: Mapping[str, str] = field(default_factory=dict)
+    broker: Mapping[str, str] = _NOTHING
     """For this broker."""
-    default: Mapping[str, str] = field(default_factory=dict)
+    default: Mapping[str, str] = _NOTHING
     """For every broker."""
 
     @staticmethod

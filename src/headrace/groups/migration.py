@@ -1,14 +1,18 @@
 """A living group changes its protocol (KIP-848): up when a consumer member joins, down when the last one leaves.
 
-Up: the classic members become members of a consumer group at the epoch of their generation, owning what their
-assignment says. They are told to rejoin and are served through JoinGroup, SyncGroup and Heartbeat from then on.
+Up: the classic members become members of a consumer group at the epoch of their generation, owning what they may
+hold. They are told to rejoin and are served through JoinGroup, SyncGroup and Heartbeat from then on.
 Down: what is left are classic members; they become a classic group in the generation of the group's epoch, which
 starts a rebalance. Both are one batch of records, so a coordinator that takes over finds the one or the other.
+
+What a member may hold is kept exactly, in both directions (Kafka takes the last assignment up and the target down,
+which lets two members read a partition when a rebalance was under way): up, a member that has joined this rebalance
+holds what its subscription says it owns, any other its last assignment; down, what the consumer group had given it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headrace.groups.classic import ClassicGroup, ClassicMember
@@ -17,6 +21,7 @@ from headrace.groups.consumer import ConsumerGroup, ConsumerMember
 from headrace.groups.decision import Draft, TimerKind
 from headrace.groups.embedded import (
     CONSUMER_PROTOCOL_TYPE,
+    Subscription,
     by_topic_id,
     by_topic_name,
     read_assignment,
@@ -75,15 +80,31 @@ def upgrade(group: ClassicGroup, draft: Draft) -> Workspace:
 
 
 def _consumer_members(group: ClassicGroup, topics: TopicsView) -> list[ConsumerMember]:
+    protocol = group.protocol or group.select_protocol()
+    subscriptions = {member.id: read_subscription(member.metadata(protocol)) for member in group.members.values()}
     taken: set[tuple[TopicId, int]] = set()
-    return [_consumer_member(group, member, topics, taken) for member in group.members.values()]
+    # Of two that claim a partition the one that owned it more recently is right.
+    order = sorted(group.members.values(), key=lambda member: -subscriptions[member.id].generation)
+    held = {
+        member.id: _not_taken(by_topic_id(_held(group, member, subscriptions[member.id]), topics), taken)
+        for member in order
+    }
+    return [
+        _consumer_member(group, member, subscriptions[member.id], held[member.id])
+        for member in group.members.values()
+    ]
+
+
+def _held(group: ClassicGroup, member: ClassicMember, subscription: Subscription) -> Mapping[str, frozenset[int]]:
+    unsynced = group.state is GroupState.COMPLETING_REBALANCE or member.id in group.pending_sync
+    if member.joining is not None or unsynced:
+        return subscription.owned
+    return read_assignment(member.assignment)
 
 
 def _consumer_member(
-    group: ClassicGroup, member: ClassicMember, topics: TopicsView, taken: set[tuple[TopicId, int]]
+    group: ClassicGroup, member: ClassicMember, subscription: Subscription, held: Assignment
 ) -> ConsumerMember:
-    subscription = read_subscription(member.metadata(group.protocol or group.select_protocol()))
-    assigned = by_topic_id(read_assignment(member.assignment), topics)
     return ConsumerMember(
         member.id,
         epoch=group.generation,
@@ -95,12 +116,12 @@ def _consumer_member(
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         topics=frozenset(subscription.topics),
         classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
-        assigned=_not_taken(assigned, taken),
+        assigned=held,
     )
 
 
 def _not_taken(assigned: Assignment, taken: set[tuple[TopicId, int]]) -> Assignment:
-    """A leader of the classic protocol may give a partition to two members; here only the first keeps it."""
+    """A leader of the classic protocol may give a partition to two members; here only one keeps it."""
     result = {}
     for topic_id, partitions in assigned.items():
         free = frozenset(partition for partition in partitions if (topic_id, partition) not in taken)
@@ -122,7 +143,7 @@ def may_downgrade(group: ConsumerGroup, leaving: Collection[str], settings: Grou
 
 
 def downgrade(work: Workspace, leaving: Collection[str], draft: Draft, *, rebalance: bool) -> ClassicGroup:
-    """The classic group of those that stay. `rebalance` is for when the target has to be shared out anew."""
+    """The classic group of those that stay. Without `rebalance` all of them must have reached the target."""
     group = work.group
     try:
         classic = _classic_group(group, leaving, draft)
@@ -133,7 +154,10 @@ def downgrade(work: Workspace, leaving: Collection[str], draft: Draft, *, rebala
     for member_id in group.members:
         work.cancel_timers(member_id)
     work.delete_group()
-    draft.events.append(classic.stored())
+    # A coordinator that takes over before the rebalance ends must not find the members settled: in a generation that
+    # none of them knows, all of them join again.
+    stored = classic.stored()
+    draft.events.append(replace(stored, generation=stored.generation + 1) if rebalance else stored)
     for member in classic.members.values():
         arm_session(classic, member, draft)
     return prepare_rebalance(classic, draft) if rebalance else classic
@@ -150,7 +174,8 @@ def _classic_group(group: ConsumerGroup, leaving: Collection[str], draft: Draft)
         state_since_ms=draft.now_ms,
     ).with_all(staying)
     classic = replace(classic, protocol=classic.select_protocol())
-    return classic.with_all([_with_target(classic, member, group, draft.topics) for member in staying])
+    members = group.members
+    return classic.with_all([_with_held(classic, member, members[member.id], draft.topics) for member in staying])
 
 
 def _classic_member(member: ConsumerMember) -> ClassicMember:
@@ -166,9 +191,12 @@ def _classic_member(member: ConsumerMember) -> ClassicMember:
     )
 
 
-def _with_target(
-    classic: ClassicGroup, member: ClassicMember, group: ConsumerGroup, topics: TopicsView
+def _with_held(
+    classic: ClassicGroup, member: ClassicMember, held: ConsumerMember, topics: TopicsView
 ) -> ClassicMember:
     version = read_version(member.metadata(classic.protocol))
-    target = group.target_of(member.id, member.instance_id)
-    return replace(member, assignment=write_assignment(by_topic_name(target, topics), version))
+    partitions = {
+        topic_id: held.assigned.get(topic_id, frozenset()) | held.revoking.get(topic_id, frozenset())
+        for topic_id in held.assigned.keys() | held.revoking.keys()
+    }
+    return replace(member, assignment=write_assignment(by_topic_name(partitions, topics), version))

@@ -66,9 +66,7 @@ def _result(asked: DeleteTopicState, outcome: Outcome) -> DeletableTopicResult:
 
 def _invalid(asked: DeleteTopicState) -> DeletableTopicResult:
     both = asked.name is not None
-    message = (
-        "Name a topic by its name or its id, not by both" if both else "Neither a name nor an id was given"
-    )
+    message = "Name a topic by its name or its id, not by both" if both else "Neither a name nor an id was given"
     return DeletableTopicResult(
         name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=message
     )

@@ -7,13 +7,13 @@ asks for every partition. A directory that cannot be read is told of as KAFKA_ST
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable
 
 from headrace.handlers.context import Context, cluster_describe
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
+from headrace.storage.log_directory import LogDirectory
 from headrace.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -34,24 +34,22 @@ async def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> De
         for partition in ctx.broker.replicas.all()
         if wanted is None or partition.topic_partition in wanted
     ]
-    directories = [os.path.abspath(directory) for directory in ctx.broker.config.log_dirs]
     return DescribeLogDirsResponse(
         results=[
-            _describe(ctx, directory, (p for p in partitions if _is_in(p, directory))) for directory in directories
+            _describe(ctx, directory, [p for p in partitions if p.topic_partition in directory.logs])
+            for directory in ctx.broker.directories
         ]
     )
 
 
-def _is_in(partition: Partition, directory: str) -> bool:
-    return os.path.abspath(partition.log.directory).startswith(directory + os.sep)
-
-
-def _describe(ctx: Context, directory: str, partitions: Iterable[Partition]) -> DescribeLogDirsResult:
+def _describe(ctx: Context, directory: LogDirectory, partitions: list[Partition]) -> DescribeLogDirsResult:
     disk = ctx.broker.env.disk
+    # The name in log.dirs, which holds one directory for each broker of the machine.
+    path = os.path.abspath(os.path.dirname(directory.path))
     try:
-        total, usable = disk.total_bytes(directory), disk.free_bytes(directory)
+        total, usable = disk.total_bytes(path), disk.free_bytes(path)
     except OSError:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
     topics: dict[str, DescribeLogDirsTopic] = {}
     for partition in partitions:
         name, index = partition.topic_partition
@@ -61,5 +59,5 @@ def _describe(ctx: Context, directory: str, partitions: Iterable[Partition]) -> 
             DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag)
         )
     return DescribeLogDirsResult(
-        log_dir=directory, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
+        log_dir=path, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
     )

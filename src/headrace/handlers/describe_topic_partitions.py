@@ -67,7 +67,9 @@ def _first_partition(name: str, cursor: Cursor | None) -> int:
 def _page(view: ClusterView, name: str, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
     topic = view.image.topics.get(name)
     if topic is None:
-        return _failed(name, _why_missing(name))
+        missing = _failed(name, _why_missing(name))
+        missing.topic_authorized_operations = TOPIC_OPERATIONS
+        return missing
     numbered = list(enumerate(topic.partitions))[first : first + limit]
     return DescribeTopicPartitionsResponseTopic(
         name=name,

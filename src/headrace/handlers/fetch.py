@@ -18,7 +18,6 @@ from headrace.handlers.fetch_sessions import (
     NO_SESSION,
     FetchSession,
     Watched,
-    watchlist_of,
 )
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import Body, Pending, Piece, Reply
@@ -65,8 +64,8 @@ def _plan(broker: Broker, parameters: FetchParameters, version: int) -> FetchPla
         if parameters.session_id != NO_SESSION:
             sessions.close(parameters.session_id)
         session = sessions.open(parameters, uses_topic_ids) if epoch == INITIAL_EPOCH else None
-        watched = session.watchlist.values() if session else watchlist_of(parameters).values()
-        return FetchPlan(broker, parameters, version, session, list(watched), full=True)
+        watched = list(session.watchlist.values()) if session else [Watched(want) for want in parameters.wants]
+        return FetchPlan(broker, parameters, version, session, watched, full=True)
     session = sessions.resume(parameters, uses_topic_ids)
     return FetchPlan(broker, parameters, version, session, list(session.watchlist.values()), full=False)
 
@@ -127,16 +126,17 @@ class FetchPlan:
         partition = watched.partition
         if partition is None or not partition.is_leader:
             partition = watched.partition = self._resolve(watched)
-        want = watched.want
-        if want.leader_epoch >= 0 and want.leader_epoch != partition.leader_epoch:
-            partition.check_epoch(want.leader_epoch)
+        if watched.leader_epoch >= 0 and watched.leader_epoch != partition.leader_epoch:
+            partition.check_epoch(watched.leader_epoch)
         log = partition.log
         high_watermark = partition.high_watermark
-        stable = partition.last_stable_offset
+        stable = log.last_stable_offset(high_watermark)
         limit = stable if self.committed else high_watermark
         data = None
-        if watched.offset != limit and (left > 0 or at_least_one):
-            data = log.read(watched.offset, min(watched.max_bytes, max(left, 0)), limit, at_least_one)
+        offset = watched.offset
+        if offset != limit and (left > 0 or at_least_one):
+            most = watched.max_bytes if watched.max_bytes < left else max(left, 0)
+            data = log.read(offset, most, limit, at_least_one)
         return watched, (watched.index, 0, high_watermark, stable, log.start_offset), data
 
     def _resolve(self, watched: Watched) -> Partition:
@@ -186,8 +186,10 @@ class FetchPlan:
         for topic, of_topic in topics.items():
             write_topic_head(out, version, topic, len(of_topic))
             for _, result, data in of_topic:
-                write_partition_head(out, version, result, committed, 0 if data is None else data.size)
-                if data is not None:
+                if data is None:
+                    write_partition_head(out, version, result, committed, 0)
+                else:
+                    write_partition_head(out, version, result, committed, data.size)
                     pieces += (out, data)
                     out = bytearray()
                 out += tags

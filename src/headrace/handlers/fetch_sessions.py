@@ -25,27 +25,23 @@ class Watched:
 
     __slots__ = (
         "index",
+        "leader_epoch",
         "max_bytes",
         "offset",
         "partition",
         "sent_high_watermark",
         "sent_log_start",
         "topic",
-        "want",
     )
 
     def __init__(self, want: FetchWant) -> None:
-        self.topic = want.topic
-        self.index = want.partition
+        self.topic, self.index, self.leader_epoch, self.offset, _, self.max_bytes = want
         self.partition: Partition | None = None
         self.sent_high_watermark = -1
         self.sent_log_start = -1
-        self.update(want)
 
     def update(self, want: FetchWant) -> None:
-        self.want = want
-        self.offset = want.offset
-        self.max_bytes = want.max_bytes
+        _, _, self.leader_epoch, self.offset, _, self.max_bytes = want
 
 
 Watchlist = dict[tuple[bytes, int], Watched]
@@ -64,7 +60,7 @@ class FetchSession:
     def change(self, parameters: FetchParameters) -> None:
         """Take over what a request adds, changes and forgets."""
         for want in parameters.wants:
-            key = (want.topic, want.partition)
+            key = want[:2]
             known = self.watchlist.get(key)
             if known is None:
                 self.watchlist[key] = Watched(want)
@@ -95,7 +91,8 @@ class FetchSessions:
         if len(self._sessions) >= MAX_FETCH_SESSION_SLOTS and not self._evict(now):
             return None
         session_id = self._new_id()
-        session = FetchSession(session_id, uses_topic_ids, watchlist_of(parameters), now)
+        watchlist = {want[:2]: Watched(want) for want in parameters.wants}
+        session = FetchSession(session_id, uses_topic_ids, watchlist, now)
         self._sessions[session_id] = session
         return session
 
@@ -131,6 +128,3 @@ class FetchSessions:
             if session_id not in self._sessions:
                 return session_id
 
-
-def watchlist_of(parameters: FetchParameters) -> Watchlist:
-    return {(want.topic, want.partition): Watched(want) for want in parameters.wants}

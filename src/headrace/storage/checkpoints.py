@@ -41,8 +41,8 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:
         return None
 
 
-def write_leader_epochs(disk: Disk, path: str, entries: Sequence[tuple[int, int]], sync: bool) -> None:
-    write_atomically(disk, path, _encode(f"{epoch} {start}" for epoch, start in entries), sync)
+def write_leader_epochs(disk: Disk, path: str, entries: Sequence[tuple[int, int]]) -> None:
+    write_atomically(disk, path, _encode(f"{epoch} {start}" for epoch, start in entries), sync=False)
 
 
 def read_leader_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:

@@ -76,8 +76,11 @@ class LeaderEpochs:
         self._dirty = self._dirty or bool(self._entries)
         self._entries = []
 
-    def save(self, disk: Disk, sync: bool) -> None:
-        """Write the checkpoint if something changed since the last time."""
+    def save(self, disk: Disk) -> None:
+        """Write the checkpoint if something changed since the last time.
+
+        Not synced: a checkpoint that power loss spoiled is made again from the batches.
+        """
         if self._dirty:
             self._dirty = False
-            write_leader_epochs(disk, self._path, self._entries, sync)
+            write_leader_epochs(disk, self._path, self._entries)

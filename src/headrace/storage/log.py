@@ -301,7 +301,8 @@ class Log:
             return active
         segment = self._new_segment(base_offset)
         self.save_snapshot()
-        self.leader_epochs.save(self._resources.env.disk, sync=False)
+        if self._leader_epochs is not None:
+            self._leader_epochs.save(self._resources.env.disk)
         active.retire(self._resources)
         self._segments.append(segment)
         self._active = segment
@@ -517,7 +518,8 @@ class Log:
             file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
             disk.fdatasync(file.fd)
         self._active.save_index(self._resources, final=False)
-        self.leader_epochs.save(disk, sync=True)
+        if self._leader_epochs is not None:
+            self._leader_epochs.save(disk)
         if self._directory_dirty:
             self._directory_dirty = False
             metadata = f"{self.directory}/{PARTITION_METADATA}"
@@ -536,13 +538,14 @@ class Log:
             self._active.save_index(self._resources, final=True)
             self.save_snapshot()
         if self._leader_epochs is not None:
-            self._leader_epochs.save(self._resources.env.disk, sync=False)
+            self._leader_epochs.save(self._resources.env.disk)
         self.abandon()
 
     def save_state(self) -> None:
         """Blocking. Write, without syncing, what lets recovery in the same boot begin at the end of now."""
         self._active.save_index(self._resources, final=False)
-        self.leader_epochs.save(self._resources.env.disk, sync=False)
+        if self._leader_epochs is not None:
+            self._leader_epochs.save(self._resources.env.disk)
 
     def abandon(self) -> None:
         """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""

@@ -12,6 +12,7 @@ Opening, loading, flushing, checkpointing and closing block: they belong at star
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -147,6 +148,12 @@ class LogDirectory:
         """Sync the segments that were closed since the last time, so that recovery need not scan them."""
         for log in list(self.logs.values()):
             log.flush(log.active_base_offset)
+
+    async def flush_all(self) -> None:
+        """Sync every log, several at a time: before a clean close this is most of the work."""
+        run_blocking = self._resources.env.run_blocking
+        dirty = [log for log in self.logs.values() if log.recovery_point < log.end_offset]
+        await asyncio.gather(*(run_blocking(log.flush) for log in dirty))
 
     def checkpoint(self) -> None:
         """Write down from where recovery must scan after a crash, and where each log starts."""

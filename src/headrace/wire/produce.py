@@ -21,6 +21,7 @@ TopicData = tuple[bytes, bytes, list[PartitionData]]
 """The name or id as written, the name or id itself, and what goes to each partition."""
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
+_ACKS_TIMEOUT_COUNT = struct.Struct(">hiB")
 _INDEX_SIZE = struct.Struct(">ii")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -52,32 +53,39 @@ def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[
     transactional = length > 0
     if length > 1:
         position += length - 1
-    acks, _ = _ACKS_TIMEOUT.unpack_from(frame, position)
-    topic_count, position = read_uvarint(frame, position + 6)
+    acks, _, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
+    position += 7
+    if topic_count >= 0x80:
+        topic_count, position = read_uvarint(frame, position - 1)
     topics: list[TopicData] = []
     for _ in range(topic_count - 1):
-        written = position
         if topic_ids:
-            position = end = position + 16
-            key = bytes(frame[written:end])
-            echo = key
+            end = position + 16
+            echo = key = bytes(frame[position:end])
         else:
             length = frame[position]
-            position += 1
-            if length >= 0x80:
-                length, position = read_uvarint(frame, position - 1)
-            end = position + length - 1
-            key = bytes(frame[position:end])
-            echo = bytes(frame[written:end])
+            if length < 0x80:
+                end = position + length
+                echo = bytes(frame[position:end])
+                key = echo[1:]
+            else:
+                length, start = read_uvarint(frame, position)
+                end = start + length - 1
+                echo = bytes(frame[position:end])
+                key = echo[start - position :]
         partitions, position = _flexible_partitions(frame, end)
         topics.append((echo, key, partitions))
-        position = skip_tags(frame, position)
-    skip_tags(frame, position)
+        position = skip_tags(frame, position) if frame[position] else position + 1
+    if frame[position]:
+        skip_tags(frame, position)
     return transactional, acks, topics
 
 
 def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[PartitionData], int]:
-    count, position = read_uvarint(frame, position)
+    count = frame[position]
+    position += 1
+    if count >= 0x80:
+        count, position = read_uvarint(frame, position - 1)
     partitions: list[PartitionData] = []
     size = len(frame)
     for _ in range(count - 1):
@@ -91,10 +99,7 @@ def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[Partiti
                 raise ProtocolError("a record batch is cut off")
             partitions.append((index, frame[position:end]))
             position = end
-        if frame[position]:
-            position = skip_tags(frame, position)
-        else:
-            position += 1
+        position = skip_tags(frame, position) if frame[position] else position + 1
     return partitions, position
 
 

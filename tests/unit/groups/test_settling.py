@@ -155,11 +155,25 @@ def check_invariants(world: World) -> None:
         ]
         assert len(held) == len(set(held)), "a partition with two owners"
         assert set(held) == group.owners.keys()
+        check_clients(world, group)
         assert group.assignment_epoch <= group.epoch
         assert all(member.epoch <= group.epoch for member in group.members.values())
     for partition, offset in world.acknowledged.items():
         reply = world.shell.coordinator.fetch_offsets(FetchOffsets(GROUP, (partition,)))
         assert reply.offsets[0].offset == offset, "an acknowledged commit went back"
+
+
+def check_clients(world: World, group: ConsumerGroup) -> None:
+    """A client never reads what the coordinator has given away: together with the above, one reader for each."""
+    if any(world.incarnations.values()):
+        return  # The model knows topics by name only.
+    for client in world.members:
+        member = group.members.get(client.member_id)
+        if member is not None and client.epoch in (member.epoch, member.previous_epoch):
+            for name, number in client.owned:
+                topic_id = topic(name, 0).id
+                known = member.assigned.get(topic_id, frozenset()) | member.revoking.get(topic_id, frozenset())
+                assert number in known, f"{client.member_id} reads {name}-{number} without right"
 
 
 def check_log(world: World) -> None:

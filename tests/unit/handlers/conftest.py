@@ -70,7 +70,9 @@ class Bench:
 
     def append(self, topic: str, timestamp: int, count: int = 1, producer_id: int = -1) -> None:
         sequence = 0 if producer_id >= 0 else -1
-        shape = BatchShape(timestamp=timestamp, producer_id=producer_id, producer_epoch=sequence, base_sequence=sequence)
+        shape = BatchShape(
+            timestamp=timestamp, producer_id=producer_id, producer_epoch=sequence, base_sequence=sequence
+        )
         self.partition(topic).append(memoryview(build_batch([b"v"] * count, shape)), acks=-1)
 
 
@@ -94,7 +96,10 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     replicas = ReplicaSet(1, env, directories, _log_config(config))
     metadata.subscribe(replicas.follow)
     controller = Controller(env, store, metadata, 1, config)
-    endpoints = (Endpoint(LISTENER, "localhost", 9092, "PLAINTEXT"), Endpoint("INSIDE", "inner", 9095, "PLAINTEXT"))
+    endpoints = (
+        Endpoint(LISTENER, "localhost", 9092, "PLAINTEXT"),
+        Endpoint("INSIDE", "inner", 9095, "PLAINTEXT"),
+    )
     await controller.register_broker(BrokerImage(1, 0, endpoints, "rack-a"))
     await controller.start()
     broker = Broker(

@@ -10,7 +10,6 @@ from headrace.model.errors import ProtocolError
 from headrace.model.topics import TopicId
 from headrace.wire.fetch import (
     TOPIC_IDS,
-    FetchWant,
     parse_fetch,
     tags_after,
     write_partition_head,
@@ -107,7 +106,7 @@ def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None
         (key(topic), index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
     assert got.wants == [
-        FetchWant(
+        (
             key(topic),
             part.partition,
             part.current_leader_epoch,
