@@ -15,7 +15,6 @@ import signal
 from collections.abc import Callable, Coroutine
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.config.topic_config import DynamicConfigs, topic_defaults, topic_values
 from headrace.coordination.contract import Store, StoreError
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env import Env
@@ -26,10 +25,11 @@ from headrace.handlers.fetch_sessions import FetchSessions
 from headrace.handlers.producer_ids import ProducerIds
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
-from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
+from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 STORE_FILE = "cluster.db"
 GC_THRESHOLDS = (50_000, 50, 100)
 """The hot path makes no cycles; frequent collections would only cost."""
+DRAIN_SECONDS = 2.0
+"""What requests under way get to finish in when the broker stops."""
 
 
 class StartError(Exception):
@@ -56,8 +58,10 @@ class Node:
         self._directories = LogDirectories(
             env, config.log_dirs, config.node_id, config.integer("producer.id.expiration.ms")
         )
+        self._topic_configs = TopicConfigs(config)
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._dispatcher: Dispatcher | None = None
         self._store: Store | None = None
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
@@ -66,7 +70,7 @@ class Node:
         """Start everything; the addresses that clients connect to."""
         metadata = self._metadata = await self._open_metadata()
         await self._load_logs(metadata.image)
-        replicas = ReplicaSet(self._config.node_id, self._env, self._directories, self._log_config)
+        replicas = ReplicaSet(self._config.node_id, self._env, self._directories, self._topic_configs.of)
         assert self._store is not None
         self._controller = Controller(self._env, self._store, metadata, self._config.node_id, self._config)
         broker = Broker(
@@ -114,7 +118,11 @@ class Node:
 
     async def stop(self) -> None:
         for listener in self._listeners:
-            listener.close()
+            listener.stop_accepting()
+        if self._dispatcher is not None:
+            await self._dispatcher.drain(DRAIN_SECONDS)
+        for listener in self._listeners:
+            listener.connections.close_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -129,20 +137,16 @@ class Node:
     async def _load_logs(self, image: MetadataImage) -> None:
         def config_of(partition: TopicPartition, topic_id: TopicId) -> LogConfig:
             topic = image.topics_by_id.get(topic_id)
-            return self._log_config(topic, image) if topic is not None else LogConfig()
+            return self._topic_configs.of(topic, image) if topic is not None else LogConfig()
 
         try:
             await self._env.run_blocking(lambda: self._directories.open(image.cluster_id, config_of))
         except (DirectoryRefused, OSError) as error:
             raise StartError(str(error)) from error
 
-    def _log_config(self, topic: TopicImage, image: MetadataImage) -> LogConfig:
-        dynamic = DynamicConfigs.of(image.broker_configs, self._config.node_id)
-        return LogConfig.from_settings(topic_values(topic.configs, topic_defaults(self._config, dynamic)))
-
     async def _bind(self, broker: Broker) -> tuple[Endpoint, ...]:
         load_all()
-        dispatcher = Dispatcher(broker, self._config.integer("socket.request.max.bytes"))
+        dispatcher = self._dispatcher = Dispatcher(broker, self._config.integer("socket.request.max.bytes"))
         limits = ConnectionLimits(
             total=self._config.integer("max.connections"),
             per_address=self._config.integer("max.connections.per.ip"),

@@ -90,20 +90,21 @@ class Setting(NamedTuple):
 
     def parse(self, text: str) -> Value:
         text = text.strip()
-        value = self._converted(text)
+        try:
+            value = _CONVERT[self.type](text)
+        except ValueError as error:
+            raise self._refusal(text, str(error)) from None
         problem = self._limit_problem(value) or (self.check(text) if self.check else None)
         if problem:
-            raise ConfigError(f"Invalid value {text!r} for configuration {self.name}: {problem}")
+            raise self._refusal(text, problem)
         return value
 
     def default_value(self) -> Value:
         return None if self.default is None else self.parse(self.default)
 
-    def _converted(self, text: str) -> Value:
-        try:
-            return _CONVERT[self.type](text)
-        except ValueError as error:
-            raise ConfigError(f"Invalid value {text!r} for configuration {self.name}: {error}") from None
+    def _refusal(self, text: str, problem: str) -> ConfigError:
+        shown = "(hidden)" if self.sensitive else repr(text)
+        return ConfigError(f"Invalid value {shown} for configuration {self.name}: {problem}")
 
     def _limit_problem(self, value: Value) -> str | None:
         if isinstance(value, int | float):

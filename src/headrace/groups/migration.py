@@ -5,9 +5,9 @@ hold. They are told to rejoin and are served through JoinGroup, SyncGroup and He
 Down: what is left are classic members; they become a classic group in the generation of the group's epoch, which
 starts a rebalance. Both are one batch of records, so a coordinator that takes over finds the one or the other.
 
-What a member may hold is kept exactly, in both directions (Kafka takes the last assignment up and the target down,
-which lets two members read a partition when a rebalance was under way): up, a member that has joined this rebalance
-holds what its subscription says it owns, any other its last assignment; down, what the consumer group had given it.
+What a member may hold is kept exactly in both directions (Kafka takes the last assignment up and the target down,
+which lets two members read a partition when a rebalance was under way). Up, a member that joined this rebalance
+holds what its subscription says it owns, any other its last assignment; down, what the consumer group has given it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def upgrade(group: ClassicGroup, draft: Draft) -> Workspace:
     work = Workspace(ConsumerGroup(group.id), draft)
     for member in members:
         work.store_member(member)
-    work.write(ConsumerEpochStored(group.id, group.generation))
+    # One ahead of the members, so that each of them is told to rejoin.
+    work.write(ConsumerEpochStored(group.id, group.generation + 1))
     for member in members:
         work.write(TargetStored(group.id, member.id, member.assigned))
     work.write(TargetEpochStored(group.id, group.generation))
@@ -154,8 +155,8 @@ def downgrade(work: Workspace, leaving: Collection[str], draft: Draft, *, rebala
     for member_id in group.members:
         work.cancel_timers(member_id)
     work.delete_group()
-    # A coordinator that takes over before the rebalance ends must not find the members settled: in a generation that
-    # none of them knows, all of them join again.
+    # A coordinator that takes over before the rebalance ends must not find the members settled: in a generation
+    # that none of them knows, all of them join again.
     stored = classic.stored()
     draft.events.append(replace(stored, generation=stored.generation + 1) if rebalance else stored)
     for member in classic.members.values():

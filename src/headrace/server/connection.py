@@ -222,9 +222,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
         self.active = False
 
-    def abort(self) -> None:
+    def close(self) -> None:
         if self._transport is not None:
-            self._transport.abort()
+            self._transport.close()
 
     def _hang_up(self, error: Exception) -> None:
         """The end of a connection whose bytes make no sense, or on which our own code failed."""

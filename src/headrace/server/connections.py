@@ -58,6 +58,7 @@ class ConnectionSet:
         for connection in list(self._open):
             connection.close_if_idle()
 
-    def abort_all(self) -> None:
+    def close_all(self) -> None:
+        """What is already answered still goes out."""
         for connection in list(self._open):
-            connection.abort()
+            connection.close()

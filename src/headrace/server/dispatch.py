@@ -94,6 +94,11 @@ class Dispatcher:
         flexible = version >= api.flexible_since and key != ApiKey.API_VERSIONS
         return FramedPending(pending, header.correlation_id, flexible, exclusive=True)
 
+    async def drain(self, seconds: float) -> None:
+        """Let the requests that are being handled finish, for so long at most."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+
     async def _answer(self, api: Api, version: int, work: Awaitable[Response], pending: Pending) -> None:
         response: Response | None
         try:

@@ -37,7 +37,6 @@ class Listener:
             await self._env.clock.sleep(self._limits.idle_seconds / 2)
             self.connections.close_idle()
 
-    def close(self) -> None:
+    def stop_accepting(self) -> None:
         if self._server is not None:
             self._server.close()
-        self.connections.abort_all()

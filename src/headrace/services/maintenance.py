@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
+from headrace.model.errors import KafkaError
 from headrace.replication.replica_set import ReplicaSet
 from headrace.storage.log_directories import LogDirectories
 
@@ -38,7 +39,11 @@ class Maintenance:
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         while True:
             await self._env.clock.sleep(seconds)
-            await step()
+            try:
+                await step()
+            except (OSError, KafkaError):
+                # The log that failed says so to its own clients; the others still need their upkeep.
+                log.exception("Upkeep failed and will be tried again in %.0f s", seconds)
 
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):

@@ -22,6 +22,7 @@ class LogDirectories:
             LogDirectory(env, os.path.join(path, f"broker-{node_id}"), producer_expiration_ms) for path in paths
         ]
         self._opened: list[LogDirectory] = []
+        self._loaded = False
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._directories)
@@ -34,6 +35,7 @@ class LogDirectories:
         for directory in self._directories:
             directory.load(config_of)
         self._check_no_log_twice()
+        self._loaded = True
 
     def _check_no_log_twice(self) -> None:
         seen: dict[TopicPartition, LogDirectory] = {}
@@ -80,6 +82,7 @@ class LogDirectories:
                 await self._env.run_blocking(work)
 
     def close(self) -> None:
+        """A directory whose logs were not all brought back is left for the next start to recover."""
         for directory in self._opened:
-            directory.close()
+            directory.close(clean=self._loaded)
         self._opened = []

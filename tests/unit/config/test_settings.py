@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.config.broker_settings import GROUPS
+from headrace.config.setting import Importance
 from headrace.config.settings import (
     BROKER_SETTINGS,
     KNOWN_UNUSED,
@@ -86,6 +87,15 @@ def test_a_wrong_value_names_the_setting_and_the_rule(name: str, text: str, part
     assert name in str(caught.value)
     assert part in str(caught.value)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_a_refused_secret_is_not_repeated() -> None:
+    setting = Setting(
+        "a.secret", ConfigType.PASSWORD, None, Importance.HIGH, "A secret.", check=lambda _: "too short"
+    )
+    with pytest.raises(ConfigError) as caught:
+        setting.parse("hunter2")
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["3", "1:", "1:a", "1:2,3"])

@@ -93,7 +93,7 @@ async def served(
     finally:
         writer.close()
         server.close()
-        connections.abort_all()
+        connections.close_all()
 
 
 async def settle() -> None:

@@ -1,0 +1,109 @@
+"""Idempotent producers (R-PRO-3): duplicates answered, gaps refused, zombies fenced, memory kept and given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.batch import TRANSACTIONAL
+from headrace.records.builder import ProducerStamp
+from headrace.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
+from headrace.storage.producer_state import MAX_SEQUENCE
+
+
+def refused(store: Any, code: ErrorCode, **fields: Any) -> None:
+    end = store.log.end_offset
+    with pytest.raises(KafkaError) as error:
+        store.produce(**fields)
+    assert error.value.code == code
+    assert store.log.end_offset == end
+
+
+def test_a_repeated_batch_gets_its_first_offset_and_is_not_stored(store: Any) -> None:
+    offsets = [store.produce(sequence, 2) for sequence in range(0, 20, 2)]
+    for sequence in range(10, 20, 2):  # the last five
+        assert store.produce(sequence, 2) == offsets[sequence // 2]
+    assert store.log.end_offset == 20
+    assert len(store.headers()) == 10
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=8, count=2)
+
+
+def test_a_repeat_with_another_length_is_no_duplicate(store: Any) -> None:
+    store.produce(0, 3)
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=0, count=2)
+
+
+def test_a_gap_is_refused(store: Any) -> None:
+    store.produce(0)
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=2)
+    assert store.produce(1) == 1
+
+
+def test_an_unknown_producer_may_begin_anywhere(store: Any) -> None:
+    assert store.produce(1234) == 0
+    assert store.produce(1235) == 1
+    assert store.produce(77, producer_id=8) == 2
+
+
+def test_epochs(store: Any) -> None:
+    store.produce(0, producer_epoch=3)
+    refused(store, ErrorCode.INVALID_PRODUCER_EPOCH, sequence=1, producer_epoch=2)
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=1, producer_epoch=4)
+    assert store.produce(0, producer_epoch=4) == 1
+    refused(store, ErrorCode.INVALID_PRODUCER_EPOCH, sequence=1, producer_epoch=3)
+
+
+def test_the_sequence_wraps(store: Any) -> None:
+    store.produce(MAX_SEQUENCE - 1, 2)
+    assert store.produce(0, 1) == 2
+    store.log.truncate_fully_and_start_at(0)
+    first = store.produce(MAX_SEQUENCE - 1, 4)  # MAX-1, MAX, 0, 1
+    assert store.produce(MAX_SEQUENCE - 1, 4) == first
+    assert store.log.producers.describe()[0].last_sequence == 1
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=3)
+    assert store.produce(2) == 4
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_memory_survives_a_restart(store: Any, clean: bool) -> None:
+    for sequence in range(6):
+        store.produce(sequence)
+    if clean:
+        store.log.close()
+    store.reopen(clean=clean)
+    assert store.produce(5) == 5
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=7)
+    assert store.produce(6) == 6
+
+
+def test_silent_producers_are_forgotten(store: Any) -> None:
+    store.produce(0)
+    store.clock.now_ms += 1000
+    store.produce(0, producer_id=8)
+    store.clock.now_ms += store.resources.producer_expiration_ms - 1000
+    store.log.expire_producers()
+    assert [row.producer_id for row in store.log.producers.describe()] == [8]
+    assert store.produce(55) == 2
+
+
+def test_an_open_transaction_is_not_forgotten(store: Any) -> None:
+    store.log.allow_transactional = True
+    store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(3, 0, 0))
+    store.clock.now_ms += 2 * store.resources.producer_expiration_ms
+    store.log.expire_producers()
+    assert store.log.producers.describe()[0].transaction_first_offset == 0
+
+
+def test_snapshots_refuse_every_damage() -> None:
+    entries = [SnapshotEntry(7, 1, 2, 3, 4, 5, 6, -1), SnapshotEntry(2**60, 0, -1, -1, 0, -1, -1, 9)]
+    data = encode_snapshot(entries)
+    assert decode_snapshot(data) == entries
+    assert decode_snapshot(encode_snapshot([])) == []
+    for size in range(len(data)):
+        assert decode_snapshot(data[:size]) is None
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        assert decode_snapshot(bytes(damaged)) is None
