@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.config.broker_config import environment_name
 from headrace.config.broker_settings import GROUPS
 from headrace.config.setting import ConfigType, Setting, UpdateMode
-from headrace.config.topic_settings import TOPIC_SETTINGS
+from headrace.config.settings import BROKER_NOT_ACTED_ON, NOT_ACTED_ON, TOPIC_SETTINGS
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
 from headrace.model.errors import RETRIABLE, ErrorCode
@@ -32,6 +32,7 @@ setting is given, from strongest to weakest, by
 A name that Kafka knows and Headrace does not use is accepted with a warning. A name that nobody knows is an error
 that names the nearest one; in the environment it is a warning, because container platforms set such variables.
 
+What says *Not acted on yet* is accepted, kept and shown, and nothing follows from it in this version.
 *Changes* says whether AlterConfigs can change a broker setting while the broker runs.
 """
 
@@ -78,12 +79,15 @@ def configuration_page() -> str:
         parts.append(
             f"\n## {title}\n\n| name | type | default | allowed | changes | meaning |\n|---|---|---|---|---|---|\n"
         )
-        parts += [_row(_common(setting), _changes(setting), setting.doc) for setting in settings]
+        parts += [
+            _row(_common(setting), _changes(setting), _meaning(setting, BROKER_NOT_ACTED_ON))
+            for setting in settings
+        ]
     parts.append(TOPICS)
     for setting in TOPIC_SETTINGS.values():
         if not setting.internal:
             synonyms = ", ".join(f"`{synonym.name}`" for synonym in setting.synonyms)
-            parts.append(_row(_common(setting), setting.doc, synonyms))
+            parts.append(_row(_common(setting), _meaning(setting, NOT_ACTED_ON), synonyms))
     parts.append(f"\nExample: `{environment_name('log.retention.hours')}=24` keeps records for a day.\n")
     return "".join(parts)
 
@@ -119,6 +123,10 @@ def _allowed(setting: Setting) -> str:
     if low is not None and high is not None:
         return f"{low} to {high}"
     return f"from {low}" if low is not None else ""
+
+
+def _meaning(setting: Setting, not_acted_on: frozenset[str]) -> str:
+    return f"{setting.doc} *Not acted on yet.*" if setting.name in not_acted_on else setting.doc
 
 
 def _changes(setting: Setting) -> str:

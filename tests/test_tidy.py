@@ -48,8 +48,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "services": ("groups", "transactions", "replication", "wire"),
     "handlers": CORE,
     "server": ("handlers", *CORE),
-    "maintenance": CORE,
-    "node": ("server", "maintenance", *CORE),
+    "node": ("server", *CORE),
     "cli": ("node", "client", "storage"),
     "__main__": ("cli",),
     "testing": ("node", "client"),
@@ -394,6 +393,23 @@ def test_every_broker_setting_has_an_effect() -> None:
     sources = [path.read_text() for path in python_files("src/headrace") if path.name not in tables]
     assert not unread_settings(set(BROKER_SETTINGS) - synonyms, sources)
     assert unread_settings({"a.b"}, ['config.integer("a.c")']) == {"a.b"}
+
+
+def unread_fields(names: set[str], sources: list[str]) -> set[str]:
+    return {
+        name for name in names if not any(re.search(rf"\.{name.replace('.', '_')}\b", text) for text in sources)
+    }
+
+
+def test_topic_settings_without_effect_are_named_as_such() -> None:
+    """Most topic settings are fields of the log's settings; one that no code reads must not look as if it worked."""
+    from headrace.config.settings import NOT_ACTED_ON
+    from headrace.storage.log_config import LogConfig
+
+    fields = {name.replace("_", ".") for name in LogConfig.__dataclass_fields__}
+    sources = [path.read_text() for path in python_files("src/headrace")]
+    assert unread_fields(fields, sources) == NOT_ACTED_ON & fields
+    assert unread_fields({"flush.ms", "segment.ms"}, ["if age > config.segment_ms:"]) == {"flush.ms"}
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", ".ci/run"])

@@ -10,9 +10,11 @@ from typing import Protocol
 
 import pytest
 
+from headrace.testing.raw_client import FetchLimits, RawClient
 from tests.compat.clients import CLIENTS, TIMEOUT_S, Client
 from tests.compat.confluent_admin import AdminClient, NewTopic
 
+NO_WAIT = FetchLimits(max_wait_ms=0, min_bytes=0)
 _numbers = itertools.count()
 
 
@@ -30,20 +32,18 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
-def wait_until_known(admin: AdminClient, name: str, partitions: int) -> None:
-    """Kafka answers CreateTopics before every broker knows the topic."""
+def wait_until_served(bootstrap: str, name: str, partitions: int) -> None:
+    """Kafka answers CreateTopics before the leaders have taken their partitions over."""
     deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        topic = admin.list_topics(name, timeout=TIMEOUT_S).topics[name]
-        ready = sum(1 for one in topic.partitions.values() if one.error is None and one.leader >= 0)
-        if topic.error is None and ready == partitions:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"topic {name} did not become ready")
+    with RawClient(bootstrap) as raw:
+        for partition in range(partitions):
+            while (error := raw.fetch(name, partition, 0, NO_WAIT).error) != 0:
+                assert time.monotonic() < deadline, f"{name}-{partition} was not ready: error {error}"
+                time.sleep(0.01)
 
 
 @pytest.fixture
-def make_topic(admin: AdminClient) -> Iterator[MakeTopic]:
+def make_topic(bootstrap: str, admin: AdminClient) -> Iterator[MakeTopic]:
     made: list[str] = []
 
     def make(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
@@ -51,7 +51,7 @@ def make_topic(admin: AdminClient) -> Iterator[MakeTopic]:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
         admin.create_topics([topic])[name].result(TIMEOUT_S)
         made.append(name)
-        wait_until_known(admin, name, partitions)
+        wait_until_served(bootstrap, name, partitions)
         return name
 
     yield make

@@ -23,7 +23,7 @@ from headrace.testing.raw_client import RawClient
 from headrace.testing.tcp_proxy import CuttingProxy
 from tests.compat.clients import Confluent, Record, confluent_consumer, poll_confluent
 from tests.compat.confluent_admin import AdminClient, NewTopic
-from tests.compat.conftest import wait_until_known
+from tests.compat.conftest import wait_until_served
 from tests.conftest import StartBroker
 
 PARTITIONS = 3
@@ -42,7 +42,7 @@ class Cut:
 def make_topic(server: ServerProcess, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(20)
-    wait_until_known(admin, name, partitions)
+    wait_until_served(server.bootstrap, name, partitions)
 
 
 @pytest.fixture

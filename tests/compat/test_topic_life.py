@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from headrace.testing.raw_client import RawClient, build_batch
 from tests.compat.clients import Confluent, Record, confluent_consumer, poll_confluent
 from tests.compat.confluent_admin import AdminClient, NewTopic
-from tests.compat.conftest import unique_name, wait_until_known
+from tests.compat.conftest import unique_name, wait_until_served
 from tests.conftest import StartBroker
 
 TIMEOUT_S = 30.0
@@ -29,9 +29,9 @@ def eventually(check: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def make(admin: AdminClient, name: str) -> None:
+def make(bootstrap: str, admin: AdminClient, name: str) -> None:
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(TIMEOUT_S)
-    wait_until_known(admin, name, 1)
+    wait_until_served(bootstrap, name, 1)
 
 
 def delete(admin: AdminClient, name: str) -> None:
@@ -66,7 +66,7 @@ def test_a_topic_made_again_is_empty(bootstrap: str, admin: AdminClient) -> None
     """R-TOP-5: never old data, also right after, also again and again."""
     name = unique_name("again")
     for life in range(5):
-        make(admin, name)
+        make(bootstrap, admin, name)
         values = [b"life %d record %d" % (life, number) for number in range(life + 1)]
         placed = Confluent().produce(bootstrap, name, [Record(value) for value in values])
         assert [offset for _, offset in placed] == list(range(life + 1))
@@ -79,7 +79,7 @@ def test_a_topic_made_again_has_another_id(bootstrap: str, admin: AdminClient) -
     name = unique_name("again")
     ids = []
     for _ in range(2):
-        make(admin, name)
+        make(bootstrap, admin, name)
         described = admin.describe_topics(ck.TopicCollection([name]))[name].result(TIMEOUT_S)
         ids.append(str(described.topic_id))
         delete(admin, name)
@@ -89,13 +89,13 @@ def test_a_topic_made_again_has_another_id(bootstrap: str, admin: AdminClient) -
 def test_a_consumer_lives_through_deletion_and_return(bootstrap: str, admin: AdminClient) -> None:
     """A consumer that reads while its topic is deleted and made again ends on the new topic's data, only."""
     name = unique_name("again")
-    make(admin, name)
+    make(bootstrap, admin, name)
     Confluent().produce(bootstrap, name, [Record(b"old %d" % number) for number in range(5)])
     consumer = confluent_consumer(bootstrap, topic_metadata_refresh_interval_ms=500)
     consumer.assign([ck.TopicPartition(name, 0, 0)])
     assert len(poll_confluent(consumer, 5)) == 5
     delete(admin, name)
-    make(admin, name)
+    make(bootstrap, admin, name)
     Confluent().produce(bootstrap, name, [Record(b"new %d" % number) for number in range(20)])
     seen: list[bytes] = []
     deadline = time.monotonic() + TIMEOUT_S
@@ -111,7 +111,7 @@ def test_a_consumer_lives_through_deletion_and_return(bootstrap: str, admin: Adm
 
 def test_deleted_topic_is_unknown_to_writers_and_readers(bootstrap: str, admin: AdminClient) -> None:
     name = unique_name("gone")
-    make(admin, name)
+    make(bootstrap, admin, name)
     Confluent().produce(bootstrap, name, [Record(b"v")])
     delete(admin, name)
     with RawClient(bootstrap) as raw:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from headrace.config.listeners import Listener, check_advertised, check_served, parse_listeners, parse_protocol_map
 from headrace.config.settings import (
+    BROKER_NOT_ACTED_ON,
     BROKER_SETTINGS,
     KNOWN_UNUSED,
     ConfigError,
@@ -154,6 +155,8 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
 
 
 def _is_used(name: str, warnings: list[str]) -> bool:
+    if name in BROKER_NOT_ACTED_ON:
+        warnings.append(f"{name} is accepted, but nothing follows from it in this version.")
     if name in BROKER_SETTINGS:
         return True
     if not is_known_unused(name):

@@ -7,13 +7,20 @@ from collections.abc import Iterable
 from headrace.config.broker_settings import BROKER_SETTINGS
 from headrace.config.known_unused import KAFKA_4, KAFKA_OLDER, is_known_unused
 from headrace.config.setting import ConfigError, ConfigType, Setting, Synonym, UpdateMode, Value, value_text
-from headrace.config.topic_settings import TOPIC_SETTINGS
+from headrace.config.topic_settings import NOT_ACTED_ON, TOPIC_SETTINGS
 
 KNOWN_UNUSED: frozenset[str] = KAFKA_4 | KAFKA_OLDER
 
+BROKER_NOT_ACTED_ON: frozenset[str] = frozenset(
+    synonym.name for name in NOT_ACTED_ON for synonym in TOPIC_SETTINGS[name].synonyms
+)
+"""Broker settings that only give a default to topic settings from which nothing follows yet."""
+
 __all__ = [
+    "BROKER_NOT_ACTED_ON",
     "BROKER_SETTINGS",
     "KNOWN_UNUSED",
+    "NOT_ACTED_ON",
     "TOPIC_SETTINGS",
     "ConfigError",
     "ConfigType",

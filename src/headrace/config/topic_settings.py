@@ -152,7 +152,7 @@ _ROWS: tuple[Setting, ...] = (
         ConfigType.LONG,
         "-2",
         MEDIUM,
-        "The size kept on the broker's own disk under tiered storage; kept for compatibility, without effect.",
+        "The size kept on the broker's own disk under tiered storage.",
         minimum=-2,
         synonyms=(Synonym("log.local.retention.bytes"),),
     ),
@@ -161,7 +161,7 @@ _ROWS: tuple[Setting, ...] = (
         ConfigType.LONG,
         "-2",
         MEDIUM,
-        "The time kept on the broker's own disk under tiered storage; kept for compatibility, without effect.",
+        "The time kept on the broker's own disk under tiered storage.",
         minimum=-2,
         synonyms=(Synonym("log.local.retention.ms"),),
     ),
@@ -243,7 +243,7 @@ _ROWS: tuple[Setting, ...] = (
         ConfigType.BOOLEAN,
         "false",
         MEDIUM,
-        "Whether a new segment file takes its full size at once; kept for compatibility, without effect.",
+        "Whether a new segment file takes its full size at once.",
         synonyms=(Synonym("log.preallocate"),),
     ),
     Setting(
@@ -338,3 +338,21 @@ _ROWS: tuple[Setting, ...] = (
 )
 
 TOPIC_SETTINGS: dict[str, Setting] = {row.name: row for row in _ROWS}
+
+NOT_ACTED_ON: frozenset[str] = frozenset(
+    {
+        "delete.retention.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "preallocate",
+        "unclean.leader.election.enable",
+    }
+)
+"""Accepted, stored and shown, but nothing follows from them yet. A test compares this with what the code reads."""

@@ -7,7 +7,7 @@ starts a rebalance. Both are one batch of records, so a coordinator that takes o
 
 What a member may hold is kept exactly in both directions (Kafka takes the last assignment up and the target down,
 which lets two members read a partition when a rebalance was under way). Up, a member that joined this rebalance
-holds what its subscription says it owns, any other its last assignment; down, what the consumer group has given it.
+holds what its subscription says it owns, any other its assignment too; down, what the consumer group gave it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,12 @@ def _held(group: ClassicGroup, member: ClassicMember, subscription: Subscription
     unsynced = group.state is GroupState.COMPLETING_REBALANCE or member.id in group.pending_sync
     if member.joining is not None or unsynced:
         return subscription.owned
-    return read_assignment(member.assignment)
+    # What it owned when it joined and was not assigned again, it may not have given up yet.
+    assigned = read_assignment(member.assignment)
+    return {
+        topic: assigned.get(topic, frozenset()) | subscription.owned.get(topic, frozenset())
+        for topic in assigned.keys() | subscription.owned.keys()
+    }
 
 
 def _consumer_member(

@@ -94,12 +94,12 @@ def load_log(
     saved_epochs = read_leader_epochs(disk, f"{directory}/{LEADER_EPOCHS}") if LEADER_EPOCHS in names else None
     epochs = LeaderEpochs(f"{directory}/{LEADER_EPOCHS}", saved_epochs)
     recovery = _Recovery(config, resources, segments, snapshots, epochs)
-    end_offset = recovery.trust_tail(hints.recovery_point) if hints.clean else None
+    # Without a readable epoch checkpoint the batches must tell all of it.
+    epochs_known = saved_epochs is not None or not any(segment.size for segment in segments)
+    end_offset = recovery.trust_tail(hints.recovery_point) if hints.clean and epochs_known else None
     if end_offset is None:
-        # Without a readable epoch checkpoint the batches must tell all of it.
         whole = max(hints.recovery_point, hints.verified_point)
-        from_offset = whole if saved_epochs is not None else 0
-        end_offset = recovery.recover(from_offset)
+        end_offset = recovery.recover(whole if epochs_known else 0)
     log = Log(directory, partition, config, resources, recovery.segments)
     log.topic_id = topic_id
     start_offset = max(hints.start_offset, recovery.segments[0].base_offset)

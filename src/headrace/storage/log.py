@@ -38,10 +38,12 @@ from headrace.storage.retention import expired_segments
 from headrace.storage.scan import BatchPlace, split_batches
 from headrace.storage.segment import (
     DELETED,
+    INDEX,
     LOG,
     MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
+    TIME_INDEX,
     Segment,
     file_name,
 )
@@ -517,6 +519,11 @@ class Log:
         for segment in self._segments[number:]:
             file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
             disk.fdatasync(file.fd)
+            if segment is not self._active:
+                # Below the recovery point the index files of closed segments are believed.
+                for suffix in (INDEX, TIME_INDEX):
+                    file = OpenFile(disk, segment.path(suffix), READ_ONLY)
+                    disk.fdatasync(file.fd)
         self._active.save_index(self._resources, final=False)
         if self._leader_epochs is not None:
             self._leader_epochs.save(disk)

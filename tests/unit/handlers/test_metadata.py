@@ -165,6 +165,9 @@ async def test_partitions_page_by_page_are_all_of_them(bench: Any) -> None:
             response = await bench.call(page(limit=limit, cursor=cursor), 0)
             rows = [(topic.name, row.partition_index) for topic in response.topics for row in topic.partitions]
             assert len(rows) <= max(limit, 1)
+            assert all(topic.partitions for topic in response.topics), (
+                "a page does not begin a topic it has no room for"
+            )
             seen += rows
             if response.next_cursor is None:
                 break

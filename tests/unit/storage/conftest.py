@@ -95,7 +95,9 @@ class Store:
     def files(self, suffix: str) -> list[Path]:
         return sorted(Path(self.directory).glob(f"*{suffix}"))
 
-    def batch(self, count: int = 1, *, value: bytes = b"v" * 40, at: int | None = None, **fields: Any) -> bytearray:
+    def batch(
+        self, count: int = 1, *, value: bytes = b"v" * 40, at: int | None = None, **fields: Any
+    ) -> bytearray:
         timestamp = self.clock.now_ms if at is None else at
         return build_batch([NewRecord(value, timestamp=timestamp)] * count, **fields)
 

@@ -27,13 +27,11 @@ def check_whole(store: Any, end: int) -> None:
     log = store.log
     assert log.end_offset == end
     assert [header.base_offset for header in store.headers()] == list(range(end))
-    for segment in log.segments:
-        assert segment.largest_timestamp(store.resources)[0] == max(
-            (h.max_timestamp for h in store.headers() if h.base_offset >= segment.base_offset and
-             (segment is log.segments[-1] or h.base_offset < next(
-                 s.base_offset for s in log.segments if s.base_offset > segment.base_offset))),
-            default=-1,
-        )
+    headers = store.headers()
+    ends = [*(segment.base_offset for segment in log.segments[1:]), end]
+    for segment, segment_end in zip(log.segments, ends, strict=True):
+        times = [header.max_timestamp for header in headers[segment.base_offset : segment_end]]
+        assert segment.largest_timestamp(store.resources)[0] == max(times, default=-1)
     if end:
         assert log.producers.describe()[0].last_sequence == end - 1
         assert log.leader_epochs.entries[0] == (0, 0)

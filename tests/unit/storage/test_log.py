@@ -25,7 +25,11 @@ def code_of(error: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 def test_offsets_are_consecutive_and_stamped_into_the_batch(store: Any) -> None:
     """R-TOP-1."""
     assert [store.append(count, epoch=4) for count in (1, 3, 2)] == [0, 1, 4]
-    assert [(h.base_offset, h.last_offset, h.leader_epoch) for h in store.headers()] == [(0, 0, 4), (1, 3, 4), (4, 5, 4)]
+    assert [(h.base_offset, h.last_offset, h.leader_epoch) for h in store.headers()] == [
+        (0, 0, 4),
+        (1, 3, 4),
+        (4, 5, 4),
+    ]
     assert store.log.end_offset == 6
 
 
@@ -176,7 +180,9 @@ def test_sizes_are_limited(store: Any) -> None:
     assert code_of(error) == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-@pytest.mark.parametrize(("shift", "accepted"), [(HOUR_MS, True), (HOUR_MS + 1, False), (-500, True), (-501, False)])
+@pytest.mark.parametrize(
+    ("shift", "accepted"), [(HOUR_MS, True), (HOUR_MS + 1, False), (-500, True), (-501, False)]
+)
 def test_timestamps_are_limited(store: Any, shift: int, accepted: bool) -> None:
     store.create(message_timestamp_before_max_ms=500)
     at = store.clock.now_ms + shift

@@ -43,7 +43,9 @@ def test_nothing_above_the_high_watermark_goes(store: Any) -> None:
 def test_the_log_is_kept_to_its_size(store: Any) -> None:
     fill(store, retention_ms=-1)
     size = store.log.size // 10
-    store.log.update_config(type(store.log.config)(segment_bytes=250, retention_ms=-1, retention_bytes=3 * size + 1))
+    store.log.update_config(
+        type(store.log.config)(segment_bytes=250, retention_ms=-1, retention_bytes=3 * size + 1)
+    )
     assert store.log.delete_expired(high_watermark=20) == 6
     assert store.log.size == 4 * size  # never less than what must be kept
 

@@ -16,7 +16,7 @@ BASE = 1_699_999_000_000
 def fill(store: Any, seed: int, codec: Codec = Codec.NONE) -> list[int]:
     """Records with timestamps that wander; the timestamps by offset."""
     rng = random.Random(seed)
-    store.create(segment_bytes=3000, index_interval_bytes=300)
+    store.create(segment_bytes=1500, index_interval_bytes=300)
     times: list[int] = []
     for _ in range(60):
         batch = [BASE + len(times) * 10 + rng.randrange(-80, 80) for _ in range(rng.randrange(1, 5))]

@@ -1,0 +1,83 @@
+"""A whole broker inside the test's own loop, with a disk that refuses to block that loop."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.env.real import RealDisk, real_env
+from headrace.node import Node
+from headrace.wire.api_keys import ApiKey
+from headrace.wire.schema import Request, Response
+
+Rs = TypeVar("Rs", bound=Response)
+
+SLOW_CALLS = ("fsync", "fdatasync", "fsync_directory", "unlink", "remove_tree")
+
+
+class LoopGuardDisk(RealDisk):
+    """The real disk, but a call that may wait for the device fails when it is made on the loop's thread."""
+
+    def __init__(self) -> None:
+        self._loop_thread = threading.get_ident()
+        self.off_loop_calls: list[str] = []
+        for name in SLOW_CALLS:
+            setattr(self, name, self._guarded(name, getattr(self, name)))
+
+    def _guarded(self, name: str, call: Any) -> Any:
+        def guarded(*arguments: Any) -> Any:
+            assert threading.get_ident() != self._loop_thread, f"{name}{arguments} blocks the loop"
+            self.off_loop_calls.append(name)
+            return call(*arguments)
+
+        return guarded
+
+
+class Client:
+    """One connection that sends one request at a time, through the schema classes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._correlation = 0
+
+    async def ask(self, request: Request, response: type[Rs], version: int) -> Rs:
+        self.send(request, version)
+        return await self.answer(response, version)
+
+    def send(self, request: Request, version: int) -> None:
+        self._correlation += 1
+        flexible = version >= request.flexible_since
+        head = struct.pack(">hhih", request.api_key, version, self._correlation, 4) + b"test" + b"\0" * flexible
+        body = head + request.encode(version)
+        self._writer.write(struct.pack(">i", len(body)) + body)
+
+    async def answer(self, response: type[Rs], version: int) -> Rs:
+        (size,) = struct.unpack(">i", await asyncio.wait_for(self._reader.readexactly(4), 10))
+        frame = await asyncio.wait_for(self._reader.readexactly(size), 10)
+        flexible = version >= response.flexible_since and response.api_key != ApiKey.API_VERSIONS
+        return response.decode(frame, version, 5 if flexible else 4)
+
+
+@asynccontextmanager
+async def running_node(data: Path, disk: RealDisk | None = None, **settings: str) -> AsyncIterator[str]:
+    """Its address. Settings have underscores for dots."""
+    flags = {name.replace("_", "."): value for name, value in settings.items()}
+    config = BrokerConfig.build(flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data), **flags})
+    node = Node(replace(real_env(), disk=disk or RealDisk()), config)
+    try:
+        yield await node.start()
+    finally:
+        await node.stop()
+
+
+async def connect(address: str) -> Client:
+    host, _, port = address.rpartition(":")
+    return Client(*await asyncio.open_connection(host, int(port)))
