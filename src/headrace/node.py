@@ -23,17 +23,21 @@ from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
 from headrace.handlers.fetch_sessions import FetchSessions
 from headrace.handlers.producer_ids import ProducerIds
+from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
+from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.topic_configs import TopicConfigs
+from headrace.server.admin import AdminServer, Page, PageMaker
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener
 from headrace.services.maintenance import Maintenance
+from headrace.services.observation import Observation
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
 from headrace.storage.log_directory import DirectoryRefused
@@ -43,6 +47,8 @@ log = logging.getLogger(__name__)
 STORE_FILE = "cluster.db"
 GC_THRESHOLDS = (50_000, 50, 100)
 """The hot path makes no cycles; frequent collections would only cost."""
+ADMIN_PORT_DISTANCE = 552
+"""From the client port: 9092 and 9644, 9093 and 9645."""
 DRAIN_SECONDS = 2.0
 """What requests under way get to finish in when the broker stops."""
 
@@ -62,6 +68,7 @@ class Node:
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._dispatcher: Dispatcher | None = None
+        self._admin: AdminServer | None = None
         self._store: Store | None = None
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
@@ -94,6 +101,7 @@ class Node:
             await listener.serve()
             self._run(listener.sweep_idle())
         self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
+        await self._open_admin(Observation(self._env, metadata, replicas))
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     async def _open_metadata(self) -> ClusterMetadata:
@@ -116,7 +124,41 @@ class Node:
             raise StartError(error.message or str(error)) from error
         await self._controller.start()
 
+    async def _open_admin(self, observation: Observation) -> None:
+        """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
+        self._run(observation.probe_loop())
+        host = self._config.text("headrace.admin.host") or ""
+        port = self._config.integer("headrace.admin.port")
+        admin = self._admin = AdminServer(self._admin_pages(observation))
+        try:
+            await admin.open(host, port if port >= 0 else _default_admin_port(self._listeners[0].port))
+        except OSError as error:
+            if port >= 0:
+                raise StartError(f"Cannot serve metrics on {host}:{port}: {error.strerror}") from error
+            await admin.open(host, 0)
+            log.warning("The default admin port is in use: metrics are on %s:%d instead", host, admin.port)
+
+    def _admin_pages(self, observation: Observation) -> dict[str, PageMaker]:
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
+
+        def metrics() -> Page:
+            requests = {APIS[key].name: count for key, count in dispatcher.requests.items()}
+            connections = {listener.name: len(listener.connections) for listener in self._listeners}
+            return Page(render(observation.families(requests, connections)), CONTENT_TYPE)
+
+        def ready() -> Page:
+            registered = self._config.node_id in self._broker_ids()
+            return Page("ready\n") if registered else Page("not registered in the cluster\n", status=503)
+
+        return {"/metrics": metrics, "/healthz": lambda: Page("ok\n"), "/readyz": ready}
+
+    def _broker_ids(self) -> list[int]:
+        return list(self._metadata.image.brokers) if self._metadata is not None else []
+
     async def stop(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
         for listener in self._listeners:
             listener.stop_accepting()
         if self._dispatcher is not None:
@@ -172,6 +214,11 @@ class Node:
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+def _default_admin_port(client_port: int) -> int:
+    port = client_port + ADMIN_PORT_DISTANCE
+    return port if port < 2**16 else 0
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:

@@ -125,6 +125,7 @@ async def test_nothing_waits_for_the_device_on_the_loop(tmp_path: Path) -> None:
         await produce(client, "gone", b"x")
         await delete(client, "gone")
         await asyncio.sleep(0.3)
+    assert disk.on_loop_calls == []
     assert {"fdatasync", "fsync_directory"} <= set(disk.off_loop_calls)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.client.address import Address
-from headrace.client.errors import CannotReach, ClientError, ConnectionLost, Reason, RequestTimedOut
+from headrace.client.diagnosis import probe, recognize
+from headrace.client.errors import CannotReach, ClientError, ConnectionLost, Reason, RequestTimedOut, kafka_error
 from headrace.client.framing import FrameReader
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.wire.api_keys import ApiKey
@@ -27,7 +27,6 @@ R = TypeVar("R", bound=Response)
 
 _LENGTH = struct.Struct(">i")
 NO_VERSION_LIMIT = 1 << 15
-PROBE_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ class Connection:
         else:
             response = ApiVersionsResponse.decode(frame, newest, position)
         if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code), "the broker refused ApiVersions")
+            raise kafka_error(response.error_code, "the broker refused ApiVersions")
         self._versions = {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys}
 
     def close(self) -> None:
@@ -206,7 +205,7 @@ async def open_connection(address: Address, settings: ClientSettings, broker_id:
         await connection.negotiate()
     except (ClientError, ProtocolError) as error:
         connection.close()
-        reason = _recognize(connection.first_bytes) or await _probe(address) or _reason_of(error)
+        reason = recognize(connection.first_bytes) or await probe(address) or _reason_of(error)
         raise CannotReach(address, reason, broker_id=broker_id) from None
     except BaseException:
         connection.close()
@@ -234,52 +233,7 @@ async def _connect(address: Address, timeout_s: float) -> _Wire:
     return wire
 
 
-def _recognize(first_bytes: bytes) -> Reason | None:
-    """What sends such bytes first is not a broker."""
-    if first_bytes.startswith((b"HTTP/", b"<!DO", b"<htm")):
-        return Reason.HTTP
-    if len(first_bytes) >= 2 and first_bytes[0] in (0x15, 0x16) and first_bytes[1] == 3:
-        return Reason.TLS
-    return Reason.NOT_KAFKA if first_bytes else None
-
-
 def _reason_of(error: Exception) -> Reason:
     if isinstance(error, ConnectionLost):
         return Reason.CLOSED
     return Reason.SILENT if isinstance(error, RequestTimedOut) else Reason.NOT_KAFKA
-
-
-async def _probe(address: Address) -> Reason | None:
-    """A server that hung up or stayed silent on our first words: does it speak HTTP, or TLS?"""
-    return await _probe_http(address) or await _probe_tls(address)
-
-
-async def _probe_http(address: Address) -> Reason | None:
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            try:
-                writer.write(f"GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
-                first = await reader.read(16)
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return None
-    recognized = _recognize(first)
-    return recognized if recognized is not Reason.NOT_KAFKA else None
-
-
-async def _probe_tls(address: Address) -> Reason | None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-            writer.close()
-    except ssl.SSLError as error:
-        # A refusal in TLS (a certificate is wanted, say) is TLS; nonsense in return is not.
-        return Reason.TLS if "ALERT" in str(error).upper() else None
-    except (OSError, TimeoutError):
-        return None
-    return Reason.TLS

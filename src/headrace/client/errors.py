@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from headrace.client.address import Address
+from headrace.model.errors import ErrorCode, KafkaError
 
 
 class Reason(StrEnum):
@@ -59,3 +60,11 @@ class RequestTimedOut(ClientError):
     def __init__(self, address: Address, what: str, seconds: float) -> None:
         self.address = address
         super().__init__(f"{address} did not answer {what} in {seconds:g} s")
+
+
+def kafka_error(code: int, message: str | None = None) -> KafkaError:
+    """The error of a response; a code that is newer than our table keeps its number."""
+    try:
+        return KafkaError(ErrorCode(code), message)
+    except ValueError:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error code {code}" + (f": {message}" if message else ""))

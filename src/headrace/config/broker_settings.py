@@ -89,6 +89,26 @@ _NETWORK: tuple[Setting, ...] = (
     ),
 )
 
+_ADMIN: tuple[Setting, ...] = (
+    Setting(
+        "headrace.admin.host",
+        STRING,
+        "127.0.0.1",
+        MEDIUM,
+        "Where /metrics, /healthz and /readyz are served. They ask nobody who they are.",
+    ),
+    Setting(
+        "headrace.admin.port",
+        INT,
+        "-1",
+        MEDIUM,
+        "The port of /metrics, /healthz and /readyz: 0 for any free one, -1 for the first listener's plus 552, "
+        "which is 9644 for 9092.",
+        -1,
+        65535,
+    ),
+)
+
 _IDENTITY: tuple[Setting, ...] = (
     Setting(
         "node.id", INT, None, HIGH, "This broker's number in the cluster; 1 if neither it nor broker.id is set.", 0
@@ -456,6 +476,7 @@ _RETENTION: tuple[Setting, ...] = (
 
 GROUPS: dict[str, tuple[Setting, ...]] = {
     "Network": _NETWORK,
+    "Admin port": _ADMIN,
     "Identity and data directories": _IDENTITY,
     "Topics": _TOPICS,
     "Requests, producers and compression": _REQUESTS,

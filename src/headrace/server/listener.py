@@ -15,6 +15,7 @@ BACKLOG = 1024
 class Listener:
     def __init__(self, env: Env, name: str, limits: ConnectionLimits) -> None:
         self._env = env
+        self.name = name
         self._limits = limits
         self.connections = ConnectionSet(name, limits)
         self._server: asyncio.Server | None = None

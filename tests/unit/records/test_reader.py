@@ -48,7 +48,7 @@ def test_a_batch_to_the_byte() -> None:
     )
     records = bytes.fromhex("16 00 00 00 026b 0276 02 0268 01") + bytes.fromhex("0c 00 04 02 01 01 00")
     header = (
-        bytes.fromhex("0000000000000005 00000042 00000002 02")
+        bytes.fromhex("0000000000000005 00000044 00000002 02")
         + batch[17:21]
         + bytes.fromhex("0000 00000001 00000000000003e8 00000000000003ea 0000000000000009 0001 00000003 00000002")
     )

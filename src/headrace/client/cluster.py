@@ -1,0 +1,149 @@
+"""A cluster seen by a client: the way in, what it looks like, and a connection to whichever broker is meant.
+
+Connections are opened on first use and kept. A request that fails with a retriable error, or whose connection is
+lost, is tried again with back-off until `request_timeout_s` has passed: see `retrying`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headrace.client.address import Address
+from headrace.client.connection import ClientSettings, Connection, open_connection
+from headrace.client.errors import CannotReach, ConnectionLost, NoneReachable, kafka_error
+from headrace.client.view import BrokerView, ClusterView, view_of
+from headrace.env import Env
+from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+T = TypeVar("T")
+
+GROUP_COORDINATOR = 0
+TRANSACTION_COORDINATOR = 1
+
+
+class Cluster:
+    def __init__(
+        self, env: Env, bootstrap: tuple[Address, ...], settings: ClientSettings | None = None
+    ) -> None:
+        self.env = env
+        self.settings = settings or ClientSettings()
+        self.bootstrap = bootstrap
+        self._entry: Connection | None = None
+        self._connections: dict[int, Connection] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+        self._brokers: dict[int, BrokerView] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in (self._entry, *self._connections.values()):
+            if connection is not None:
+                connection.close()
+        self._entry = None
+        self._connections.clear()
+
+    async def entry(self) -> Connection:
+        """A connection to any broker: the first of the bootstrap list that answers, then the brokers it named."""
+        if self._entry is not None and not self._entry.closed:
+            return self._entry
+        failures: list[CannotReach] = []
+        known = (broker.address for broker in self._brokers.values())
+        for address in dict.fromkeys((*self.bootstrap, *known)):
+            try:
+                self._entry = await open_connection(address, self.settings)
+            except CannotReach as failure:
+                failures.append(failure)
+            else:
+                return self._entry
+        raise NoneReachable(failures)
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """The cluster now, with the topics named (all of them by default). Creates no topic."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        response = await (await self.entry()).request(request, MetadataResponse)
+        if response.error_code:
+            raise kafka_error(response.error_code)
+        view = view_of(response)
+        self._brokers = dict(view.brokers)
+        return view
+
+    async def broker(self, broker_id: int) -> Connection:
+        """A connection to one broker, at the address that the cluster gives for it."""
+        async with self._opening.setdefault(broker_id, asyncio.Lock()):
+            connection = self._connections.get(broker_id)
+            if connection is not None and not connection.closed:
+                return connection
+            if broker_id not in self._brokers:
+                await self.metadata([])
+            known = self._brokers.get(broker_id)
+            if known is None:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {broker_id} in the cluster")
+            connection = await open_connection(known.address, self.settings, broker_id)
+            self._connections[broker_id] = connection
+            return connection
+
+    async def controller(self) -> Connection:
+        view = await self.metadata([])
+        if view.controller_id < 0:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+        return await self.broker(view.controller_id)
+
+    async def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> Connection:
+        """The broker that coordinates a group or a transactional id."""
+        from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+        entry = await self.entry()
+        many = entry.version_for(FindCoordinatorRequest) >= 4
+        request = (
+            FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            if many
+            else FindCoordinatorRequest(key_type=kind, key=key)
+        )
+        response = await entry.request(request, FindCoordinatorResponse)
+        found = response.coordinators[0] if many else response
+        if found.error_code:
+            raise kafka_error(found.error_code, found.error_message)
+        self._brokers[found.node_id] = BrokerView(found.node_id, Address(found.host, found.port), None)
+        return await self.broker(found.node_id)
+
+    async def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Which broker leads which of the partitions now."""
+        wanted = list(partitions)
+        view = await self.metadata(dict.fromkeys(partition.topic for partition in wanted))
+        groups: dict[int, list[TopicPartition]] = {}
+        for partition in wanted:
+            groups.setdefault(view.leader(partition), []).append(partition)
+        return groups
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """`attempt` until it succeeds, fails for good, or the time is up.
+
+        A missing topic is final: waiting for somebody to create it is not what a caller expects.
+        """
+        clock = self.env.clock
+        deadline = clock.monotonic() + self.settings.request_timeout_s
+        pause = self.settings.retry_backoff_s
+        while True:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                final = error.code not in RETRIABLE or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if final or clock.monotonic() + pause > deadline:
+                    raise
+            except ConnectionLost:
+                if clock.monotonic() + pause > deadline:
+                    raise
+            await clock.sleep(pause)
+            pause = min(2 * pause, self.settings.retry_backoff_max_s)

@@ -1,0 +1,102 @@
+"""What a cluster looks like at one moment: the answer to Metadata, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headrace.client.address import Address
+from headrace.client.errors import kafka_error
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId, TopicPartition
+from headrace.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+NO_LEADER = -1
+
+
+class BrokerView(NamedTuple):
+    id: int
+    address: Address
+    rack: str | None
+
+
+class PartitionView(NamedTuple):
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class TopicView(NamedTuple):
+    name: str
+    id: TopicId
+    internal: bool
+    partitions: tuple[PartitionView, ...]
+    """In the order of their indexes."""
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+class ClusterView(NamedTuple):
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, BrokerView]
+    topics: Mapping[str, TopicView]
+    errors: Mapping[str, int]
+    """Topics that were asked for and could not be given, with the error code."""
+
+    def topic(self, name: str) -> TopicView:
+        found = self.topics.get(name)
+        if found is None:
+            code = self.errors.get(name, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            raise kafka_error(code, f"topic {name}")
+        return found
+
+    def leader(self, partition: TopicPartition) -> int:
+        """The broker that leads a partition; a retriable error when there is none now."""
+        partitions = self.topic(partition.topic).partitions
+        found = next((one for one in partitions if one.index == partition.partition), None)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition}")
+        if found.leader == NO_LEADER or found.leader not in self.brokers:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
+        return found.leader
+
+
+def view_of(response: MetadataResponse) -> ClusterView:
+    brokers = {
+        broker.node_id: BrokerView(broker.node_id, Address(broker.host, broker.port), broker.rack)
+        for broker in response.brokers
+    }
+    named = [(topic.name, topic) for topic in response.topics if topic.name is not None]
+    return ClusterView(
+        response.cluster_id,
+        response.controller_id,
+        dict(sorted(brokers.items())),
+        {name: _topic(name, topic) for name, topic in sorted(named) if not topic.error_code},
+        {name: topic.error_code for name, topic in named if topic.error_code},
+    )
+
+
+def _topic(name: str, topic: MetadataResponseTopic) -> TopicView:
+    partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
+    return TopicView(
+        name,
+        topic.topic_id,
+        topic.is_internal,
+        tuple(
+            PartitionView(
+                one.partition_index,
+                one.leader_id,
+                one.leader_epoch,
+                tuple(one.replica_nodes),
+                tuple(one.isr_nodes),
+                tuple(one.offline_replicas),
+            )
+            for one in partitions
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The durable shell of consumer groups: the pure coordinators of `headrace.groups` on partitions of a topic."""

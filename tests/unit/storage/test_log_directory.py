@@ -1,0 +1,243 @@
+"""A data directory: one owner, an identity, logs that come and go, clean and unclean stops (R-LOG-7, D12)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.env import Env
+from headrace.model.topics import TopicId, TopicPartition
+from headrace.records.builder import NewRecord, build_batch
+from headrace.storage.checkpoints import RECOVERY_POINTS, WRITTEN_OFFSETS, read_offsets
+from headrace.storage.log_config import LogConfig
+from headrace.storage.log_directory import DirectoryRefused, LogDirectory
+
+TOPIC_ID = TopicId(b"fedcba9876543210")
+ONE = TopicPartition("orders.eu", 0)
+TWO = TopicPartition("a-b", 11)
+
+
+def opened(env: Env, path: Path, config: LogConfig | None = None) -> LogDirectory:
+    directory = LogDirectory(env, str(path / "broker-1"))
+    directory.open("cluster", 1)
+    directory.load(lambda partition, topic_id: config or LogConfig())
+    return directory
+
+
+def append(directory: LogDirectory, partition: TopicPartition, count: int = 1) -> None:
+    log = directory.logs[partition]
+    log.append_as_leader(build_batch([NewRecord(b"v", timestamp=1_700_000_000_000)] * count), 0)
+
+
+def test_logs_come_back_with_their_topic_ids(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    for partition in (ONE, TWO):
+        directory.create_log(partition, TOPIC_ID, LogConfig())
+        append(directory, partition, 3)
+    directory.close()
+    seen = {}
+    again = LogDirectory(env, directory.path)
+    again.open("cluster", 1)
+    assert again.clean_stop
+    assert again.same_boot
+    again.load(
+        lambda partition, topic_id: seen.setdefault(partition, LogConfig(segment_bytes=len(topic_id) * 100))
+    )
+    assert set(again.logs) == set(seen) == {ONE, TWO}
+    assert [(log.end_offset, log.topic_id) for log in again.logs.values()] == [(3, TOPIC_ID)] * 2
+    assert again.logs[ONE].config.segment_bytes == 1600
+    again.close()
+
+
+def test_a_second_process_is_refused_by_name(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    second = LogDirectory(env, directory.path)
+    with pytest.raises(DirectoryRefused, match=directory.path):
+        second.open("cluster", 1)
+    directory.close()
+    second.open("cluster", 1)
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("headrace.format=1", "headrace.format=2"), "newer Headrace"),
+        (("cluster.id=cluster", "cluster.id=other"), "cluster.id=other"),
+        (("node.id=1", "node.id=7"), "node.id=7"),
+    ],
+)
+def test_a_directory_of_another_kind_is_refused(
+    env: Env, tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
+    directory = opened(env, tmp_path)
+    directory.close()
+    meta = Path(directory.path) / "meta.properties"
+    meta.write_text(meta.read_text().replace(*change))
+    again = LogDirectory(env, directory.path)
+    for _ in range(2):  # a refusal lets go of the lock
+        with pytest.raises(DirectoryRefused, match=words):
+            again.open("cluster", 1)
+
+
+def test_the_directory_id_stays(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    directory_id = directory.directory_id
+    directory.close()
+    again = opened(env, tmp_path)
+    assert again.directory_id == directory_id != ""
+    again.close()
+
+
+def test_an_unclean_stop_is_seen_and_nothing_is_lost(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 5)
+    directory.close(clean=False)
+    again = opened(env, tmp_path)
+    assert not again.clean_stop
+    assert again.same_boot
+    assert again.logs[ONE].end_offset == 5
+    again.close()
+
+
+def test_another_boot_is_seen(env: Env, tmp_path: Path) -> None:
+    opened(env, tmp_path).close(clean=False)
+
+    class Rebooted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(env.disk, name)
+
+        def boot_id(self) -> str:
+            return "after"
+
+    rebooted: Any = Rebooted()
+    again = opened(dataclasses.replace(env, disk=rebooted), tmp_path)
+    assert not again.clean_stop
+    assert not again.same_boot
+    again.close()
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later(env: Env, tmp_path: Path, clock: Any) -> None:
+    """R-TOP-5."""
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    directory.create_log(TWO, TOPIC_ID, LogConfig())
+    append(directory, ONE)
+    directory.delete_log(ONE)
+    root = Path(directory.path)
+    assert ONE not in directory.logs
+    assert not (root / "orders.eu-0").exists()
+    assert len(list(root.glob("orders.eu-0.*-delete"))) == 1
+    directory.create_log(ONE, TOPIC_ID, LogConfig())  # the name is free again
+    assert directory.logs[ONE].end_offset == 0
+    assert directory.take_removable() is None
+    clock.now_ms += 60_000
+    remove = directory.take_removable()
+    assert remove is not None
+    remove()
+    assert not list(root.glob("*-delete"))
+    directory.delete_log(TWO)
+    directory.close()
+    again = opened(env, tmp_path)  # what was left over goes with the next start
+    assert set(again.logs) == {ONE}
+    assert not list(root.glob("*-delete"))
+    again.close()
+
+
+def test_a_long_name_can_be_deleted(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    partition = TopicPartition("x" * 249, 12345)
+    directory.create_log(partition, TOPIC_ID, LogConfig())
+    directory.delete_log(partition)
+    directory.close()
+
+
+def test_checkpoints_hold_what_recovery_needs(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    log = directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 4)
+    log.flush()
+    append(directory, ONE, 4)
+    log.delete_records_to(2)
+    directory.checkpoint()
+    append(directory, ONE, 4)
+    assert read_offsets(env.disk, f"{directory.path}/{RECOVERY_POINTS}") == {ONE: 4}
+    assert read_offsets(env.disk, f"{directory.path}/{WRITTEN_OFFSETS}") == {ONE: 8}
+    directory.close(clean=False)
+    again = opened(env, tmp_path)
+    found = again.logs[ONE]
+    assert (found.start_offset, found.end_offset, found.recovery_point) == (2, 12, 4)
+    again.close()
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_what_was_written_in_this_boot_is_not_verified_again(env: Env, tmp_path: Path, same_boot: bool) -> None:
+    """Damage below the last checkpoint is only looked for where power may have been lost."""
+    config = LogConfig(index_interval_bytes=50)
+    directory = opened(env, tmp_path, config)
+    directory.create_log(ONE, TOPIC_ID, config)
+    for _ in range(20):
+        append(directory, ONE)
+    directory.checkpoint()
+    append(directory, ONE)
+    directory.close(clean=False)
+    log_file = next((Path(directory.path) / str(ONE)).glob("*.log"))
+    data = bytearray(log_file.read_bytes())
+    data[65] ^= 1
+    log_file.write_bytes(data)
+    if not same_boot:
+        marker = Path(directory.path) / ".headrace_running"
+        marker.write_text(json.dumps({**json.loads(marker.read_text()), "bootId": "before"}))
+    again = opened(env, tmp_path, config)
+    assert again.logs[ONE].end_offset == (21 if same_boot else 0)
+    again.close()
+
+
+def test_high_watermarks(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    assert directory.read_high_watermarks() == {}
+    directory.write_high_watermarks({ONE: 5, TWO: 7})
+    assert directory.read_high_watermarks() == {ONE: 5, TWO: 7}
+    directory.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0\n", b"\xff\xfe"])
+def test_a_spoilt_checkpoint_counts_as_none(env: Env, tmp_path: Path, content: bytes) -> None:
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 5)
+    directory.close()
+    for name in (RECOVERY_POINTS, WRITTEN_OFFSETS, "log-start-offset-checkpoint", ".headrace_running"):
+        (Path(directory.path) / name).write_bytes(content)
+    again = opened(env, tmp_path)
+    assert again.logs[ONE].end_offset == 5
+    again.close()
+
+
+async def test_flush_all_and_flush_rolled(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    log = directory.create_log(ONE, TOPIC_ID, LogConfig(segment_bytes=200))
+    for _ in range(5):
+        append(directory, ONE)
+    directory.flush_rolled()
+    assert log.recovery_point >= log.active_base_offset > 0
+    append(directory, ONE)
+    await directory.flush_all()
+    assert log.recovery_point == log.end_offset
+    directory.close()
+
+
+def test_other_names_in_the_directory_are_left_alone(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    directory.close()
+    (Path(directory.path) / "notes.txt").write_text("mine")
+    (Path(directory.path) / "lost+found").mkdir()
+    again = opened(env, tmp_path)
+    assert again.logs == {}
+    again.close()
+    assert (Path(directory.path) / "notes.txt").read_text() == "mine"
