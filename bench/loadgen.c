@@ -641,10 +641,11 @@ static uint64_t expected_deliveries(void) {
     return expected;
 }
 
-static bool idlers_answered(void) {
+static uint64_t silent_idlers(void) {
+    uint64_t silent = 0;
     for (int i = options.connections + options.consumers; i < connection_count; i++)
-        if (connections[i].fd >= 0 && !connections[i].done) return false;
-    return true;
+        if (connections[i].fd >= 0 && !connections[i].done) silent++;
+    return silent;
 }
 
 static bool senders_left(void) {
@@ -667,7 +668,7 @@ static void poll_once(int64_t wait_ns) {
 
 static void wait_for_idlers(void) {
     int64_t limit = now_ns() + 60000000000LL;
-    while (!idlers_answered() && now_ns() < limit) poll_once(100000000LL);
+    while (silent_idlers() && now_ns() < limit) poll_once(100000000LL);
 }
 
 /* Sends until the count or the time is reached, then waits for what is in flight. Returns the start time. */
@@ -712,11 +713,12 @@ static void print_result(double seconds, double connect_seconds, double client_c
     uint64_t expected = expected_deliveries();
     printf("{\"requests\": %lu, \"sent\": %lu, \"records_acked\": %lu, \"seconds\": %.6f, \"bytes_out\": %lu, "
            "\"bytes_in\": %lu, \"payload_in\": %lu, \"empty_fetches\": %lu, \"errors\": %lu, \"mismatches\": %lu, "
-           "\"broken_connections\": %lu, \"records_delivered\": %lu, \"undelivered\": %lu, \"connect_seconds\": %.4f, "
+           "\"broken_connections\": %lu, \"records_delivered\": %lu, \"undelivered\": %lu, \"silent_idlers\": %lu, "
+           "\"connect_seconds\": %.4f, "
            "\"client_cpu_seconds\": %.4f, \"server_cpu_seconds\": %.6f",
            done_total, sent_total, records_acked, seconds, bytes_out, bytes_in, payload_in, empty_fetches,
            errors_total, mismatches, broken_connections, records_delivered,
-           expected > records_delivered ? expected - records_delivered : 0, connect_seconds, client_cpu,
+           expected > records_delivered ? expected - records_delivered : 0, silent_idlers(), connect_seconds, client_cpu,
            server_cpu);
     print_latencies("round_trip", &round_trips);
     print_latencies("delivery", &deliveries);

@@ -95,9 +95,9 @@ class LoadResult:
 
 
 def _all_errors(found: dict[str, Any]) -> int:
-    """Refusals, answers to another question, lost connections, missing answers and missing records."""
+    """Refusals, answers to another question, lost or silent connections, missing answers and missing records."""
     unanswered: int = max(0, found["sent"] - found["requests"])
-    kinds = ("errors", "mismatches", "broken_connections", "undelivered")
+    kinds = ("errors", "mismatches", "broken_connections", "undelivered", "silent_idlers")
     return unanswered + sum(int(found[kind]) for kind in kinds)
 
 

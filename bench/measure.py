@@ -40,6 +40,11 @@ class Measurement:
     figures: Figures
     errors: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
+    """`unverified` says why the figure may not mean what it seems to."""
+
+    def with_check(self, errors: int, **notes: Any) -> Measurement:
+        """The same with what a check after the run found."""
+        return Measurement(self.case, self.figures, self.errors + errors, {**self.notes, **notes})
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -7,8 +7,12 @@ import os
 import platform
 import re
 import resource
+import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +66,37 @@ def _status_kb(pid: int, name: str) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     match = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
     return int(match[1]) if match else 0
+
+
+def disk_read_bytes(pids: Iterable[int]) -> int:
+    """What the processes made the disk read so far, read-ahead included."""
+    return sum(_io_count(pid, "read_bytes") for pid in pids)
+
+
+def _io_count(pid: int, name: str) -> int:
+    match = re.search(rf"^{name}: (\d+)", Path(f"/proc/{pid}/io").read_text(), re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+@contextmanager
+def counted_syncs(pid: int) -> Iterator[list[str]]:
+    """Fills the list with the process's fsync and fdatasync calls when the block ends. Raises where strace
+    cannot."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "syncs"
+        command = ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", str(out), "-p", str(pid)]
+        tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert tracer.stderr is not None
+        found: list[str] = []
+        try:
+            first = tracer.stderr.readline()
+            if "attached" not in first:
+                raise OSError(f"strace did not attach: {first.strip()}")
+            yield found
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            tracer.communicate()
+        found += [line for line in out.read_text().splitlines() if "sync(" in line]
 
 
 def forget_file_cache(directory: Path) -> int:

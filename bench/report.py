@@ -73,6 +73,16 @@ class Results:
     def errors(self, workload: str, case: str, system: str) -> int:
         return sum(found["errors"] for found in self._rounds.get((workload, case, system), []))
 
+    def doubt(self, workload: str, case: str) -> str:
+        """Why a ratio of this case must not be read as a result: errors, or something not verified."""
+        for system in self.systems:
+            if errors := self.errors(workload, case, system):
+                return f"{errors} errors on {system}"
+            for found in self._rounds.get((workload, case, system), []):
+                if reason := found.get("notes", {}).get("unverified"):
+                    return f"{system}: {reason}"
+        return ""
+
     def ratio(self, workload: str, case: str, figure: str) -> float | None:
         """Headrace's median by Kafka's."""
         ours = self.spread(workload, case, "headrace", figure)
@@ -101,6 +111,8 @@ def goal_table(results: Results) -> Iterator[str]:
             show(results.spread(goal.workload, case, system, goal.figure)) for system in ("kafka", "headrace")
         ]
         verdict = "pass" if goal.holds(ratio) else "**miss**"
+        if doubt := results.doubt(goal.workload, case):
+            verdict = f"**void**: {doubt}"
         place = f"{goal.workload} {case}, {COLUMNS.get(goal.figure, goal.figure)}"
         yield f"| {goal.title} | {place} | {cells[0]} | {cells[1]} | {ratio:.2f} | {goal.condition} | {verdict} |"
 
@@ -177,7 +189,7 @@ def goal_bars(results: Results) -> str:
     bars = []
     for goal in GOALS:
         found = goal_ratio(results, goal)
-        if found is not None:
+        if found is not None and not results.doubt(goal.workload, found[0]):
             bars.append(Bar(goal.title, found[1], goal.limit, goal.holds(found[1])))
     return ratio_bars("Headrace by Apache Kafka, per goal", bars) if bars else ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench import probes
-from bench.admin import create_topics, delete_topics
+from bench.admin import create_topics, delete_topics, end_offset
 from bench.loadgen import Load, LoadResult, RequestFiles, run_load
 from bench.measure import Figures, Latency, Measurement, latencies, rates
 from bench.requests import Request
@@ -34,6 +34,8 @@ class Run:
     libraries: Path
     """The jars with Kafka's own performance tools."""
     topics: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    """Records that the broker acknowledged to the load generator since the last `lost`."""
 
     def choose(self, full: T, quick: T) -> T:
         return quick if self.quick else full
@@ -53,13 +55,21 @@ class Run:
         return self.files.write(requests)
 
     def load(self, load: Load) -> LoadResult:
-        return run_load(self.system.port, load, self.system.pids)
+        result = run_load(self.system.port, load, self.system.pids)
+        self.acknowledged += result.records_acked
+        return result
+
+    def lost(self, topic: str, partitions: int) -> int:
+        """How many of the acknowledged records the topic does not hold: a fast broker must also keep them."""
+        stored = sum(end_offset(self.system.bootstrap, topic, number) for number in range(partitions))
+        acknowledged, self.acknowledged = self.acknowledged, 0
+        return max(0, acknowledged - stored)
 
     def measure(self, case: str, load: Load, payload: str = "") -> Measurement:
         """Runs the load and gives all usual figures of it."""
         pids = self.system.pids
         probes.reset_peak_rss(pids)
-        result = run_load(self.system.port, load, pids)
+        result = self.load(load)
         return load_measurement(case, result, payload, result.round_trip, self.memory())
 
     def memory(self) -> Figures:
@@ -83,6 +93,9 @@ def load_measurement(
     notes: dict[str, object] = {"client_cpu_share": round(result.client_cpu_seconds / result.seconds, 3)}
     if result.error_codes:
         notes["error_codes"] = result.error_codes
-    if result.empty_fetches and payload == IN:
+    errors = result.errors
+    if payload == IN and result.empty_fetches:
+        # An answer with nothing in it is quick to give.
         notes["empty_fetches"] = result.empty_fetches
-    return Measurement(case, {**figures, **latencies(latency), **memory}, result.errors, notes)
+        errors += result.empty_fetches
+    return Measurement(case, {**figures, **latencies(latency), **memory}, errors, notes)

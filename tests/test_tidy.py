@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "metadata": ("coordination", "config"),
     "client": ("wire", "records", "env"),
     "replication": ("storage", "metadata", "client"),
-    "services": ("groups", "transactions", "replication", "wire"),
+    "services": ("groups", "transactions", "replication", "wire", "metrics"),
     "handlers": CORE,
     "server": ("handlers", *CORE),
     "node": ("server", *CORE),

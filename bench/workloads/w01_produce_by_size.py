@@ -27,9 +27,11 @@ def produce_by_size(run: Run) -> Iterator[Measurement]:
             file = produce_file(run, topic, record_size=size, batch_size=batch_size)
             volume = run.choose(1000, 200) * MB * (1 if batch_size == MB else 0.3)
             count = int(volume / max(batch_size, size))
+            run.acknowledged = 0
             run.load(Load(file, connections, inflight, count=max(8, count // 10)))
             load = Load(file, connections, inflight, count=count, seconds=10)
-            yield run.measure(f"{size_name(size)} in {batch_name}", load, OUT)
+            found = run.measure(f"{size_name(size)} in {batch_name}", load, OUT)
+            yield found.with_check(run.lost(topic, PARTITIONS))
             run.drop_topics()
     yield from ordinary_clients(run)
 

@@ -20,9 +20,13 @@ def one_record_per_request(run: Run) -> Iterator[Measurement]:
     flight, and from 4 with 64 in flight; then librdkafka, one record at a time."""
     topic = run.topic(PARTITIONS)
     file = produce_file(run, topic, record_size=100)
+    stored_before = 0
     for case, (connections, inflight) in CASES.items():
+        run.acknowledged = stored_before
         run.load(Load(file, connections, inflight, seconds=run.choose(1.0, 0.3)))
-        yield run.measure(case, Load(file, connections, inflight, seconds=run.choose(3.0, 1.0)))
+        found = run.measure(case, Load(file, connections, inflight, seconds=run.choose(3.0, 1.0)))
+        stored_before = run.acknowledged
+        yield found.with_check(run.lost(topic, PARTITIONS))
     before = run.cpu_seconds()
     done = librdkafka("sync", run.system.bootstrap, topic, records=run.choose(10_000, 2_000), size=100)
     figures = rates(seconds=done.seconds, cpu_seconds=run.cpu_seconds() - before, requests=done.records)

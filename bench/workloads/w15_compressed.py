@@ -31,5 +31,5 @@ def compressed_pass_through(run: Run) -> Iterator[Measurement]:
         found = run.measure(codec, Load(file, connections=4, inflight=2, count=count, seconds=10), OUT)
         changed = int(body[CRC_START:] not in exchange(run.system.port, fetch(topic, 0, 0, 2 * MB)))
         ratio = round(MB / len(body), 2)
-        yield Measurement(codec, found.figures, found.errors + changed, {**found.notes, "compression": ratio})
+        yield found.with_check(changed, compression=ratio)
         run.drop_topics()

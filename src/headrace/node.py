@@ -35,7 +35,7 @@ from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
-from headrace.server.listener import Listener
+from headrace.server.listener import Listener, SocketOptions
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
 from headrace.storage.log_config import LogConfig
@@ -88,7 +88,10 @@ class Node:
             controller=self._controller,
             replicas=replicas,
             directories=self._directories,
-            fetch_sessions=FetchSessions(self._env),
+            fetch_sessions=FetchSessions(
+                self._env, self._config.integer("max.incremental.fetch.session.cache.slots")
+            ),
+            fetch_max_bytes=self._config.integer("fetch.max.bytes"),
             producer_ids=ProducerIds(self._controller),
         )
         endpoints = await self._bind(broker)
@@ -189,6 +192,11 @@ class Node:
     async def _bind(self, broker: Broker) -> tuple[Endpoint, ...]:
         load_all()
         dispatcher = self._dispatcher = Dispatcher(broker, self._config.integer("socket.request.max.bytes"))
+        sockets = SocketOptions(
+            backlog=self._config.integer("socket.listen.backlog.size"),
+            send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),
+            receive_buffer_bytes=self._config.integer("socket.receive.buffer.bytes"),
+        )
         limits = ConnectionLimits(
             total=self._config.integer("max.connections"),
             per_address=self._config.integer("max.connections.per.ip"),
@@ -196,7 +204,7 @@ class Node:
         )
         endpoints = []
         for wanted, advertised in zip(self._config.listeners, self._config.advertised_listeners, strict=True):
-            listener = Listener(self._env, wanted.name, limits)
+            listener = Listener(self._env, wanted.name, limits, sockets)
             try:
                 await listener.open(dispatcher, wanted.host or None, wanted.port)
             except OSError as error:

@@ -1,7 +1,7 @@
 """R-LOG-7: kill -9 under load, again and again: nothing acknowledged is lost, doubled or out of order.
 
-A producer writes numbers to each partition with acks=all. The broker is killed at a random moment and started again
-on the same data, twenty times. After every start a reader compares what is there with what was acknowledged until then:
+A producer writes numbers to each partition with acks=all. The broker is killed at a random moment and started
+again on the same data, twenty times. After every start a reader compares what is there with what was acknowledged:
 
     acked-missing 0, duplicates 0 (with idempotence), order kept, one value per offset over all lives.
 """

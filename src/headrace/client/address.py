@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 DEFAULT_PORT = 9092
 MAX_PORT = 65535
-_ADDRESS = re.compile(r"(?:\w+://)?(?:\[(?P<six>[0-9a-fA-F:.%\w]+)\]|(?P<host>[^\s:\[\]/@]+))(?::(?P<port>\d+))?/?")
+_ADDRESS = re.compile(
+    r"(?:\w+://)?(?:\[(?P<six>[0-9a-fA-F:.%\w]+)\]|(?P<host>[^\s:\[\]/@]+))(?::(?P<port>\d+))?/?"
+)
 
 
 class Address(NamedTuple):

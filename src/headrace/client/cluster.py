@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.connection import ClientSettings, Connection, open_connection
-from headrace.client.errors import CannotReach, ConnectionLost, NoneReachable, kafka_error
+from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, kafka_error
 from headrace.client.view import BrokerView, ClusterView, view_of
 from headrace.env import Env
 from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
@@ -27,9 +27,7 @@ TRANSACTION_COORDINATOR = 1
 
 
 class Cluster:
-    def __init__(
-        self, env: Env, bootstrap: tuple[Address, ...], settings: ClientSettings | None = None
-    ) -> None:
+    def __init__(self, env: Env, bootstrap: tuple[Address, ...], settings: ClientSettings | None = None) -> None:
         self.env = env
         self.settings = settings or ClientSettings()
         self.bootstrap = bootstrap
@@ -37,6 +35,8 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._brokers: dict[int, BrokerView] = {}
+        self._reached: set[Address] = set()
+        """Brokers that answered once: they may be restarting, where others are probably a mistake."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,6 +65,7 @@ class Cluster:
             except CannotReach as failure:
                 failures.append(failure)
             else:
+                self._reached.add(address)
                 return self._entry
         raise NoneReachable(failures)
 
@@ -92,6 +93,7 @@ class Cluster:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {broker_id} in the cluster")
             connection = await open_connection(known.address, self.settings, broker_id)
             self._connections[broker_id] = connection
+            self._reached.add(known.address)
             return connection
 
     async def controller(self) -> Connection:
@@ -138,12 +140,17 @@ class Cluster:
         while True:
             try:
                 return await attempt()
-            except KafkaError as error:
-                final = error.code not in RETRIABLE or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if final or clock.monotonic() + pause > deadline:
-                    raise
-            except ConnectionLost:
-                if clock.monotonic() + pause > deadline:
+            except (KafkaError, ClientError) as error:
+                if not self._is_passing(error) or clock.monotonic() + pause > deadline:
                     raise
             await clock.sleep(pause)
             pause = min(2 * pause, self.settings.retry_backoff_max_s)
+
+    def _is_passing(self, error: KafkaError | ClientError) -> bool:
+        if isinstance(error, KafkaError):
+            return error.code in RETRIABLE and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if isinstance(error, NoneReachable):
+            return any(failure.address in self._reached for failure in error.failures)
+        return isinstance(error, ConnectionLost) or (
+            isinstance(error, CannotReach) and error.address in self._reached
+        )

@@ -1,4 +1,4 @@
-"""What it is that answers where a broker was expected: the wrong port is usually a web server's, or one with TLS."""
+"""What answers where a broker was expected: a wrong port is usually a web server's, or one with TLS."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headrace.client.address import Address
 from headrace.client.errors import Reason
 
 PROBE_TIMEOUT_S = 1.0
-_TLS_ALERT, _TLS_HANDSHAKE, _TLS_MAJOR_VERSION = 0x15, 0x16, 3
+_TLS_ALERT, _TLS_HANDSHAKE, _TLS_MAJOR_VERSION = b"\x15", b"\x16", b"\x03"
 
 
 def recognize(first_bytes: bytes) -> Reason | None:
     """What sends such bytes first is not a broker."""
     if first_bytes.startswith((b"HTTP/", b"<!DO", b"<htm")):
         return Reason.HTTP
-    if len(first_bytes) >= 2 and first_bytes[0] in (_TLS_ALERT, _TLS_HANDSHAKE) and first_bytes[1] == _TLS_MAJOR_VERSION:
+    if first_bytes[:1] in (_TLS_ALERT, _TLS_HANDSHAKE) and first_bytes[1:2] == _TLS_MAJOR_VERSION:
         return Reason.TLS
     return Reason.NOT_KAFKA if first_bytes else None
 

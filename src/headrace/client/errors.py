@@ -67,4 +67,6 @@ def kafka_error(code: int, message: str | None = None) -> KafkaError:
     try:
         return KafkaError(ErrorCode(code), message)
     except ValueError:
-        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error code {code}" + (f": {message}" if message else ""))
+        return KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"error code {code}" + (f": {message}" if message else "")
+        )

@@ -1,6 +1,6 @@
 """Cuts a stream of bytes into response frames: length int32, then that many bytes.
 
-Small frames are cut out of one receive buffer; a large one gets a buffer of its own that the socket fills directly.
+Small frames are cut out of one receive buffer; a large one gets its own, which the socket fills directly.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class BrokerView(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    index: int
+    number: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -59,7 +59,7 @@ class ClusterView(NamedTuple):
     def leader(self, partition: TopicPartition) -> int:
         """The broker that leads a partition; a retriable error when there is none now."""
         partitions = self.topic(partition.topic).partitions
-        found = next((one for one in partitions if one.index == partition.partition), None)
+        found = next((one for one in partitions if one.number == partition.partition), None)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition}")
         if found.leader == NO_LEADER or found.leader not in self.brokers:

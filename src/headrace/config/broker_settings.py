@@ -81,6 +81,48 @@ _NETWORK: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "socket.listen.backlog.size",
+        INT,
+        "1024",
+        MEDIUM,
+        "How many connections may wait to be accepted. Kafka's default is 50.",
+        minimum=1,
+    ),
+    Setting(
+        "socket.send.buffer.bytes",
+        INT,
+        "-1",
+        HIGH,
+        "The kernel's send buffer of a connection; -1 leaves it to the kernel, which adapts it. Kafka's default "
+        "is 102400.",
+        minimum=-1,
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        INT,
+        "-1",
+        HIGH,
+        "The kernel's receive buffer of a connection; -1 leaves it to the kernel, which adapts it. Kafka's default "
+        "is 102400.",
+        minimum=-1,
+    ),
+    Setting(
+        "fetch.max.bytes",
+        INT,
+        "57671680",
+        MEDIUM,
+        "The most bytes one Fetch response carries, whatever the client asks for.",
+        minimum=1024,
+    ),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        "1000",
+        MEDIUM,
+        "How many incremental fetch sessions the broker remembers.",
+        minimum=0,
+    ),
+    Setting(
         "headrace.allow.insecure",
         BOOLEAN,
         "false",

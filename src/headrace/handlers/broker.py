@@ -24,4 +24,5 @@ class Broker:
     replicas: ReplicaSet
     directories: LogDirectories
     fetch_sessions: FetchSessions
+    fetch_max_bytes: int
     producer_ids: ProducerIds

@@ -107,7 +107,7 @@ class FetchPlan:
         answers: list[Answer] = []
         total = 0
         final = False
-        left = self.parameters.max_bytes
+        left = min(self.parameters.max_bytes, self.broker.fetch_max_bytes)
         for watched in self.watched:
             try:
                 answer = self._read_partition(watched, left, at_least_one=total == 0)

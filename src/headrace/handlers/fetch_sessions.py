@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from headrace.env import Env
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.limits import MAX_FETCH_SESSION_SLOTS
 from headrace.replication.partition import Partition
 from headrace.wire.fetch import FetchParameters, FetchWant
 
@@ -77,8 +76,9 @@ class FetchSession:
 
 
 class FetchSessions:
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, slots: int) -> None:
         self._env = env
+        self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
         """Least recently used first."""
 
@@ -88,7 +88,7 @@ class FetchSessions:
     def open(self, parameters: FetchParameters, uses_topic_ids: bool) -> FetchSession | None:
         """A new session over the partitions of a full request; None if there is no room for it."""
         now = self._env.clock.monotonic()
-        if len(self._sessions) >= MAX_FETCH_SESSION_SLOTS and not self._evict(now):
+        if len(self._sessions) >= self._slots and not self._evict(now):
             return None
         session_id = self._new_id()
         watchlist = {want[:2]: Watched(want) for want in parameters.wants}
@@ -116,8 +116,8 @@ class FetchSessions:
         self._sessions.pop(session_id, None)
 
     def _evict(self, now: float) -> bool:
-        oldest = next(iter(self._sessions.values()))
-        if now - oldest.last_used < _EVICTION_IDLE_SECONDS:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.last_used < _EVICTION_IDLE_SECONDS:
             return False
         del self._sessions[oldest.id]
         return True
@@ -127,4 +127,3 @@ class FetchSessions:
             session_id = self._env.rng.randrange(2**31 - 1) + 1
             if session_id not in self._sessions:
                 return session_id
-

@@ -14,9 +14,3 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 
 MAX_PENDING_RESPONSES = 256
 """Requests of one connection that may wait for their answer before we stop reading from it."""
-
-MAX_QUEUED_REQUEST_BYTES = 8 * 1024 * 1024
-"""Bytes of requests of one connection that may wait behind a slow one."""
-
-MAX_FETCH_SESSION_SLOTS = 1000
-"""Incremental fetch sessions kept (Kafka's max.incremental.fetch.session.cache.slots)."""

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from dataclasses import dataclass
 
 from headrace.env import Env
 from headrace.server.connection import Connection
 from headrace.server.connections import ConnectionLimits, ConnectionSet
 from headrace.server.dispatch import Dispatcher
 
-BACKLOG = 1024
+LEFT_TO_THE_KERNEL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    backlog: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+
+    def apply(self, listening: socket.socket) -> None:
+        """Accepted connections inherit both."""
+        for option, size in (
+            (socket.SO_SNDBUF, self.send_buffer_bytes),
+            (socket.SO_RCVBUF, self.receive_buffer_bytes),
+        ):
+            if size != LEFT_TO_THE_KERNEL:
+                listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 class Listener:
-    def __init__(self, env: Env, name: str, limits: ConnectionLimits) -> None:
+    def __init__(self, env: Env, name: str, limits: ConnectionLimits, options: SocketOptions) -> None:
         self._env = env
+        self._options = options
         self.name = name
         self._limits = limits
         self.connections = ConnectionSet(name, limits)
@@ -24,8 +43,14 @@ class Listener:
     async def open(self, dispatcher: Dispatcher, host: str | None, port: int) -> None:
         """Listen on an address; port 0 takes a free one, which is then in `port`."""
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(dispatcher, self.connections), host, port, backlog=BACKLOG, start_serving=False
+            lambda: Connection(dispatcher, self.connections),
+            host,
+            port,
+            backlog=self._options.backlog,
+            start_serving=False,
         )
+        for listening in self._server.sockets:
+            self._options.apply(listening)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def serve(self) -> None:
@@ -33,8 +58,8 @@ class Listener:
         await self._server.start_serving()
 
     async def sweep_idle(self) -> None:
-        """Twice per idle time: a connection is closed after one to one and a half of it."""
-        while True:
+        """Twice per idle time: a connection is closed after one to one and a half of it. A negative one is never."""
+        while self._limits.idle_seconds > 0:
             await self._env.clock.sleep(self._limits.idle_seconds / 2)
             self.connections.close_idle()
 

@@ -56,7 +56,7 @@ def parse_fetch(frame: memoryview, position: int, version: int) -> FetchParamete
         if version >= FLEXIBLE:
             return _parse_flexible(frame, position, version)
         return _parse_classic(frame, position, version)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise ProtocolError("a Fetch request is cut off") from None
     except UnicodeDecodeError:
         raise ProtocolError("a string is not UTF-8") from None

@@ -40,7 +40,7 @@ def parse_produce(frame: memoryview, position: int, version: int) -> tuple[bool,
         if version >= FLEXIBLE:
             return _parse_flexible(frame, position, version >= TOPIC_IDS)
         return _parse_classic(frame, position)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise ProtocolError("a Produce request is cut off") from None
 
 

@@ -178,7 +178,7 @@ class _ApiMessage(Message):
 
 
 class Request(_ApiMessage):
-    """Bytes after a request's end are ignored, as Kafka does: librdkafka sends three in its Metadata for all topics."""
+    """Bytes after a request's end are ignored, as Kafka does: librdkafka sends some in its Metadata requests."""
 
     trailing_bytes_allowed = True
 

@@ -50,6 +50,15 @@ def test_a_ratio_is_ours_by_theirs() -> None:
     assert "not run" in table
 
 
+def test_a_run_with_errors_or_doubts_passes_no_goal() -> None:
+    """A broker that drops work is fast: no verdict is drawn from such a run."""
+    found = results(("W2", "1x1", "kafka", {"p50_us": 100.0}), ("W2", "1x1", "headrace", {"p50_us": 1.0}))
+    found.raw["runs"][1]["errors"] = 3
+    assert "**void**: 3 errors on headrace" in "\n".join(goal_table(found))
+    found.raw["runs"][1] |= {"errors": 0, "notes": {"unverified": "no strace"}}
+    assert "**void**: headrace: no strace" in "\n".join(goal_table(Results(found.raw)))
+
+
 def test_goals_for_rates_and_costs_point_the_right_way() -> None:
     assert Goal("", "", (), "", 2.0, at_least=True).holds(2.1)
     assert not Goal("", "", (), "", 2.0, at_least=True).holds(1.9)

@@ -110,7 +110,8 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         controller=controller,
         replicas=replicas,
         directories=directories,
-        fetch_sessions=FetchSessions(env),
+        fetch_sessions=FetchSessions(env, slots=100),
+        fetch_max_bytes=10_000_000,
         producer_ids=ProducerIds(controller),
     )
     yield Bench(broker)

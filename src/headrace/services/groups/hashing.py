@@ -1,4 +1,5 @@
-"""Which partition of `__consumer_offsets` a group belongs to: Kafka's rule, so that every client and tool agrees."""
+"""Which partition of `__consumer_offsets` a group belongs to: Kafka's rule, so that every client and tool
+agrees."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A readers-writer lock per group, with callbacks instead of tasks.
 
-Shared holders of a group (commits) overlap; an exclusive one is alone in its group. Whoever cannot go at once waits
-in order, so nobody starves. `run_alone` waits until no group is held and keeps everybody out until it is released.
-A lock is there only while someone holds it or waits for it.
+Shared holders of a group (commits) overlap; an exclusive one is alone in its group. Whoever cannot go at once
+waits in order, so nobody starves. `run_alone` waits until no group is held and keeps everybody out until it is
+released. A lock is there only while someone holds it or waits for it.
 """
 
 from __future__ import annotations

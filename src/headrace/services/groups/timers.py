@@ -1,7 +1,7 @@
 """The timers of one coordinator: a deadline per key, one timer of the loop for the earliest of them.
 
-Members push their deadlines back all the time and almost never reach them. So pushing back only writes a table; the
-queue keeps the earlier moment, and what comes up there too early is put back to its real one.
+Members push their deadlines back all the time and almost never reach them. So pushing back only writes a table;
+the queue keeps the earlier moment, and what comes up there too early is put back to its real one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,187 @@
+"""Apache Kafka's own command-line tools, and with them the Java client: the newest versions of every API.
+
+They need Java and the jars that `scripts/fetch_kafka.py` brings (`make conformance` does that first); without them
+these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.apache_kafka import cache_dir
+from headrace.testing.raw_client import CODECS, stored_batches
+from tests.compat.clients import ALL_CODECS, Confluent, Record
+from tests.compat.conftest import MakeTopic, unique_name
+
+LIBRARIES = cache_dir() / "libs"
+TIMEOUT_S = 60
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("java") is None or not LIBRARIES.is_dir(),
+        reason="Java or the jars of Apache Kafka are missing",
+    ),
+]
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+
+
+def java(main_class: str, *arguments: str, stdin: str = "") -> str:
+    """Runs a tool and answers what it printed; it must succeed."""
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+    command = ["java", *options, "-cp", f"{LIBRARIES}/*", main_class, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ERROR" not in done.stdout + done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_topics(bootstrap: str) -> None:
+    name = unique_name("java")
+    server = ("--bootstrap-server", bootstrap)
+    create = ("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=55000")
+    assert f"Created topic {name}" in java(TOPICS, *server, *create)
+    described = java(TOPICS, *server, "--describe", "--topic", name)
+    assert "PartitionCount: 3" in described
+    assert "retention.ms=55000" in described
+    assert re.search(r"TopicId: [\w-]{22}", described)
+    java(TOPICS, *server, "--alter", "--topic", name, "--partitions", "5")
+    assert name in java(TOPICS, *server, "--list").split()
+    assert "PartitionCount: 5" in java(TOPICS, *server, "--describe", "--topic", name)
+    java(TOPICS, *server, "--delete", "--topic", name)
+
+
+def test_configs(bootstrap: str, topic: str) -> None:
+    target = ("--bootstrap-server", bootstrap, "--entity-type", "topics", "--entity-name", topic)
+    java(CONFIGS, *target, "--alter", "--add-config", "max.message.bytes=2000000,cleanup.policy=[compact,delete]")
+    described = java(CONFIGS, *target, "--describe")
+    assert "max.message.bytes=2000000" in described
+    assert "cleanup.policy=compact,delete" in described
+    java(CONFIGS, *target, "--alter", "--delete-config", "max.message.bytes")
+    assert "max.message.bytes" not in java(CONFIGS, *target, "--describe")
+
+
+@pytest.mark.parametrize("codec", ALL_CODECS)
+def test_console_producer_and_consumer(bootstrap: str, topic: str, codec: str) -> None:
+    """R-LOG-3 with the Java client; idempotence is its default."""
+    lines = [f"line {number} that compresses well, well, well" for number in range(200)]
+    java(
+        CONSOLE_PRODUCER,
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec),
+        stdin="\n".join(lines) + "\n",
+    )
+    stored = stored_batches(bootstrap, topic)
+    assert {batch.codec for batch in stored} == {CODECS[codec]}
+    assert stored[0].producer_id >= 0
+    read = java(
+        CONSOLE_CONSUMER,
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0"),
+        *("--offset", "earliest", "--max-messages", "200", "--timeout-ms", "20000"),
+    )
+    assert read.splitlines() == lines
+
+
+def test_keys_go_to_the_same_partition_as_ours(bootstrap: str, make_topic: MakeTopic) -> None:
+    """R-TOP-2: the Java client beside librdkafka, on the same keys."""
+    name = make_topic(7)
+    keys = [f"key-{number}" for number in range(40)]
+    java(
+        CONSOLE_PRODUCER,
+        *("--bootstrap-server", bootstrap, "--topic", name),
+        *("--property", "parse.key=true", "--property", "key.separator=:"),
+        stdin="".join(f"{key}:java\n" for key in keys),
+    )
+    placed = Confluent().produce(bootstrap, name, [Record(b"ours", key=key.encode()) for key in keys])
+    for key, (partition, offset) in zip(keys, placed, strict=True):
+        read = Confluent().read(bootstrap, name, partition, offset + 1)
+        assert (key.encode(), b"java") in [(one.key, one.value) for one in read]
+
+
+def test_offsets_and_delete_records(bootstrap: str, make_topic: MakeTopic, tmp_path: Path) -> None:
+    """R-LOG-4."""
+    name = make_topic(2)
+    Confluent().produce(bootstrap, name, [Record(b"%d" % n, partition=1) for n in range(10)])
+    request = tmp_path / "delete.json"
+    request.write_text(f'{{"version":1,"partitions":[{{"topic":"{name}","partition":1,"offset":4}}]}}')
+    server = ("--bootstrap-server", bootstrap)
+    java(DELETE_RECORDS, *server, "--offset-json-file", str(request))
+    for time, wanted in (("earliest", [0, 4]), ("latest", [0, 10])):
+        out = java(GET_OFFSETS, *server, "--topic", name, "--time", time)
+        assert out.split() == [f"{name}:{partition}:{offset}" for partition, offset in enumerate(wanted)]
+    assert (
+        java(GET_OFFSETS, *server, "--topic", name, "--time", "max-timestamp").split()[-1].startswith(f"{name}:1:")
+    )
+
+
+def test_log_dirs(bootstrap: str, topic: str) -> None:
+    Confluent().produce(bootstrap, topic, [Record(b"x" * 500)])
+    out = java(LOG_DIRS, "--bootstrap-server", bootstrap, "--describe", "--topic-list", topic)
+    assert f'"partition":"{topic}-0"' in out
+    assert '"error":null' in out
+
+
+def test_api_versions(bootstrap: str) -> None:
+    """Every API that the tool lists is known to it: no version outside of what Kafka 4.1 has."""
+    out = java(API_VERSIONS, "--bootstrap-server", bootstrap)
+    assert bootstrap in out
+    assert re.search(r"Produce\(0\): (0|3) to 1[0-9] \[usable: 1[0-9]\]", out)
+    assert re.search(r"Fetch\(1\): 4 to 1[0-9] \[usable: 1[0-9]\]", out)
+    assert "UNKNOWN" not in out
+
+
+def test_cluster_id(bootstrap: str) -> None:
+    assert re.search(r"Cluster ID: [\w-]{22}", java(CLUSTER, "cluster-id", "--bootstrap-server", bootstrap))
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_producer_performance(bootstrap: str, make_topic: MakeTopic, acks: str) -> None:
+    """R-PRO-1: twenty thousand records at full speed; all of them are there."""
+    name = make_topic(3)
+    load = ("--num-records", "20000", "--record-size", "200", "--throughput", "-1")
+    properties = ("--producer-props", f"bootstrap.servers={bootstrap}", f"acks={acks}")
+    if acks != "all":
+        properties += ("enable.idempotence=false",)
+    assert "20000 records sent" in java(PERFORMANCE, "--topic", name, *load, *properties)
+    out = java(GET_OFFSETS, "--bootstrap-server", bootstrap, "--topic", name, "--time", "latest")
+    assert sum(int(line.rsplit(":", 1)[1]) for line in out.split()) == 20_000
+
+
+def test_verifiable_producer(bootstrap: str, topic: str) -> None:
+    out = java(
+        VERIFIABLE_PRODUCER,
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", "500", "--acks", "-1"),
+    )
+    assert out.count('"name":"producer_send_success"') == 500
+    assert len(Confluent().read(bootstrap, topic, 0, 500)) == 500
+
+
+def test_dump_log_reads_our_segments(bootstrap: str, topic: str) -> None:
+    """R-LOG-1: Kafka's own reader of segment files and indexes finds nothing wrong with the files on disk."""
+    Confluent().produce(bootstrap, topic, [Record(b"x" * 100, key=b"k") for _ in range(2_000)])
+    described = java(LOG_DIRS, "--bootstrap-server", bootstrap, "--describe", "--topic-list", topic)
+    found = re.search(r'"logDir":"([^"]+)"', described)
+    assert found is not None
+    directory = Path(found[1]) / f"{topic}-0"
+    files = sorted(str(path) for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex"))
+    assert len(files) == 3
+    out = java("org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(files), "--index-sanity-check")
+    assert "isvalid: true" in out
+    assert "isvalid: false" not in out
+    assert out.count("passed sanity check") == 2
