@@ -65,6 +65,7 @@ class Runner:
             machine=probes.machine(),
             versions=versions(),
             systems={},
+            warm_up={},
             workloads={w.name: {"title": w.title, "description": w.description} for w in workloads},
             runs=[],
             failures=[],
@@ -97,7 +98,9 @@ class Runner:
         try:
             system.start()
             with tempfile.TemporaryDirectory() as directory:
-                warm_up(self._new_run(system, directory, 0))
+                costs = warm_up(self._new_run(system, directory, 0))
+            self.results["warm_up"][name] = costs
+            say(f"{name}: CPU µs per request while warming up: {costs}")
         except FAILURES as problem:
             self._failed("start", name, 0, problem)
             system.close()

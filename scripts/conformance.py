@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-from headrace.testing.apache_kafka import KAFKA_VERSION, ApacheKafka, OracleUnavailable
+from headrace.testing.apache_kafka import KAFKA_VERSION, ApacheKafka, OracleUnavailable, fetch_libraries
 from headrace.testing.process import BrokerProcess, ServerProcess
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +57,8 @@ def run_tests(kind: str, arguments: list[str], report: Path) -> Results:
     began = time.monotonic()
     with SERVERS[kind]() as server:
         command = [sys.executable, "-m", "pytest", *(arguments or [TESTS]), "-q", "-p", "no:cacheprovider"]
-        command += [f"--broker={kind}", f"--bootstrap={server.bootstrap}", f"--junitxml={report}", "-W", "ignore"]
+        command += ["--with-java", f"--broker={kind}", f"--bootstrap={server.bootstrap}"]
+        command += [f"--junitxml={report}", "-W", "ignore"]
         subprocess.run(command, cwd=ROOT, check=False)
     print(f"{LABELS[kind]}: {time.monotonic() - began:.0f} s", flush=True)
     return read_report(report) if report.exists() else {}
@@ -103,6 +104,7 @@ def main() -> int:
     differences = load_differences()
     runs: dict[str, Results] = {}
     try:
+        fetch_libraries()
         with tempfile.TemporaryDirectory() as work:
             for kind in kinds:
                 runs[kind] = run_tests(kind, arguments, Path(work) / f"{kind}.xml")

@@ -3,6 +3,7 @@
     pytest tests/compat                               starts a Headrace broker for the session
     pytest tests/compat --broker=kafka                starts Apache Kafka instead (the oracle)
     pytest tests/compat --bootstrap=HOST:PORT         uses one that runs already
+    pytest tests/compat --with-java                   also runs Apache Kafka's own tools
 
 `HEADRACE_TEST_BOOTSTRAP` is the same as `--bootstrap`. With `--broker=kafka` a test that asks for a broker of its
 own (`own_broker`) gets an Apache Kafka too. What a broker wrote to its log is shown when a test fails.
@@ -28,6 +29,7 @@ KINDS: Mapping[str, type[ServerProcess]] = {"headrace": BrokerProcess, "kafka": 
 MARKERS = (
     "headrace_only: about our own process or promise; not run against Apache Kafka",
     "slow: takes more than ten seconds",
+    "java: with the tools of Apache Kafka; only with --with-java",
 )
 LOG_TAIL_LINES = 60
 
@@ -41,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bootstrap", default=os.environ.get("HEADRACE_TEST_BOOTSTRAP"), help="use the broker at this address"
     )
+    group.addoption("--with-java", action="store_true", help="also the tests with the tools of Apache Kafka")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,11 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--broker") == "headrace":
-        return
-    unfit = [item for item in items if item.get_closest_marker("headrace_only")]
-    config.hook.pytest_deselected(items=unfit)
-    items[:] = [item for item in items if not item.get_closest_marker("headrace_only")]
+    unfit = set()
+    if config.getoption("--broker") != "headrace":
+        unfit.add("headrace_only")
+    if not config.getoption("--with-java"):
+        unfit.add("java")
+    dropped = [item for item in items if any(item.get_closest_marker(name) for name in unfit)]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.hookimpl(wrapper=True)

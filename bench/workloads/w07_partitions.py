@@ -12,6 +12,7 @@ from bench.measure import Measurement, latencies, rates
 from bench.registry import workload
 from bench.requests import batch, produce, random_values
 from bench.run import Run
+from bench.warmup import warm_up
 
 COUNTS = (1_000, 5_000, 10_000)
 QUICK_COUNTS = (1_000,)
@@ -24,6 +25,7 @@ def thousands_of_partitions(run: Run) -> Iterator[Measurement]:
     """1,000, 5,000 and 10,000 partitions in topics of 500: time to create, memory, cost of single records
     spread over all of them, and the CPU that the broker uses with no traffic at all."""
     run.system.start()
+    warm_up(run, small_only=True)
     topics: list[str] = []
     for count in run.choose(COUNTS, QUICK_COUNTS):
         started = time.monotonic()

@@ -22,7 +22,7 @@ def growth_with_connections(run: Run) -> Iterator[Measurement]:
     """5,000 single records a second, open loop, spread over 1 to 5,000 connections: cost of a request, latency,
     and the peak of resident memory."""
     run.system.start()
-    warm_up(run)
+    warm_up(run, small_only=True)
     topic = run.topic(PARTITIONS)
     file = produce_file(run, topic, record_size=100)
     for count in run.choose(COUNTS, QUICK_COUNTS):

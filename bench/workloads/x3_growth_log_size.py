@@ -25,7 +25,7 @@ def growth_with_log_size(run: Run) -> Iterator[Measurement]:
     """One partition grows from 10 MB to 10 GB in batches of 64 KB; after each step one batch is fetched at each
     of many random offsets, from the page cache: cost of a fetch and its latency."""
     run.system.start()
-    warm_up(run)
+    warm_up(run, small_only=True)
     topic = run.topic(1)
     count = values_per_batch(KB, BATCH_SIZE)
     body = batch(random_values(count, KB))

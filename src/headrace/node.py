@@ -36,6 +36,7 @@ from headrace.server.admin import AdminServer, Page, PageMaker
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener, SocketOptions
+from headrace.services.groups.service import GroupService
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
 from headrace.storage.log_config import LogConfig
@@ -72,6 +73,7 @@ class Node:
         self._store: Store | None = None
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
+        self._groups: GroupService | None = None
 
     async def start(self) -> str:
         """Start everything; the addresses that clients connect to."""
@@ -80,6 +82,7 @@ class Node:
         replicas = ReplicaSet(self._config.node_id, self._env, self._directories, self._topic_configs.of)
         assert self._store is not None
         self._controller = Controller(self._env, self._store, metadata, self._config.node_id, self._config)
+        groups = self._groups = GroupService(self._env, self._config, metadata, self._controller, replicas)
         broker = Broker(
             id=self._config.node_id,
             env=self._env,
@@ -93,10 +96,12 @@ class Node:
             ),
             fetch_max_bytes=self._config.integer("fetch.max.bytes"),
             producer_ids=ProducerIds(self._controller),
+            groups=groups,
         )
         endpoints = await self._bind(broker)
         await self._join(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
         metadata.subscribe(replicas.follow)
+        replicas.subscribe(groups.follow)
         replicas.remove_strays(metadata.image)
         replicas.follow(metadata.image, metadata.image)
         await replicas.settled()
@@ -104,6 +109,7 @@ class Node:
             await listener.serve()
             self._run(listener.sweep_idle())
         self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
+        self._run(groups.run())
         await self._open_admin(Observation(self._env, metadata, replicas))
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
@@ -164,6 +170,8 @@ class Node:
             self._admin.close()
         for listener in self._listeners:
             listener.stop_accepting()
+        if self._groups is not None:
+            self._groups.close()
         if self._dispatcher is not None:
             await self._dispatcher.drain(DRAIN_SECONDS)
         for listener in self._listeners:

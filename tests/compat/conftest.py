@@ -13,6 +13,7 @@ import pytest
 from headrace.testing.raw_client import FetchLimits, RawClient
 from tests.compat.clients import CLIENTS, TIMEOUT_S, Client
 from tests.compat.confluent_admin import AdminClient, NewTopic
+from tests.conftest import KINDS
 
 NO_WAIT = FetchLimits(max_wait_ms=0, min_bytes=0)
 _numbers = itertools.count()
@@ -25,6 +26,41 @@ class MakeTopic(Protocol):
 def unique_name(prefix: str = "t") -> str:
     """A name that no other test or earlier run against the same broker has used."""
     return f"{prefix}-{os.getpid()}-{time.time_ns() // 1_000_000}-{next(_numbers)}"
+
+
+GROUP_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "offsets.topic.num.partitions": "4",
+    "log.retention.check.interval.ms": "1000",
+}
+"""A broker on which groups settle fast and miss their members soon."""
+
+
+@pytest.fixture(scope="session")
+def group_bootstrap(request: pytest.FixtureRequest, broker_kind: str) -> Iterator[str]:
+    """The address of the broker that the tests of groups share."""
+    given = request.config.getoption("--bootstrap")
+    if given:
+        yield str(given)
+        return
+    with KINDS[broker_kind](GROUP_SETTINGS) as server:
+        yield server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def group_admin(group_bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": group_bootstrap})
+
+
+@pytest.fixture
+def group_topic(group_bootstrap: str, group_admin: AdminClient) -> Iterator[MakeTopic]:
+    """Makes topics on the broker of the tests of groups."""
+    yield from _make_topics(group_bootstrap, group_admin)
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +80,10 @@ def wait_until_served(bootstrap: str, name: str, partitions: int) -> None:
 
 @pytest.fixture
 def make_topic(bootstrap: str, admin: AdminClient) -> Iterator[MakeTopic]:
+    yield from _make_topics(bootstrap, admin)
+
+
+def _make_topics(bootstrap: str, admin: AdminClient) -> Iterator[MakeTopic]:
     made: list[str] = []
 
     def make(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:

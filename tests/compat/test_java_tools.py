@@ -1,13 +1,12 @@
 """Apache Kafka's own command-line tools, and with them the Java client: the newest versions of every API.
 
-They need Java and the jars that `scripts/fetch_kafka.py` brings (`make conformance` does that first); without them
-these tests are skipped.
+They need Java and the jars that `scripts/fetch_kafka.py` brings, and a Java process per call takes its time: they
+run with `--with-java`, as in `make conformance`.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,19 +14,14 @@ import pytest
 
 from headrace.testing.apache_kafka import cache_dir
 from headrace.testing.raw_client import CODECS, stored_batches
-from tests.compat.clients import ALL_CODECS, Confluent, Record
+from tests.compat.clients import ALL_CODECS, Confluent, Record, Settings
 from tests.compat.conftest import MakeTopic, unique_name
+from tests.conftest import StartBroker
 
 LIBRARIES = cache_dir() / "libs"
 TIMEOUT_S = 60
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("java") is None or not LIBRARIES.is_dir(),
-        reason="Java or the jars of Apache Kafka are missing",
-    ),
-]
+pytestmark = pytest.mark.java
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -39,6 +33,7 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+DUMP_LOG = "kafka.tools.DumpLogSegments"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 
 
@@ -155,9 +150,9 @@ def test_producer_performance(bootstrap: str, make_topic: MakeTopic, acks: str) 
     """R-PRO-1: twenty thousand records at full speed; all of them are there."""
     name = make_topic(3)
     load = ("--num-records", "20000", "--record-size", "200", "--throughput", "-1")
-    properties = ("--producer-props", f"bootstrap.servers={bootstrap}", f"acks={acks}")
+    properties = ["--producer-props", f"bootstrap.servers={bootstrap}", f"acks={acks}"]
     if acks != "all":
-        properties += ("enable.idempotence=false",)
+        properties.append("enable.idempotence=false")
     assert "20000 records sent" in java(PERFORMANCE, "--topic", name, *load, *properties)
     out = java(GET_OFFSETS, "--bootstrap-server", bootstrap, "--topic", name, "--time", "latest")
     assert sum(int(line.rsplit(":", 1)[1]) for line in out.split()) == 20_000
@@ -172,16 +167,22 @@ def test_verifiable_producer(bootstrap: str, topic: str) -> None:
     assert len(Confluent().read(bootstrap, topic, 0, 500)) == 500
 
 
-def test_dump_log_reads_our_segments(bootstrap: str, topic: str) -> None:
+def test_dump_log_reads_our_segments(own_broker: StartBroker) -> None:
     """R-LOG-1: Kafka's own reader of segment files and indexes finds nothing wrong with the files on disk."""
-    Confluent().produce(bootstrap, topic, [Record(b"x" * 100, key=b"k") for _ in range(2_000)])
-    described = java(LOG_DIRS, "--bootstrap-server", bootstrap, "--describe", "--topic-list", topic)
-    found = re.search(r'"logDir":"([^"]+)"', described)
-    assert found is not None
-    directory = Path(found[1]) / f"{topic}-0"
+    server = own_broker({"log.index.interval.bytes": "500", "auto.create.topics.enable": "true"})
+    for number in range(10):
+        records = [Record(b"x" * 100, key=b"k", partition=0) for _ in range(200)]
+        Confluent().produce(
+            server.bootstrap, "dumped", records, Settings(ALL_CODECS[number % 5], batch_bytes=2_000)
+        )
+    assert server.terminate() in (0, 143)
+    (directory,) = server.data_dir.glob("**/dumped-0")
     files = sorted(str(path) for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex"))
     assert len(files) == 3
-    out = java("org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(files), "--index-sanity-check")
+    out = java(DUMP_LOG, "--files", ",".join(files), "--deep-iteration")
     assert "isvalid: true" in out
     assert "isvalid: false" not in out
-    assert out.count("passed sanity check") == 2
+    assert "Found" not in out, "mismatches between an index and its log"
+    assert out.count("| offset:") == 2_000
+    checked = java(DUMP_LOG, "--files", ",".join(files[:1]), "--index-sanity-check")
+    assert "passed sanity check" in checked

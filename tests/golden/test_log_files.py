@@ -1,7 +1,7 @@
 """Kafka's on-disk formats to the byte (R-LOG-1): files that Apache Kafka 4.1.1 wrote.
 
-`kafka_log_dir` holds two partitions of a broker that was stopped cleanly. `golden` was written by librdkafka with every
-codec, idempotent and not (index.interval.bytes=200, segment.ms=1000000, so that it has two segments);
+`kafka_log_dir` holds two partitions of a broker that was stopped cleanly. `golden` was written by librdkafka with
+every codec, idempotent and not (index.interval.bytes=200, segment.ms=1000000, so that it has two segments);
 `goldentxn` by a transactional producer: a commit, an abort, a commit.
 """
 

@@ -1,71 +1,80 @@
 """The `headrace` command. Subcommands are imported when they are used, so that each starts fast.
 
-Exit codes: 0 ok, 1 failed, 2 usage or a wrong setting, 130 interrupted. A mistake of the user is one line on
-stderr, never a traceback.
+Exit codes are in `failure`. A mistake of the user is a line or two on stderr, never a traceback.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
 from headrace import __version__
+from headrace.cli.failure import INTERRUPTED, CommandError
+from headrace.cli.lazy import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "start": ("headrace.cli.start:start", "Start a broker in the foreground."),
+    "stop": ("headrace.cli.running:stop", "Stop a broker that runs on this machine."),
+    "status": ("headrace.cli.running:status", "Show the brokers of a data directory and whether they run."),
+    "topic": ("headrace.cli.topic:topic", "Topics: list, create, describe, produce, consume, ..."),
+    "cluster": ("headrace.cli.cluster:cluster", "The cluster: info, health, logdirs, config, check."),
+    "perf": ("headrace.cli.perf:perf", "Measure: produce, consume, e2e."),
+    "plan": ("headrace.cli.plan:plan", "How many partitions, brokers, disks a load needs."),
+    "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the way to a cluster."),
+    "debug": ("headrace.cli.debug:debug", "Look into files: dump-log."),
+    "completion": ("headrace.cli.completion:completion", "Print the completion script of a shell."),
 }
 """Name -> where the command is, and its line in the help, which is shown without importing it."""
 
-EXIT_INTERRUPTED = 130
+KAFKA_TOOLS: dict[str, tuple[str, str]] = {
+    f"{name}{suffix}": (f"headrace.cli.{module}:{name.replace('-', '_')}", "")
+    for name, module in (
+        ("kafka-topics", "kafka_topics"),
+        ("kafka-console-producer", "kafka_console"),
+        ("kafka-console-consumer", "kafka_console"),
+        ("kafka-configs", "kafka_configs"),
+        ("kafka-get-offsets", "kafka_offsets"),
+        ("kafka-dump-log", "kafka_dump_log"),
+    )
+    for suffix in ("", ".sh")
+}
+"""Kafka's own tools, with their flags, so that commands copied from its documentation work."""
 
 
-class LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS:
-            import difflib  # only needed for a mistake
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(COMMANDS)}."
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
+class CommandLine(LazyGroup):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader has gone and nothing is wrong. Exit without the flush that would complain a second time.
+            os._exit(0)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandLine,
+    table=COMMANDS,
+    hidden=KAFKA_TOOLS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Kafka's tools work too: headrace kafka-topics --create ...",
+)
 @click.version_option(__version__, prog_name="headrace", message="%(prog)s %(version)s")
-def command_line() -> None:
+@click.option("-b", "--bootstrap-server", "--bootstrap-servers", "bootstrap_everywhere", hidden=True)
+def command_line(bootstrap_everywhere: str | None) -> None:
     """Headrace: a commit log that speaks Kafka's protocol."""
 
 
 def main() -> None:
     try:
-        command_line.main(prog_name="headrace", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        result = command_line.main(prog_name="headrace", standalone_mode=False)
+        sys.exit(result if isinstance(result, int) else 0)
+    except CommandError as error:
+        error.show()
+        sys.exit(error.code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has gone and nothing is wrong. Exit without the flush that would complain a second time.
-        os._exit(0)
+        sys.exit(INTERRUPTED)

@@ -1,27 +1,19 @@
 """`headrace start`: one broker in the foreground, until SIGTERM or Ctrl-C.
 
-stdout gets one line when the broker serves; logs go to stderr. A clean stop exits 0.
+stdout gets one line when the broker serves; logs go to stderr. A clean stop exits 0. While it serves, the files of
+`run_files` in its data directory say so. `--daemon` does the same in the background.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from pathlib import Path
 
 import click
 
-from headrace.cli.config_file import read_config_file
+from headrace.cli.broker_settings import load_config
+from headrace.cli.run_files import run_files
 from headrace.config.broker_config import BrokerConfig
-from headrace.config.setting import ConfigError
-
-
-class SettingsError(click.ClickException):
-    """A setting that cannot be accepted: a usage error, but one that the command's synopsis does not explain."""
-
-    exit_code = 2
-
 
 log = logging.getLogger("headrace.start")
 
@@ -37,7 +29,10 @@ log = logging.getLogger("headrace.start")
 @click.option(
     "--insecure", is_flag=True, help="Accept a listener that is open to the network and asks nobody who they are."
 )
-def start(file: Path | None, overrides: tuple[str, ...], data_dir: str | None, insecure: bool) -> None:
+@click.option("--daemon", "-d", is_flag=True, help="Go into the background once the broker serves.")
+def start(
+    file: Path | None, overrides: tuple[str, ...], data_dir: str | None, insecure: bool, daemon: bool
+) -> None:
     """Start a broker in the foreground.
 
     Settings have Kafka's names. A flag wins over an environment variable (HEADRACE_NUM_PARTITIONS for
@@ -46,15 +41,16 @@ def start(file: Path | None, overrides: tuple[str, ...], data_dir: str | None, i
     logging.basicConfig(
         format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s", datefmt="%F %T", level=logging.INFO
     )
-    try:
-        config = BrokerConfig.build(
-            read_config_file(file) if file else {},
-            os.environ,
-            _flags(overrides, data_dir, insecure),
-            socket.getfqdn,
-        )
-    except ConfigError as error:
-        raise SettingsError(str(error)) from None
+    config = load_config(file, _flags(overrides, data_dir, insecure))
+    if daemon:
+        from headrace.cli.daemon import start_in_background
+
+        arguments = [part for override in overrides for part in ("--override", override)]
+        arguments += ["--data-dir", data_dir] if data_dir is not None else []
+        arguments += ["--insecure"] if insecure else []
+        arguments += ["--", str(file)] if file is not None else []
+        start_in_background(arguments, run_files(config.log_dirs[0], config.node_id))
+        return
     for warning in config.warnings:
         log.warning(warning)
     _run(config)
@@ -65,7 +61,10 @@ def _run(config: BrokerConfig) -> None:
 
     from headrace.node import StartError, run_broker
 
+    files = run_files(config.log_dirs[0], config.node_id)
+
     def ready(bootstrap: str) -> None:
+        files.write(bootstrap)
         click.echo(
             f"Headrace broker {config.node_id} is ready at {bootstrap}, data in {', '.join(config.log_dirs)}"
         )
@@ -74,6 +73,8 @@ def _run(config: BrokerConfig) -> None:
         asyncio.run(run_broker(config, on_ready=ready))
     except StartError as error:
         raise click.ClickException(str(error)) from None
+    finally:
+        files.remove_if_mine()
 
 
 def _flags(overrides: tuple[str, ...], data_dir: str | None, insecure: bool) -> dict[str, str]:

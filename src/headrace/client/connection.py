@@ -157,6 +157,10 @@ class Connection:
             raise kafka_error(response.error_code, "the broker refused ApiVersions")
         self._versions = {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys}
 
+    async def flush(self) -> None:
+        """Until the broker has taken all that was posted: it reads a connection in order."""
+        await self.negotiate()
+
     def close(self) -> None:
         self._wire.close()
 

@@ -101,7 +101,7 @@ class Reader:
     def __init__(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], limits: FetchLimits | None = None
     ) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._limits = limits or FetchLimits()
         self._leaders: dict[int, list[TopicPartition]] = {}
         self.positions = dict(positions)
@@ -113,14 +113,14 @@ class Reader:
 
     async def poll(self) -> list[Fetched]:
         """What is there next, waiting a moment if there is nothing. Retriable errors are tried again."""
-        fetched = await self._cluster.retrying(self._attempt)
+        fetched = await self.cluster.retrying(self._attempt)
         for one in fetched:
             self.positions[one.partition] = one.next_offset
         return fetched
 
     async def _attempt(self) -> list[Fetched]:
         if not self._leaders:
-            self._leaders = await self._cluster.by_leader(self.positions)
+            self._leaders = await self.cluster.by_leader(self.positions)
         try:
             answers = await asyncio.gather(
                 *[self._fetch(leader, partitions) for leader, partitions in self._leaders.items()]
@@ -132,7 +132,7 @@ class Reader:
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> list[Fetched]:
         wanted = {partition: self.positions[partition] for partition in partitions}
-        return await fetch_from(await self._cluster.broker(leader), wanted, self._limits)
+        return await fetch_from(await self.cluster.broker(leader), wanted, self._limits)
 
 
 async def fetch_from(

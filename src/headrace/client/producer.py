@@ -119,6 +119,11 @@ class Producer:
         results = await asyncio.gather(*(self._write(index, mine) for index, mine in placed.items()))
         return [written for result in results for written in result]
 
+    async def flush(self) -> None:
+        """With acks=0 nothing says that the records were taken: make sure of it before the connections close."""
+        if self._settings.acks == 0:
+            await asyncio.gather(*(leader.flush() for leader in set(self._leaders.values())))
+
     def _place(self, record: NewRecord, without_key: int) -> int:
         if self._settings.partition is not None:
             return self._settings.partition

@@ -6,6 +6,7 @@ Settings of our own begin with `headrace.`.
 
 from __future__ import annotations
 
+from headrace.config.group_settings import CONSUMER_GROUPS
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -524,6 +525,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Requests, producers and compression": _REQUESTS,
     "Log": _LOG,
     "Retention and segments": _RETENTION,
+    "Consumer groups": CONSUMER_GROUPS,
 }
 """The table by chapter, as the reference page shows it."""
 

@@ -65,23 +65,7 @@ def decide_heartbeat(
 ) -> ConsumerHeartbeatReply:
     check_not_full(work.group, request.member_id, draft.settings)
     member = _known_or_new(work, request, draft)
-    updated = replace(
-        member,
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=(
-            member.rebalance_timeout_ms
-            if request.rebalance_timeout_ms == NOT_SET
-            else request.rebalance_timeout_ms
-        ),
-        assignor=member.assignor if request.assignor is None else request.assignor,
-        topics=member.topics if request.topics is None else frozenset(request.topics),
-        # An empty pattern ends the subscription by pattern.
-        regex=member.regex if request.regex is None else request.regex or None,
-        client_id=request.client.id,
-        client_host=request.client.host,
-        classic=None,
-    )
+    updated = _updated(member, request)
     after = advance(work, updated, request.owned, draft, is_new_group=is_new_group)
     draft.arm(TimerKind.SESSION, work.group.id, after.id, after_ms=draft.settings.consumer_session_timeout_ms)
     subscribes = request.topics is not None or request.regex is not None
@@ -92,6 +76,27 @@ def decide_heartbeat(
         member_epoch=after.epoch,
         heartbeat_interval_ms=draft.settings.consumer_heartbeat_interval_ms,
         assignment=after.assigned if tell else None,
+    )
+
+
+def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    """A join says everything; later on, what is left out did not change."""
+    if request.member_epoch == 0:
+        # A static member may come back with another subscription than the one that its instance had.
+        member = replace(member, rack_id=None, assignor=None, topics=frozenset(), regex=None)
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == NOT_SET else timeout_ms,
+        assignor=member.assignor if request.assignor is None else request.assignor,
+        topics=member.topics if request.topics is None else frozenset(request.topics),
+        # An empty pattern ends the subscription by pattern.
+        regex=member.regex if request.regex is None else request.regex or None,
+        client_id=request.client.id,
+        client_host=request.client.host,
+        classic=None,
     )
 
 

@@ -72,8 +72,8 @@ def decide_join(work: Workspace, request: JoinGroup, draft: Draft) -> tuple[Join
     is_dynamic = request.instance_id is None
     if request.member_id == UNKNOWN_MEMBER and is_dynamic and request.version >= _MEMBER_ID_REQUIRED_SINCE:
         return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id), None
-    member = _joining_member(work, member_id, request)
     subscription = _subscription(request)
+    member = _joining_member(work, member_id, request, subscription)
     updated = replace(
         member,
         instance_id=member.instance_id if is_dynamic else request.instance_id,
@@ -112,8 +112,13 @@ def _check_protocols(group: ConsumerGroup, request: JoinGroup) -> None:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _joining_member(work: Workspace, member_id: str, request: JoinGroup) -> ConsumerMember:
+def _joining_member(
+    work: Workspace, member_id: str, request: JoinGroup, subscription: Subscription
+) -> ConsumerMember:
     if request.instance_id is None:
+        if subscription.owned:
+            # It was a member and was removed: it must hear that, so that it gives up what it has.
+            return work.group.member(member_id)
         return work.group.members.get(member_id, ConsumerMember(member_id))
     if request.member_id != UNKNOWN_MEMBER:
         return known_static(work.group, member_id, request.instance_id)

@@ -6,8 +6,8 @@ Down: what is left are classic members; they become a classic group in the gener
 starts a rebalance. Both are one batch of records, so a coordinator that takes over finds the one or the other.
 
 What a member may hold is kept exactly in both directions (Kafka takes the last assignment up and the target down,
-which lets two members read a partition when a rebalance was under way). Up, a member that joined this rebalance
-holds what its subscription says it owns, any other its assignment too; down, what the consumer group gave it.
+which lets two members read a partition when a rebalance was under way): up, its assignment and what it said it
+owns; down, what the consumer group gave it and has not got back.
 """
 
 from __future__ import annotations
@@ -81,31 +81,41 @@ def upgrade(group: ClassicGroup, draft: Draft) -> Workspace:
 
 
 def _consumer_members(group: ClassicGroup, topics: TopicsView) -> list[ConsumerMember]:
+    if not group.members:
+        # All have left while it waited for more to come.
+        return []
     protocol = group.protocol or group.select_protocol()
     subscriptions = {member.id: read_subscription(member.metadata(protocol)) for member in group.members.values()}
-    taken: set[tuple[TopicId, int]] = set()
-    # Of two that claim a partition the one that owned it more recently is right.
-    order = sorted(group.members.values(), key=lambda member: -subscriptions[member.id].generation)
-    held = {
-        member.id: _not_taken(by_topic_id(_held(group, member, subscriptions[member.id]), topics), taken)
-        for member in order
-    }
+    held = _held(group, subscriptions, topics)
     return [
         _consumer_member(group, member, subscriptions[member.id], held[member.id])
         for member in group.members.values()
     ]
 
 
-def _held(group: ClassicGroup, member: ClassicMember, subscription: Subscription) -> Mapping[str, frozenset[int]]:
-    unsynced = group.state is GroupState.COMPLETING_REBALANCE or member.id in group.pending_sync
-    if member.joining is not None or unsynced:
-        return subscription.owned
-    # What it owned when it joined and was not assigned again, it may not have given up yet.
-    assigned = read_assignment(member.assignment)
-    return {
-        topic: assigned.get(topic, frozenset()) | subscription.owned.get(topic, frozenset())
-        for topic in assigned.keys() | subscription.owned.keys()
-    }
+def _held(
+    group: ClassicGroup, subscriptions: Mapping[str, Subscription], topics: TopicsView
+) -> dict[str, dict[TopicId, frozenset[int]]]:
+    """What each member was assigned, and what it owned when it joined and may not have given up (KIP-429).
+
+    A leader can give a partition to two members, and a member can claim what it lost: only one keeps it. What was
+    assigned goes before what is claimed, since a leader only assigns what nobody rightly claims.
+    """
+    taken: set[tuple[TopicId, int]] = set()
+    held: dict[str, dict[TopicId, frozenset[int]]] = {member_id: {} for member_id in group.members}
+    for member in group.members.values():
+        _take(held[member.id], by_topic_id(read_assignment(member.assignment), topics), taken)
+    for member_id in sorted(subscriptions, key=lambda member_id: -subscriptions[member_id].generation):
+        _take(held[member_id], by_topic_id(subscriptions[member_id].owned, topics), taken)
+    return held
+
+
+def _take(mine: dict[TopicId, frozenset[int]], wanted: Assignment, taken: set[tuple[TopicId, int]]) -> None:
+    for topic_id, partitions in wanted.items():
+        free = frozenset(partition for partition in partitions if (topic_id, partition) not in taken)
+        taken.update((topic_id, partition) for partition in free)
+        if free:
+            mine[topic_id] = mine.get(topic_id, frozenset()) | free
 
 
 def _consumer_member(
@@ -124,17 +134,6 @@ def _consumer_member(
         classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
         assigned=held,
     )
-
-
-def _not_taken(assigned: Assignment, taken: set[tuple[TopicId, int]]) -> Assignment:
-    """A leader of the classic protocol may give a partition to two members; here only one keeps it."""
-    result = {}
-    for topic_id, partitions in assigned.items():
-        free = frozenset(partition for partition in partitions if (topic_id, partition) not in taken)
-        taken.update((topic_id, partition) for partition in free)
-        if free:
-            result[topic_id] = free
-    return result
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[str], settings: GroupSettings) -> bool:

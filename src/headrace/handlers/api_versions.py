@@ -41,7 +41,7 @@ class Feature(NamedTuple):
 
 FEATURES = (
     Feature("metadata.version", 7, 27, 27),  # what Kafka 4.1 calls 4.1-IV1
-    Feature("group.version", 0, 0, 0),
+    Feature("group.version", 0, 1, 1),
     Feature("transaction.version", 0, 0, 0),
 )
 

@@ -11,6 +11,7 @@ from headrace.handlers.producer_ids import ProducerIds
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.groups.service import GroupService
 from headrace.storage.log_directories import LogDirectories
 
 
@@ -26,3 +27,4 @@ class Broker:
     fetch_sessions: FetchSessions
     fetch_max_bytes: int
     producer_ids: ProducerIds
+    groups: GroupService

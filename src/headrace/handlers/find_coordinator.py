@@ -1,15 +1,18 @@
 """FindCoordinator (10), v0-6. Which broker coordinates a group or a transactional id.
 
-v1 key type; v4 many keys in one request (KIP-699); v6 share groups. There are no groups or transactions yet:
-every key gets COORDINATOR_NOT_AVAILABLE, which clients retry. The API is there because librdkafka uses lz4 only
-with a broker that has it.
+v1 key type; v4 many keys in one request (KIP-699); v6 share groups. The topic that groups are kept in is made by
+the first question for one, before we answer (Kafka answers COORDINATOR_NOT_AVAILABLE first, and the client asks
+again). There are no transactions yet: their keys get COORDINATOR_NOT_AVAILABLE, which clients retry. The API is
+also there because librdkafka uses lz4 only with a broker that has it.
 """
 
 from __future__ import annotations
 
+from headrace.handlers.cluster_view import ClusterView
 from headrace.handlers.context import Context, group_describe
 from headrace.handlers.registry import api
-from headrace.model.errors import ErrorCode
+from headrace.metadata.image import Endpoint
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -24,18 +27,62 @@ NO_NODE = -1
 @api(FindCoordinatorRequest, FindCoordinatorResponse, versions=range(7), authorize=group_describe)
 async def find_coordinator(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Tells which broker coordinates a group or a transactional id."""
-    error, message = _unavailable(request.key_type)
-    if ctx.version < BATCHED_SINCE:
-        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=NO_NODE, port=NO_NODE)
+    keys = request.coordinator_keys if ctx.version >= BATCHED_SINCE else [request.key]
+    found = await _find(ctx, request.key_type, keys)
+    if ctx.version >= BATCHED_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=error, error_message=message)
-            for key in request.coordinator_keys
-        ]
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
     )
 
 
-def _unavailable(key_type: int) -> tuple[ErrorCode, str]:
-    if key_type not in (GROUP, TRANSACTION):
-        return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}"
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
+async def _find(ctx: Context, key_type: int, keys: list[str]) -> list[Coordinator]:
+    try:
+        if key_type not in (GROUP, TRANSACTION):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}")
+        if key_type == TRANSACTION:
+            raise _unavailable()
+        await _ensure_topic(ctx)
+    except KafkaError as error:
+        return [_failed(key, error) for key in keys]
+    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    return [_group_coordinator(ctx, view, key) for key in keys]
+
+
+async def _ensure_topic(ctx: Context) -> None:
+    try:
+        await ctx.broker.groups.ensure_topic()
+    except KafkaError as error:
+        raise _unavailable() from error
+
+
+def _group_coordinator(ctx: Context, view: ClusterView, group_id: str) -> Coordinator:
+    partition = ctx.broker.groups.coordinator_partition(group_id)
+    endpoint = None if partition is None else _endpoint(view, partition.leader)
+    if partition is None or endpoint is None:
+        return _failed(group_id, _unavailable())
+    return Coordinator(
+        key=group_id,
+        node_id=partition.leader,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_code=ErrorCode.NONE,
+        error_message="",
+    )
+
+
+def _endpoint(view: ClusterView, broker_id: int) -> Endpoint | None:
+    return next((endpoint for broker, endpoint in view.brokers() if broker.id == broker_id), None)
+
+
+def _unavailable() -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+
+
+def _failed(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=error.code, error_message=error.message)

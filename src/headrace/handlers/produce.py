@@ -11,6 +11,7 @@ from headrace.handlers.context import Channel, topic_write
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import CloseConnection, Reply
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.wire.produce import (
     FLEXIBLE,
@@ -21,6 +22,10 @@ from headrace.wire.produce import (
     encode_result,
     parse_produce,
 )
+
+CLIENT_ID_POSITION = 10
+"""Where the client id begins in a frame; its length is before it."""
+ADMIN_CLIENT_ID = b"__admin_client"
 
 
 @hot_api(
@@ -45,6 +50,8 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
             try:
                 if partition is None or not partition.is_leader or batch is None:
                     raise _refusal(replicas, key, version, index, batch)
+                if partition.internal:
+                    _check_may_write(partition, frame)
                 base_offset, append_time = partition.append(batch, acks)
             except KafkaError as error:
                 failed = True
@@ -57,6 +64,14 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
             raise CloseConnection("a Produce with acks=0 failed")
         return None
     return encode_produce_response(version, results)
+
+
+def _check_may_write(partition: Partition, frame: memoryview) -> None:
+    """Internal topics are the broker's own; of clients only those that repair one by hand may write there."""
+    size = int.from_bytes(frame[CLIENT_ID_POSITION - 2 : CLIENT_ID_POSITION], "big", signed=True)
+    if size < 0 or frame[CLIENT_ID_POSITION : CLIENT_ID_POSITION + size] != ADMIN_CLIENT_ID:
+        name = partition.topic_partition.topic
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
 
 
 def _refuse_all(version: int, topics: list[TopicData], code: ErrorCode, message: str) -> bytes:

@@ -14,6 +14,7 @@ from headrace.records.batch import (
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
     MAGIC,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -80,7 +81,7 @@ def build_batch(
         base_sequence=producer.base_sequence,
         record_count=len(items),
     )
-    return _assemble(header, compress(codec, data))
+    return assemble(header, compress(codec, data))
 
 
 def recompress(
@@ -92,7 +93,7 @@ def recompress(
 ) -> bytearray:
     """The same batch under another codec; the records themselves are not looked into."""
     data = compress(codec, records_data(header, batch, limit), level)
-    return _assemble(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), data)
+    return assemble(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), data)
 
 
 def seal(batch: bytearray | memoryview) -> None:
@@ -101,7 +102,20 @@ def seal(batch: bytearray | memoryview) -> None:
     batch[CRC_START - 4 : CRC_START] = crc.to_bytes(4, "big")
 
 
-def _assemble(header: BatchHeader, data: Buffer) -> bytearray:
+def stamp_append_time(
+    header: BatchHeader, batch: Buffer, now_ms: int
+) -> tuple[BatchHeader, bytearray | memoryview]:
+    """The batch with the broker's time in it (LogAppendTime), sealed again; in place where it is writable."""
+    writable = isinstance(batch, bytearray) or (isinstance(batch, memoryview) and not batch.readonly)
+    stamped = batch if writable else bytearray(batch)
+    assert not isinstance(stamped, bytes)
+    header = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    HEADER.pack_into(stamped, 0, *header)
+    seal(stamped)
+    return header, stamped
+
+
+def assemble(header: BatchHeader, data: Buffer) -> bytearray:
     batch = bytearray(HEADER_SIZE + len(data))
     HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_OVERHEAD))
     batch[HEADER_SIZE:] = data

@@ -72,7 +72,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.LZ4:
         # Kafka's "9" means its fast compressor; the library's default would be five times slower.
         lz4_level = _LZ4_FAST_LEVEL if level in (None, LZ4_DEFAULT_LEVEL) else level
-        return bytes(cramjam.lz4.compress(data, lz4_level))
+        # Blocks that stand alone: Java clients and Kafka refuse a frame whose blocks build on each other.
+        packed = cramjam.lz4.Compressor(lz4_level, content_checksum=True, block_linked=False)
+        packed.compress(bytes(data))
+        return bytes(packed.finish())
     assert codec == Codec.ZSTD
     return bytes(cramjam.zstd.compress(data, ZSTD_DEFAULT_LEVEL if level is None else level))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.metadata.image import PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicId, TopicPartition
+from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
 from headrace.replication.waiters import Waiter, WakeList
 from headrace.storage.log import Log
 
@@ -20,6 +20,7 @@ class Partition:
         "_wakes",
         "high_watermark",
         "image",
+        "internal",
         "is_leader",
         "leader_epoch",
         "log",
@@ -31,6 +32,8 @@ class Partition:
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, log: Log, wakes: WakeList) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
+        self.internal = topic_partition.topic in INTERNAL_TOPICS
+        """Written by the broker itself, not by its clients."""
         self.log = log
         self.is_leader = False
         self.leader_epoch = -1

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 ConfigOf = Callable[[TopicImage, MetadataImage], LogConfig]
 Placed = tuple[TopicPartition, TopicImage]
+Listener = Callable[[MetadataImage, MetadataImage], None]
 
 
 class ReplicaSet:
@@ -39,8 +40,13 @@ class ReplicaSet:
         """What the partitions agree with."""
         self._target = self._image
         self._reconciling: asyncio.Task[None] | None = None
+        self._listeners: list[Listener] = []
 
     # -- keeping in step
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(old, new)` each time the partitions have come to agree with a new image."""
+        self._listeners.append(listener)
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
         """Told of a new image: agree with it soon. `settled` waits for that."""
@@ -57,8 +63,11 @@ class ReplicaSet:
     async def _reconcile(self) -> None:
         while self._image is not self._target:
             target = self._target
-            await self._apply(self._image, target)
+            before = self._image
+            await self._apply(before, target)
             self._image = target
+            for listener in self._listeners:
+                listener(before, target)
 
     def remove_strays(self, image: MetadataImage) -> None:
         """Delete logs whose topics were deleted, or moved away, while this broker was down."""

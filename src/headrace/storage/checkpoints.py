@@ -18,6 +18,7 @@ from headrace.storage.files import read_file, write_atomically
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 WRITTEN_OFFSETS = "headrace-written-offset-checkpoint"
 """Ours, in the same format: the end offsets at the last checkpoint, worth something only in the same boot."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 from headrace.env import Disk
 from headrace.storage.checkpoints import write_leader_epochs
 
 NO_EPOCH = -1
 NO_OFFSET = -1
+_SAVING = Lock()
+"""A flush in a thread and a roll on the loop may save the same checkpoint: one after the other."""
 
 
 class LeaderEpochs:
@@ -81,6 +85,7 @@ class LeaderEpochs:
 
         Not synced: a checkpoint that power loss spoiled is made again from the batches.
         """
-        if self._dirty:
-            self._dirty = False
-            write_leader_epochs(disk, self._path, self._entries)
+        with _SAVING:
+            if self._dirty:
+                self._dirty = False
+                write_leader_epochs(disk, self._path, tuple(self._entries))

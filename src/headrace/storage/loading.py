@@ -11,6 +11,7 @@ may then begin at what was written at the last checkpoint (`verified_point`) ins
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from headrace.env import Disk
@@ -23,6 +24,8 @@ from headrace.storage.checkpoints import (
     read_leader_epochs,
     write_topic_id,
 )
+from headrace.storage.compaction.output import CLEANED
+from headrace.storage.compaction.swap import finish_swaps
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
@@ -41,7 +44,9 @@ from headrace.storage.segment import (
 )
 from headrace.storage.segment_index import SegmentIndex, load_index
 
-_LEFTOVERS = (DELETED, ".tmp", ".cleaned")
+logger = logging.getLogger(__name__)
+
+_LEFTOVERS = (DELETED, ".tmp", CLEANED)
 _UNBOUNDED = 2**63 - 1
 
 
@@ -55,6 +60,8 @@ class LoadHints:
     recovery_point: int = 0
     verified_point: int = 0
     """Everything below was whole at a checkpoint of this boot, synced or not."""
+    first_dirty_offset: int = -1
+    """Up to where the log was compacted; -1 if it never was."""
 
 
 def create_log(
@@ -86,14 +93,15 @@ def load_log(
     hints: LoadHints,
 ) -> Log:
     disk = resources.env.disk
-    names = disk.list_directory(directory)
+    names = finish_swaps(disk, directory, disk.list_directory(directory))
     segments = _find_segments(disk, directory, names)
     if not segments:
         return create_log(directory, partition, topic_id, config, resources, hints.start_offset)
     snapshots = snapshot_offsets(names)
     saved_epochs = read_leader_epochs(disk, f"{directory}/{LEADER_EPOCHS}") if LEADER_EPOCHS in names else None
     epochs = LeaderEpochs(f"{directory}/{LEADER_EPOCHS}", saved_epochs)
-    recovery = _Recovery(config, resources, segments, snapshots, epochs)
+    gaps_allowed = config.compacted or hints.first_dirty_offset >= 0
+    recovery = _Recovery(config, resources, segments, snapshots, epochs, gaps_allowed)
     # Without a readable epoch checkpoint the batches must tell all of it.
     epochs_known = saved_epochs is not None or not any(segment.size for segment in segments)
     end_offset = recovery.trust_tail(hints.recovery_point) if hints.clean and epochs_known else None
@@ -102,6 +110,7 @@ def load_log(
         end_offset = recovery.recover(whole if epochs_known else 0)
     log = Log(directory, partition, config, resources, recovery.segments)
     log.topic_id = topic_id
+    log.first_dirty_offset = hints.first_dirty_offset
     start_offset = max(hints.start_offset, recovery.segments[0].base_offset)
     log.load_offsets(min(start_offset, end_offset), end_offset, min(hints.recovery_point, end_offset))
     epochs.truncate_from_end(end_offset)
@@ -140,6 +149,10 @@ def _remove_stray_snapshots(disk: Disk, log: Log, offsets: list[int]) -> None:
             disk.unlink(path)
 
 
+class _Distrusted(Exception):
+    """What the checkpoints vouch for is not there."""
+
+
 class _Recovery:
     """The work on one log: segments in, valid ones out with the last one open, producers and epochs replayed."""
 
@@ -147,6 +160,7 @@ class _Recovery:
         "_config",
         "_disk",
         "_epochs",
+        "_gaps_allowed",
         "_resources",
         "_snapshots",
         "producers",
@@ -161,7 +175,10 @@ class _Recovery:
         segments: list[Segment],
         snapshots: list[int],
         epochs: LeaderEpochs,
+        gaps_allowed: bool,
     ) -> None:
+        """`gaps_allowed`: compaction is, or once was, at work here."""
+        self._gaps_allowed = gaps_allowed
         self._snapshots = snapshots
         self._config = config
         self._resources = resources
@@ -186,13 +203,12 @@ class _Recovery:
         active.created_ms = self._resources.env.clock.wall_ms()
         try:
             end_offset = self._walk_tail(active, index)
-        except KafkaError:
-            end_offset = -1
-        if end_offset != recovery_point:
-            active.file = active.index = None
-            return None
-        self._restore_producers(end_offset, end_offset)
-        return end_offset
+            if end_offset == recovery_point:
+                self._restore_producers(end_offset)
+                return end_offset
+        except (KafkaError, _Distrusted):
+            pass
+        return None
 
     def _walk_tail(self, active: Segment, index: SegmentIndex) -> int:
         """Follow the batches after the last index entry: they must end where the file ends."""
@@ -220,11 +236,23 @@ class _Recovery:
     # After a crash
 
     def recover(self, recovery_point: int) -> int:
-        """Verify everything from the recovery point on and cut what is not valid; the end offset."""
+        """Verify everything from the recovery point on and cut what is not valid; the end offset.
+
+        If even what was trusted is damaged, everything is verified.
+        """
+        try:
+            return self._recover_from(recovery_point)
+        except _Distrusted:
+            return self._recover_from(0)
+
+    def _recover_from(self, recovery_point: int) -> int:
+        self.producers = ProducerStates()
+        for segment in self.segments:
+            segment.index = segment.file = None
         first = max(sum(segment.base_offset <= recovery_point for segment in self.segments) - 1, 0)
         position, from_offset = self._trusted_start(self.segments[first], recovery_point)
-        self._restore_producers(from_offset, from_offset)
-        expected = Expectation(from_offset, -1, self._config.compacted)
+        self._restore_producers(from_offset)
+        expected = Expectation(from_offset, -1, self._gaps_allowed)
         kept = self.segments[:first]
         for segment in self.segments[first:]:
             if not self._follows(segment, expected, is_first=segment is self.segments[first]):
@@ -236,6 +264,7 @@ class _Recovery:
                 break
             position = 0
         for dropped in self.segments[len(kept) :]:
+            logger.warning("%s: dropped, since the log ends before it", dropped.path(LOG))
             self._bury(dropped)
         self.segments = kept
         kept[-1].created_ms = self._resources.env.clock.wall_ms()
@@ -284,9 +313,11 @@ class _Recovery:
         fd = segment.file.fd
         if position:
             segment.first_timestamp = parse_header(self._disk.pread(fd, HEADER_SIZE, 0)).max_timestamp
+        interval = self._config.index_interval_bytes
         for start, header, batch in scan_verified(self._disk, fd, position, size, expected):
-            segment.note_append(header, header.last_offset, start, self._config.index_interval_bytes)
-            self._epochs.assign(header.leader_epoch, header.base_offset)
+            segment.note_append(header, expected.next_offset - 1, start, interval)
+            if header.leader_epoch != self._epochs.latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 apply_batch(self.producers, header, batch)
             end = start + len(batch)
@@ -294,6 +325,13 @@ class _Recovery:
         if not end:
             segment.first_timestamp = -1
         if end < size:
+            logger.warning(
+                "%s: cut %d bytes at position %d, where offset %d should begin: they are no whole record batch",
+                segment.path(LOG),
+                size - end,
+                end,
+                expected.next_offset,
+            )
             self._disk.truncate(fd, end)
             segment.save_index(self._resources, final=False)
         return end == size
@@ -304,11 +342,14 @@ class _Recovery:
             if self._disk.exists(path):
                 self._disk.rename(path, path + DELETED)
 
-    def _restore_producers(self, at_most: int, end_offset: int) -> None:
-        """The state as of `end_offset`: the newest snapshot up to `at_most`, and the batches between."""
-        found = load_snapshot(self._disk, self.segments[0].directory, self._snapshots, at_most)
+    def _restore_producers(self, end_offset: int) -> None:
+        """The state as of an offset: the newest snapshot up to there, and the batches between."""
+        found = load_snapshot(self._disk, self.segments[0].directory, self._snapshots, end_offset)
         from_offset = self.segments[0].base_offset
         if found is not None:
             self.producers, from_offset = found
             self.snapshot_offset = from_offset
-        replay_log(self.producers, self.segments, from_offset, end_offset, self._resources)
+        try:
+            replay_log(self.producers, self.segments, from_offset, end_offset, self._resources)
+        except KafkaError as error:
+            raise _Distrusted from error

@@ -12,21 +12,18 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.env.env import READ_ONLY
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
-from headrace.records.batch import (
-    LOG_APPEND_TIME,
-    OFFSET_LENGTH_EPOCH,
-    BatchHeader,
-    checked_header,
-)
-from headrace.records.builder import recompress, seal
+from headrace.records.batch import OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
+from headrace.records.builder import recompress, stamp_append_time
 from headrace.storage.append_checks import check_header, check_keys, check_size, decompression_limit
-from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
+from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_topic_id
+from headrace.storage.compaction.swap import Cleaning, settle
 from headrace.storage.files import FileRange, OpenFile, write_at
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_config import LogConfig
@@ -49,8 +46,6 @@ from headrace.storage.segment import (
 )
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
-_ATTRIBUTES_POSITION = 21
-_MAX_TIMESTAMP_POSITION = 35
 _BASE_OFFSET = attrgetter("base_offset")
 
 
@@ -64,19 +59,22 @@ class Append(NamedTuple):
 class Log:
     __slots__ = (
         "_active",
+        "_cuts",
         "_directory_dirty",
         "_leader_epoch",
         "_leader_epochs",
         "_producers",
         "_resources",
-        "_roll_jitter_ms",
+        "_roll_ms",
         "_segments",
         "_snapshot_offset",
         "allow_transactional",
+        "cleaning",
         "config",
         "directory",
         "end_offset",
         "failure",
+        "first_dirty_offset",
         "partition",
         "recovery_point",
         "start_offset",
@@ -110,7 +108,11 @@ class Log:
         self._leader_epoch = -1
         self._directory_dirty = True
         self._snapshot_offset = -1
-        self._roll_jitter_ms = self._new_jitter()
+        self._cuts = 0
+        self.first_dirty_offset = -1
+        """Up to where the log was compacted; -1 if it never was. Where it was, offsets may be missing."""
+        self.cleaning: Cleaning | None = None
+        self._roll_ms = self._new_roll_ms()
 
     # What it is
 
@@ -152,7 +154,7 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
-        self._roll_jitter_ms = self._new_jitter()
+        self._roll_ms = self._new_roll_ms()
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """This replica leads from now on: the epoch begins at the end of the log."""
@@ -168,6 +170,13 @@ class Log:
         self._snapshot_offset = snapshot_offset
         # Most partitions never see an idempotent producer and keep nothing.
         self._producers = producers if len(producers) else None
+
+    def adopt(self, topic_id: TopicId) -> None:
+        """Take the id of the topic this log belongs to, where its own record of it was lost."""
+        assert self.topic_id == NO_TOPIC_ID
+        self.topic_id = topic_id
+        write_topic_id(self._resources.env.disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
+        self._directory_dirty = True
 
     def load_offsets(self, start_offset: int, end_offset: int, recovery_point: int) -> None:
         """Called once, by whoever loads the log."""
@@ -200,7 +209,7 @@ class Log:
         append_time = -1
         if config.append_time:
             append_time = now_ms
-            header, batch = _stamped(header, batch, now_ms)
+            header, batch = stamp_append_time(header, batch, now_ms)
         base_offset = self.end_offset
         try:
             OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
@@ -243,13 +252,15 @@ class Log:
         config = self.config
         position = segment.size
         last_offset = base_offset + header.last_offset_delta
-        if position and (
-            position + size > config.segment_bytes
-            or segment.index_full
-            or (header.max_timestamp if segment.first_timestamp >= 0 else now_ms)
-            - (segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms)
-            > config.segment_ms - self._roll_jitter_ms
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or (
+            position
+            and (
+                position + size > config.segment_bytes
+                or segment.index_full
+                or (header.max_timestamp if segment.first_timestamp >= 0 else now_ms)
+                - (segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms)
+                > self._roll_ms
+            )
         ):
             segment = self.roll(base_offset)
             position = 0
@@ -305,10 +316,13 @@ class Log:
         self.save_snapshot()
         if self._leader_epochs is not None:
             self._leader_epochs.save(self._resources.env.disk)
-        active.retire(self._resources)
+        if active.size:
+            active.retire(self._resources)
+        else:
+            self._bury(self._segments.pop())
         self._segments.append(segment)
         self._active = segment
-        self._roll_jitter_ms = self._new_jitter()
+        self._roll_ms = self._new_roll_ms()
         return segment
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -321,9 +335,10 @@ class Log:
         self._directory_dirty = True
         return segment
 
-    def _new_jitter(self) -> int:
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._resources.env.rng.randrange(jitter_ms) if jitter_ms > 0 else 0
+    def _new_roll_ms(self) -> int:
+        """At what age the active segment is closed, a random bit before its time."""
+        roll_ms, jitter_ms = self.config.roll_ms, self.config.segment_jitter_ms
+        return roll_ms - (self._resources.env.rng.randrange(min(jitter_ms, roll_ms)) if jitter_ms > 0 else 0)
 
     def save_snapshot(self) -> None:
         """Write the producers' state at the end offset, under that offset's name, if it is not there yet."""
@@ -394,6 +409,7 @@ class Log:
         if offset <= self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
+        self._abort_cleaning()
         while self._active.base_offset >= offset:
             self._bury(self._segments.pop())
             self._active = self._segments[-1]
@@ -417,8 +433,10 @@ class Log:
         segment.max_timestamp, segment.max_timestamp_offset = timestamp, timestamp_offset
 
     def _set_end(self, end_offset: int) -> None:
+        self._cuts += 1
         self.end_offset = end_offset
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
         self.start_offset = min(self.start_offset, end_offset)
         self.leader_epochs.truncate_from_end(end_offset)
         self._leader_epoch = self.leader_epochs.latest
@@ -426,7 +444,11 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`."""
-        for segment in self._segments:
+        self._abort_cleaning()
+        self._cuts += 1
+        self.first_dirty_offset = -1
+        doomed, self._segments = self._segments, []
+        for segment in doomed:
             self._bury(segment)
         self._active = self._new_segment(offset)
         self._segments = [self._active]
@@ -454,13 +476,16 @@ class Log:
         if count == len(self._segments):
             self.roll()
             count = min(count, len(self._segments) - 1)
-        for segment in self._segments[:count]:
+        # Out of the list first: a flush in a thread must not miss the files of one that is still there.
+        doomed, self._segments = self._segments[:count], self._segments[count:]
+        for segment in doomed:
             self._bury(segment)
-        del self._segments[:count]
         self.delete_records_to(max(self.start_offset, self._segments[0].base_offset))
 
     def delete_expired(self, high_watermark: int) -> int:
-        """Apply retention by time, size and start offset; how many segments went."""
+        """Apply retention by time, size and start offset; how many segments went. Compaction has it wait."""
+        if self.cleaning is not None:
+            return 0
         count = expired_segments(self, self._resources, high_watermark)
         if count:
             self.remove_first_segments(count)
@@ -480,11 +505,31 @@ class Log:
         """May block (it decompresses a batch). The record with the largest timestamp, the first of them."""
         return find_max_timestamp(self, self._resources)
 
-    def _bury(self, segment: Segment) -> None:
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """A compacted segment, whose files have their `.swap` names, takes the place of those it was made from."""
+        first = self._segments.index(old[0])
+        last = first + len(old)
+        assert self._segments[first:last] == list(old)
+        self._segments = [*self._segments[:first], new, *self._segments[last:]]
+        try:
+            for segment in old:
+                is_base = segment.base_offset == new.base_offset
+                self._bury(segment, SEGMENT_SUFFIXES if is_base else (*SEGMENT_SUFFIXES, SNAPSHOT))
+            settle(self._resources.env.disk, new)
+        except OSError as error:
+            self.failure = error
+            raise self._storage_error(error) from error
+        self._directory_dirty = True
+
+    def _abort_cleaning(self) -> None:
+        if self.cleaning is not None:
+            self.cleaning.abort()
+
+    def _bury(self, segment: Segment, suffixes: Sequence[str] = (*SEGMENT_SUFFIXES, SNAPSHOT)) -> None:
         """Rename a segment's files away, to be removed later off the loop. Readers keep what they have open."""
         disk = self._resources.env.disk
         segment.drop_caches(self._resources)
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+        for suffix in suffixes:
             path = segment.path(suffix)
             try:
                 disk.rename(path, path + DELETED)
@@ -500,7 +545,7 @@ class Log:
 
         A failed sync is never tried again: the kernel may have dropped the pages it could not write.
         """
-        target = self.end_offset
+        target, cuts = self.end_offset, self._cuts
         if (target if up_to is None else up_to) <= self.recovery_point:
             return
         if self.failure is not None:
@@ -510,20 +555,19 @@ class Log:
         except OSError as error:
             self.failure = error
             raise self._storage_error(error) from error
-        # A truncation may have come in between.
-        self.recovery_point = min(max(self.recovery_point, target), self.end_offset)
+        if self._cuts == cuts:  # else what was synced is not what is there now
+            self.recovery_point = max(self.recovery_point, target)
 
     def _sync(self) -> None:
         disk = self._resources.env.disk
         number = max(bisect_right(self._segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
         for segment in self._segments[number:]:
-            file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
-            disk.fdatasync(file.fd)
-            if segment is not self._active:
-                # Below the recovery point the index files of closed segments are believed.
-                for suffix in (INDEX, TIME_INDEX):
-                    file = OpenFile(disk, segment.path(suffix), READ_ONLY)
-                    disk.fdatasync(file.fd)
+            try:
+                self._sync_segment(segment)
+            except FileNotFoundError:
+                if segment in self._segments:
+                    raise
+                # Retention, or a cut, was faster.
         self._active.save_index(self._resources, final=False)
         if self._leader_epochs is not None:
             self._leader_epochs.save(disk)
@@ -534,6 +578,16 @@ class Log:
                 file = OpenFile(disk, metadata, READ_ONLY)
                 disk.fsync(file.fd)
             disk.fsync_directory(self.directory)
+
+    def _sync_segment(self, segment: Segment) -> None:
+        disk = self._resources.env.disk
+        file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
+        disk.fdatasync(file.fd)
+        if segment is not self._active:
+            # Below the recovery point the index files of closed segments are believed.
+            for suffix in (INDEX, TIME_INDEX):
+                file = OpenFile(disk, segment.path(suffix), READ_ONLY)
+                disk.fdatasync(file.fd)
 
     def close(self) -> None:
         """Blocking. Flush, and leave index files and a snapshot with which the next start needs no scan.
@@ -556,20 +610,7 @@ class Log:
 
     def abandon(self) -> None:
         """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""
+        self._abort_cleaning()
         for segment in self._segments:
             segment.drop_caches(self._resources)
             segment.file = None
-
-
-def _stamped(
-    header: BatchHeader, batch: memoryview | bytearray | bytes, now_ms: int
-) -> tuple[BatchHeader, bytearray | memoryview]:
-    """The batch with the broker's time in it (LogAppendTime), sealed again."""
-    writable = isinstance(batch, bytearray) or (isinstance(batch, memoryview) and not batch.readonly)
-    stamped = batch if writable else bytearray(batch)
-    assert not isinstance(stamped, bytes)
-    attributes = header.attributes | LOG_APPEND_TIME
-    stamped[_ATTRIBUTES_POSITION : _ATTRIBUTES_POSITION + 2] = attributes.to_bytes(2, "big", signed=True)
-    stamped[_MAX_TIMESTAMP_POSITION : _MAX_TIMESTAMP_POSITION + 8] = now_ms.to_bytes(8, "big")
-    seal(stamped)
-    return header._replace(attributes=attributes, max_timestamp=now_ms), stamped

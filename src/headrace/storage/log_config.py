@@ -60,6 +60,11 @@ class LogConfig:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is closed: what is still active cannot be compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 

@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Iterator, Sequence
 
 from headrace.env import Env
-from headrace.model.topics import TopicId, TopicPartition
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import ConfigOf, DirectoryRefused, LogDirectory
@@ -52,6 +52,8 @@ class LogDirectories:
         directory = self._holder(partition)
         if directory is not None:
             log = directory.logs[partition]
+            if log.topic_id == NO_TOPIC_ID:
+                log.adopt(topic_id)
             if log.topic_id == topic_id:
                 log.update_config(config)
                 return log

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 
 from headrace.env import Disk, Env
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
 from headrace.storage.checkpoints import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     PARTITION_METADATA,
@@ -34,6 +36,8 @@ from headrace.storage.loading import LoadHints, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import DEFAULT_PRODUCER_EXPIRATION_MS, StorageResources
+
+logger = logging.getLogger(__name__)
 
 FORMAT_LEVEL = 1
 LOCK = ".lock"
@@ -92,9 +96,10 @@ class LogDirectory:
 
     def load(self, config_of: ConfigOf) -> None:
         """Bring back every log, scanning only what a crash left unverified; then run."""
-        disk = self._disk
+        disk, began = self._disk, self._resources.env.clock.monotonic()
         recovery_points = read_offsets(disk, f"{self.path}/{RECOVERY_POINTS}") or {}
         start_offsets = read_offsets(disk, f"{self.path}/{LOG_START_OFFSETS}") or {}
+        dirty_offsets = read_offsets(disk, f"{self.path}/{CLEANER_OFFSETS}") or {}
         # Only in the same boot is what was written but not synced still there.
         written = (read_offsets(disk, f"{self.path}/{WRITTEN_OFFSETS}") or {}) if self.same_boot else {}
         for name in sorted(disk.list_directory(self.path)):
@@ -112,8 +117,16 @@ class LogDirectory:
                 start_offsets.get(partition, 0),
                 recovery_points.get(partition, 0),
                 written.get(partition, 0),
+                dirty_offsets.get(partition, -1),
             )
             self._load(partition, config_of, hints)
+        if not self.clean_stop:
+            logger.info(
+                "%s was not stopped cleanly: recovered %d logs in %.3f s",
+                self.path,
+                len(self.logs),
+                self._resources.env.clock.monotonic() - began,
+            )
         self._mark_running()
 
     def _load(self, partition: TopicPartition, config_of: ConfigOf, hints: LoadHints) -> None:
@@ -146,8 +159,9 @@ class LogDirectory:
 
     def flush_rolled(self) -> None:
         """Sync the segments that were closed since the last time, so that recovery need not scan them."""
-        for log in list(self.logs.values()):
-            log.flush(log.active_base_offset)
+        for partition, log in list(self.logs.items()):
+            if self.logs.get(partition) is log:
+                log.flush(log.active_base_offset)
 
     async def flush_all(self) -> None:
         """Sync every log, several at a time: before a clean close this is most of the work."""
@@ -159,13 +173,24 @@ class LogDirectory:
         """Write down from where recovery must scan after a crash, and where each log starts."""
         logs = list(self.logs.items())
         written = {partition: log.end_offset for partition, log in logs}
-        for _, log in logs:
-            log.save_state()
+        for partition, log in logs:
+            try:
+                log.save_state()
+            except FileNotFoundError:
+                if self.logs.get(partition) is log:
+                    raise
+                # It was deleted since.
         recovery_points = {partition: log.recovery_point for partition, log in logs}
         starts = {partition: log.start_offset for partition, log in logs if log.start_raised}
         write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", recovery_points)
         write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
         write_offsets(self._disk, f"{self.path}/{WRITTEN_OFFSETS}", written)
+
+    def write_dirty_offsets(self) -> None:
+        """Blocking. Where each log that was ever compacted is dirty from."""
+        logs = list(self.logs.items())
+        offsets = {partition: log.first_dirty_offset for partition, log in logs if log.first_dirty_offset >= 0}
+        write_offsets(self._disk, f"{self.path}/{CLEANER_OFFSETS}", offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", offsets)

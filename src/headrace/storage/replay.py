@@ -14,7 +14,7 @@ from headrace.storage.files import read_file
 from headrace.storage.producer_snapshot import decode_snapshot
 from headrace.storage.producer_state import ProducerStates
 from headrace.storage.resources import StorageResources
-from headrace.storage.scan import scan_headers
+from headrace.storage.scan import scan_producers
 from headrace.storage.segment import SNAPSHOT, Segment
 
 if TYPE_CHECKING:
@@ -69,13 +69,12 @@ def replay_segment(
     place = segment.locate(from_offset, resources)
     if place is None:
         return
+    last = segment.locate(end_offset, resources)
+    end = segment.size if last is None else last.position
     disk, file = resources.env.disk, segment.open_file(resources)
-    for position, header in scan_headers(disk, file.fd, place.position, segment.size):
-        if header.base_offset >= end_offset:
-            return
-        if header.producer_id >= 0:
-            batch = disk.pread(file.fd, header.size, position) if header.attributes & CONTROL else b""
-            apply_batch(producers, header, batch)
+    for position, header in scan_producers(disk, file.fd, place.position, end):
+        batch = disk.pread(file.fd, header.size, position) if header.attributes & CONTROL else b""
+        apply_batch(producers, header, batch)
 
 
 def reload_producers(log: Log, resources: StorageResources) -> None:

@@ -29,6 +29,7 @@ LOOKUP_CHUNK_BYTES = 8 * 1024
 SMALLEST_BATCH_LENGTH = HEADER_SIZE - LENGTH_OVERHEAD
 _PLACE = struct.Struct(">qi11xi")
 """baseOffset · batchLength · (epoch, magic, crc, attributes) · lastOffsetDelta"""
+_LENGTH_AND_PRODUCER = struct.Struct(">8xi31xq")
 
 
 class BatchPlace(NamedTuple):
@@ -86,8 +87,26 @@ def split_batches(data: memoryview) -> Iterator[tuple[int, int]]:
         position += size
 
 
+def scan_producers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Like `scan_headers`, but only the batches that a producer with an id wrote: quick over all others."""
+    unpack_from = _LENGTH_AND_PRODUCER.unpack_from
+    while position < end:
+        chunk = disk.pread(fd, HEADER_CHUNK_BYTES, position)
+        within, last_start = 0, min(len(chunk) - HEADER_SIZE, end - position - 1)
+        if last_start < 0:
+            raise _damaged(position)
+        while within <= last_start:
+            length, producer_id = unpack_from(chunk, within)
+            if length < SMALLEST_BATCH_LENGTH:
+                raise _damaged(position + within)
+            if producer_id >= 0:
+                yield position + within, BatchHeader._make(HEADER.unpack_from(chunk, within))
+            within += length + LENGTH_OVERHEAD
+        position += within
+
+
 class Expectation:
-    """What the next batch must look like to belong to the log."""
+    """What the next batch must look like to belong to the log: offset and epoch are outside its CRC."""
 
     __slots__ = ("gaps_allowed", "leader_epoch", "next_offset")
 
@@ -97,44 +116,43 @@ class Expectation:
         self.gaps_allowed = gaps_allowed
 
     def accepts(self, header: BatchHeader) -> bool:
-        """Offset and epoch are outside the CRC: only their order can tell whether they are whole."""
-        offset_fits = (
-            header.base_offset >= self.next_offset if self.gaps_allowed else header.base_offset == self.next_offset
-        )
-        return (
-            offset_fits
-            and header.leader_epoch >= self.leader_epoch
-            and header.last_offset_delta >= 0
-            and (self.gaps_allowed or header.record_count == header.last_offset_delta + 1)
-        )
-
-    def advance(self, header: BatchHeader) -> None:
-        self.next_offset = header.base_offset + header.last_offset_delta + 1
-        self.leader_epoch = header.leader_epoch
+        base_offset, _, leader_epoch, magic, _, _, delta, _, _, _, _, _, count = header
+        if leader_epoch < self.leader_epoch or delta < 0 or magic != MAGIC:
+            return False
+        # Only compaction, here or at the leader, leaves gaps.
+        if (base_offset != self.next_offset or count != delta + 1) and (
+            not self.gaps_allowed or base_offset < self.next_offset or count > delta + 1
+        ):
+            return False
+        self.next_offset = base_offset + delta + 1
+        self.leader_epoch = leader_epoch
+        return True
 
 
 def scan_verified(
     disk: Disk, fd: int, position: int, end: int, expected: Expectation
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, batch) of every batch that is whole and fits, ending before the first that is not."""
+    """(position, header, batch) of every batch that is whole and fits, ending before the first that is not.
+
+    `expected` is then what the next batch would have to be.
+    """
     wanted = VERIFY_CHUNK_BYTES
     while end - position >= HEADER_SIZE:
         chunk = memoryview(disk.pread(fd, min(wanted, end - position), position))
-        within, size = 0, 0
-        while within + HEADER_SIZE <= len(chunk):
+        within, size, limit = 0, 0, len(chunk)
+        while within + HEADER_SIZE <= limit:
             header = BatchHeader._make(HEADER.unpack_from(chunk, within))
-            size = header.batch_length + LENGTH_OVERHEAD
-            if size < HEADER_SIZE or size > end - position - within or header.magic != MAGIC:
+            size = header[1] + LENGTH_OVERHEAD
+            if size < HEADER_SIZE or size > end - position - within:
                 return
-            if within + size > len(chunk):
+            if within + size > limit:
                 break
             batch = chunk[within : within + size]
-            if not expected.accepts(header) or crc32c(batch[CRC_START:]) != header.crc:
+            if crc32c(batch[CRC_START:]) != header[4] or not expected.accepts(header):
                 return
-            expected.advance(header)
             yield position + within, header, batch
             within += size
-        if not within and wanted >= size and len(chunk) < min(wanted, end - position):
+        if not within and wanted >= size and limit < min(wanted, end - position):
             return  # the file is shorter than it was said to be
         position += within
         wanted = max(VERIFY_CHUNK_BYTES, size)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from itertools import pairwise
 from threading import Lock
 
 from headrace.env import Disk
@@ -24,6 +23,8 @@ OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 _POSITION_MASK = 0xFFFFFFFF
 _SWAP = sys.byteorder == "little"
+_LOW, _HIGH = (0, 1) if _SWAP else (1, 0)
+"""Where the two halves of a 64-bit number are when it is taken for two of 32 bits."""
 _OBJECT_BYTES = 400
 NOT_WRITTEN = -1
 _SAVING = Lock()
@@ -59,8 +60,9 @@ class SegmentIndex:
     def add_time(self, timestamp: int, relative_offset: int) -> None:
         """Only a timestamp above all before it makes an entry."""
         if timestamp > self.last_timestamp:
-            self.timestamps.append(timestamp)
+            # In this order: a search in another thread looks into the second for what it found in the first.
             self.time_offsets.append(relative_offset)
+            self.timestamps.append(timestamp)
 
     def position_before(self, relative_offset: int) -> tuple[int, int]:
         """(relative offset, position) of the last entry at or before it; (-1, 0) if there is none."""
@@ -82,16 +84,17 @@ class SegmentIndex:
             keep -= 1
         del self.entries[keep:]
         while self.time_offsets and self.time_offsets[-1] >= relative_offset:
-            self.time_offsets.pop()
             self.timestamps.pop()
+            self.time_offsets.pop()
         self.forget_files()
 
     def is_sane(self, size: int) -> bool:
         """Does everything grow, and point into a segment of `size` bytes?"""
+        halves = array("I", self.entries.tobytes())
         return (
             (not self.entries or self.last_position < size)
-            and _grows([entry >> 32 for entry in self.entries])
-            and _grows([entry & _POSITION_MASK for entry in self.entries])
+            and _grows(halves[_HIGH::2])
+            and _grows(halves[_LOW::2])
             and _grows(self.timestamps)
             and _grows(self.time_offsets)
         )
@@ -129,20 +132,18 @@ def load_index(disk: Disk, path: str, time_path: str, size: int) -> SegmentIndex
     words = array("I", time_bytes)
     if _SWAP:
         words.byteswap()
-    index.timestamps = array(
-        "q", (_signed(high) << 32 | low for high, low in zip(words[::3], words[1::3], strict=True))
-    )
+    halves = array("I", bytes(len(words) // 3 * 8))
+    halves[_HIGH::2], halves[_LOW::2] = words[::3], words[1::3]
+    index.timestamps = array("q", halves.tobytes())
     index.time_offsets = words[2::3]
     index.written_entries, index.written_times = len(index.entries), len(index.timestamps)
     return index if index.is_sane(size) else None
 
 
-def _grows(values: array[int] | list[int]) -> bool:
-    return all(a < b for a, b in pairwise(values))
-
-
-def _signed(high: int) -> int:
-    return high - 0x100000000 if high & 0x80000000 else high
+def _grows(values: array[int]) -> bool:
+    """Strictly. In terms that run in C: the index of a full segment has hundreds of thousands of entries."""
+    numbers = values.tolist()
+    return numbers == sorted(numbers) and len(numbers) == len(set(numbers))
 
 
 def _swapped(entries: array[int]) -> array[int]:
@@ -153,8 +154,8 @@ def _swapped(entries: array[int]) -> array[int]:
 
 def _time_bytes(timestamps: array[int], offsets: array[int]) -> bytes:
     words = array("I", bytes(len(timestamps) * TIME_ENTRY_BYTES))
-    words[::3] = array("I", (timestamp >> 32 & 0xFFFFFFFF for timestamp in timestamps))
-    words[1::3] = array("I", (timestamp & 0xFFFFFFFF for timestamp in timestamps))
+    halves = array("I", timestamps.tobytes())
+    words[::3], words[1::3] = halves[_HIGH::2], halves[_LOW::2]
     words[2::3] = offsets
     if _SWAP:
         words.byteswap()

@@ -317,7 +317,9 @@ def _field_codec(where: str, spec: Field, version: int, flexible: bool) -> tuple
     if isinstance(spec.type, Primitive):
         return _primitive_codec(where, spec.type, nullable, flexible)
     read, write = struct_codec(spec.type, version, flexible)
-    return _nullable_struct(read, write) if nullable else (read, write)
+    if not nullable:
+        return read, write
+    return _nullable_struct(read, write, tagged=flexible and spec.tagged_in(version))
 
 
 def _primitive_codec(where: str, kind: Primitive, nullable: bool, flexible: bool) -> tuple[Reader, Writer]:
@@ -338,14 +340,15 @@ def _primitive_codec(where: str, kind: Primitive, nullable: bool, flexible: bool
     return read_present, write_present
 
 
-def _nullable_struct(read: Reader, write: Writer) -> tuple[Reader, Writer]:
-    """A nullable structure is led by a byte: 1 for present, -1 for null."""
+def _nullable_struct(read: Reader, write: Writer, tagged: bool) -> tuple[Reader, Writer]:
+    """A nullable structure is led by a byte: 1 for present, -1 for null; 0 for null in a tagged field."""
+    null = 0 if tagged else -1
 
     def read_nullable(cursor: Cursor) -> Any:
-        return read(cursor) if INT8.read(cursor) >= 0 else None
+        return read(cursor) if INT8.read(cursor) > null else None
 
     def write_nullable(out: bytearray, value: Any) -> None:
-        INT8.write(out, -1 if value is None else 1)
+        INT8.write(out, null if value is None else 1)
         if value is not None:
             write(out, value)
 

@@ -11,7 +11,8 @@ from bench.goals import GOALS, Goal
 from bench.measure import Spread, rates
 from bench.plots import Bar, LogAxis, line_plot, number, ratio_bars
 from bench.registry import load_workloads, pick_workloads
-from bench.report import Results, goal_ratio, goal_table, growth_plots, markdown
+from bench.report import Results, goal_table, growth_plots, markdown
+from bench.warmup import is_steady
 
 
 def results(*runs: tuple[str, str, str, dict[str, float]]) -> Results:
@@ -60,16 +61,16 @@ def test_a_run_with_errors_or_doubts_passes_no_goal() -> None:
 
 
 def test_goals_for_rates_and_costs_point_the_right_way() -> None:
-    assert Goal("", "", (), "", 2.0, at_least=True).holds(2.1)
-    assert not Goal("", "", (), "", 2.0, at_least=True).holds(1.9)
-    assert Goal("", "", (), "", 0.5).holds(0.4)
-    assert not Goal("", "", (), "", 0.5).holds(0.6)
+    assert Goal("", "", "", "", 2.0, at_least=True).holds(2.1)
+    assert not Goal("", "", "", "", 2.0, at_least=True).holds(1.9)
+    assert Goal("", "", "", "", 0.5).holds(0.4)
+    assert not Goal("", "", "", "", 0.5).holds(0.6)
 
 
-def test_the_last_case_that_was_run_counts() -> None:
-    goal = Goal("", "W7", ("small", "large"), "rss_mb", 1.0)
-    one = results(("W7", "small", "kafka", {"rss_mb": 2.0}), ("W7", "small", "headrace", {"rss_mb": 1.0}))
-    assert goal_ratio(one, goal) == ("small", 0.5)
+def test_a_quick_run_gives_no_final_verdict() -> None:
+    found = results(("W2", "1x1", "kafka", {"p50_us": 100.0}), ("W2", "1x1", "headrace", {"p50_us": 60.0}))
+    found.raw["quick"] = True
+    assert "| ≤ 0.75 | would pass |" in "\n".join(goal_table(found))
 
 
 def test_every_goal_names_a_workload_that_exists() -> None:
@@ -122,3 +123,10 @@ def test_the_page_says_what_each_side_checks() -> None:
     text = markdown(results(("W2", "1x1", "kafka", {"p50_us": 1.0})), {}, "img")
     assert "Headrace checks every batch" in text
     assert "### W2: W2" in text
+
+
+def test_warm_means_that_the_cost_no_longer_falls() -> None:
+    assert not is_steady([100.0, 100.0])
+    assert not is_steady([100.0, 100.0, 60.0])
+    assert not is_steady([100.0, 60.0, 60.0])
+    assert is_steady([100.0, 60.0, 58.0, 70.0])

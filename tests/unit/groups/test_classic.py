@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ DELAY_MS = 3_000
 JOIN = JoinGroup("g", "", "consumer", (ClassicProtocol("range", b"r"),), 10_000, 30_000, client=Client("c", "/h"))
 
 
-def shell_with(**settings: int) -> GroupShell:
-    return GroupShell(GroupSettings(**settings))  # type: ignore[arg-type]
+def shell_with(**settings: Any) -> GroupShell:
+    return GroupShell(GroupSettings(**settings))
 
 
 def group_of(shell: GroupShell, group_id: str = "g") -> ClassicGroup:
@@ -91,9 +92,9 @@ def beat(shell: GroupShell, reply: JoinReply) -> ErrorCode:
         ({}, ErrorCode.MEMBER_ID_REQUIRED),
     ],
 )
-def test_a_first_join_is_refused(change: dict[str, object], error: ErrorCode) -> None:
+def test_a_first_join_is_refused(change: dict[str, Any], error: ErrorCode) -> None:
     shell = GroupShell()
-    reply = shell.ask(replace(JOIN, **change), JoinReply)  # type: ignore[arg-type]
+    reply = shell.ask(replace(JOIN, **change), JoinReply)
     assert reply.error is error
     assert (shell.coordinator.group("g") is None) == (error is not ErrorCode.MEMBER_ID_REQUIRED)
 
@@ -108,11 +109,11 @@ def test_a_first_join_is_refused(change: dict[str, object], error: ErrorCode) ->
         ({"member_id": "nobody", "instance_id": "s"}, ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_a_join_to_a_living_group_is_refused(change: dict[str, object], error: ErrorCode) -> None:
+def test_a_join_to_a_living_group_is_refused(change: dict[str, Any], error: ErrorCode) -> None:
     shell = GroupShell()
     shell.send(replace(JOIN, instance_id="s"))
     shell.advance(DELAY_MS)
-    reply = shell.ask(replace(JOIN, **change), JoinReply)  # type: ignore[arg-type]
+    reply = shell.ask(replace(JOIN, **change), JoinReply)
     assert reply.error is error
 
 
@@ -299,10 +300,10 @@ def test_a_change_while_the_leader_assigns_starts_over() -> None:
         ({}, ErrorCode.NONE),
     ],
 )
-def test_sync_refusals(change: dict[str, object], error: ErrorCode) -> None:
+def test_sync_refusals(change: dict[str, Any], error: ErrorCode) -> None:
     shell = GroupShell()
     (leader,) = join(shell)
-    request = replace(SyncGroup("g", 1, leader.member_id), **change)  # type: ignore[arg-type]
+    request = replace(SyncGroup("g", 1, leader.member_id), **change)
     assert shell.ask(request, SyncReply).error is error
 
 
@@ -317,10 +318,10 @@ def test_sync_refusals(change: dict[str, object], error: ErrorCode) -> None:
         ({}, ErrorCode.NONE),
     ],
 )
-def test_heartbeat_refusals(change: dict[str, object], error: ErrorCode) -> None:
+def test_heartbeat_refusals(change: dict[str, Any], error: ErrorCode) -> None:
     shell = GroupShell()
     (leader,) = join(shell)
-    request = replace(Heartbeat("g", 1, leader.member_id), **change)  # type: ignore[arg-type]
+    request = replace(Heartbeat("g", 1, leader.member_id), **change)
     assert shell.ask(request, HeartbeatReply).error is error
 
 

@@ -30,6 +30,7 @@ from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.groups.service import GroupService
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
 from headrace.testing.raw_client import BatchShape, build_batch
@@ -102,6 +103,8 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     )
     await controller.register_broker(BrokerImage(1, 0, endpoints, "rack-a"))
     await controller.start()
+    groups = GroupService(env, config, metadata, controller, replicas)
+    replicas.subscribe(groups.follow)
     broker = Broker(
         id=1,
         env=env,
@@ -113,8 +116,10 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         fetch_sessions=FetchSessions(env, slots=100),
         fetch_max_bytes=10_000_000,
         producer_ids=ProducerIds(controller),
+        groups=groups,
     )
     yield Bench(broker)
+    groups.close()
     await controller.close()
     await metadata.close()
     await store.close()

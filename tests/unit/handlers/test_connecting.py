@@ -62,8 +62,8 @@ def test_an_unknown_version_is_answered_with_the_range() -> None:
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
-async def test_there_is_no_coordinator_yet(bench: Any) -> None:
-    single = await bench.call(FindCoordinatorRequest(key="g"), 3)
+async def test_there_is_no_coordinator_of_transactions_yet(bench: Any) -> None:
+    single = await bench.call(FindCoordinatorRequest(key="t", key_type=1), 3)
     assert (single.error_code, single.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     many = await bench.call(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), 4)
     assert [(row.key, row.error_code) for row in many.coordinators] == [

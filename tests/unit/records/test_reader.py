@@ -73,6 +73,14 @@ def test_log_append_time_is_the_time_of_every_record() -> None:
     assert [record.timestamp for record in read_records(batch)] == [9, 9]
 
 
+def attempt(batch: bytearray) -> ErrorCode | None:
+    try:
+        list(read_records(batch))
+    except KafkaError as error:
+        return error.code
+    return None
+
+
 def test_broken_records_raise_only_our_error() -> None:
     whole = build_batch([NewRecord(b"value", b"key", 5, [("name", b"x")])] * 3)
     rng = random.Random(1)
@@ -81,11 +89,9 @@ def test_broken_records_raise_only_our_error() -> None:
         batch = bytearray(whole)
         for _ in range(rng.randrange(1, 4)):
             batch[rng.randrange(HEADER_SIZE, len(batch))] = rng.randrange(256)
-        try:
-            list(read_records(batch))
-        except KafkaError as error:
-            assert error.code == ErrorCode.INVALID_RECORD
-            refused += 1
+        answer = attempt(batch)
+        assert answer in (None, ErrorCode.INVALID_RECORD)
+        refused += answer is not None
     assert refused > 500
 
 

@@ -1,4 +1,4 @@
-"""A world for storage tests: real files in a temporary directory, a clock that stands still, counted randomness."""
+"""A world for storage tests: real files in a temporary directory, a clock that stands still."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ class StillClock:
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
         raise AssertionError("storage sets no timers")
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        raise AssertionError("storage schedules nothing")
 
     async def sleep(self, delay: float) -> None:
         self.now_ms += int(delay * 1000)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.records.batch import HEADER_SIZE
+from headrace.records.batch import HEADER_SIZE, parse_header
 from headrace.storage.checkpoints import LEADER_EPOCHS
 from headrace.storage.segment_index import load_index
 
@@ -27,6 +27,8 @@ def check_whole(store: Any, end: int) -> None:
     log = store.log
     assert log.end_offset == end
     assert [header.base_offset for header in store.headers()] == list(range(end))
+    for offset in range(end):
+        assert parse_header(store.bytes_of(log.read(offset, HEADER_SIZE, end))).base_offset == offset
     headers = store.headers()
     ends = [*(segment.base_offset for segment in log.segments[1:]), end]
     for segment, segment_end in zip(log.segments, ends, strict=True):
@@ -82,6 +84,19 @@ def test_garbage_after_the_tail_is_cut(store: Any, garbage: bytes) -> None:
     path.write_bytes(path.read_bytes() + garbage)
     store.reopen()
     check_whole(store, 40)
+
+
+def test_a_torn_tail_of_batches_without_producers(store: Any) -> None:
+    """The replay of producers must not run into what has not been verified."""
+    store.create(**SMALL)
+    for _ in range(8):
+        store.append()
+    store.log.flush()
+    store.append()
+    path = store.files(".log")[-1]
+    path.write_bytes(path.read_bytes() + bytes(70))
+    store.reopen(recovery_point=8)
+    assert len(store.headers()) == 9
 
 
 def test_a_copy_of_the_last_batch_after_it_is_cut(store: Any) -> None:
@@ -146,6 +161,22 @@ def test_below_the_recovery_point_nothing_is_verified(store: Any) -> None:
     check_whole(store, 60)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("segment", [0, 2, -1])
+def test_damage_below_the_recovery_point_is_survived(store: Any, segment: int, clean: bool) -> None:
+    """A header is destroyed where nothing is verified, and no snapshot saves us from reading it."""
+    fill(store)
+    store.log.close() if clean else store.log.flush()
+    for path in store.files(".snapshot"):
+        path.unlink()
+    path = store.files(".log")[segment]
+    data = bytearray(path.read_bytes())
+    data[8:12] = b"\0\0\0\1"
+    path.write_bytes(data)
+    store.reopen(clean=clean, recovery_point=40)
+    check_whole(store, int(path.stem))
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", LEADER_EPOCHS])
 @pytest.mark.parametrize("damage", ["missing", "short", "empty", "garbage", "longer", "zeros"])
 @pytest.mark.parametrize("clean", [True, False])
@@ -207,6 +238,32 @@ def test_an_index_of_a_former_life_is_not_believed(store: Any) -> None:
         path.write_bytes(data)
     store.reopen(recovery_point=30)
     assert [header.base_offset for header in store.headers()] == list(range(40))
+
+
+def test_a_sane_index_with_wrong_positions_is_not_believed(store: Any) -> None:
+    """Every entry grows and points into the segment, but not at a batch."""
+    fill(store)
+    store.log.close()
+    for path in store.files(".index"):
+        data = path.read_bytes()
+        moved = [
+            data[n : n + 4] + (int.from_bytes(data[n + 4 : n + 8], "big") - 7).to_bytes(4, "big")
+            for n in range(0, len(data), 8)
+        ]
+        path.write_bytes(b"".join(moved))
+    store.reopen(clean=True)
+    check_whole(store, 40)
+
+
+def test_every_batch_is_replayed_once(store: Any) -> None:
+    """State from a snapshot, headers up to the recovery point, verified batches after it: none twice."""
+    fill(store, 8, segment_bytes=1 << 20)
+    store.log.flush()  # so that there is an index by which verification begins in the middle
+    for recovery_point in range(9):
+        store.reopen(recovery_point=recovery_point)
+        for sequence in range(3, 8):
+            assert store.produce(sequence) == sequence
+        assert store.log.end_offset == 8
 
 
 def test_start_offset_beyond_a_lost_tail(store: Any) -> None:

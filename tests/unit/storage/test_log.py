@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import NO_TOPIC_ID, TopicId
 from headrace.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, parse_header
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch, seal
 from headrace.records.compression import Codec
@@ -314,6 +316,16 @@ def test_follower_keeps_offsets_epochs_and_gaps(store: Any) -> None:
         store.log.append_as_follower(data)
 
 
+def test_a_jump_too_far_for_the_index_rolls(store: Any) -> None:
+    """A follower may start far away: relative offsets are 31 bits."""
+    far = 2**40
+    store.log.append_as_follower(bytes(store.batch(2, base_offset=far)))
+    store.log.append_as_follower(bytes(store.batch(2, base_offset=far + 2)))
+    assert [segment.base_offset for segment in store.log.segments] == [far]
+    store.reopen()
+    assert (store.log.start_offset, store.log.end_offset) == (far, far + 4)
+
+
 class FullDisk:
     """Stands for the real disk, but a write past some size fails or is cut short."""
 
@@ -334,16 +346,15 @@ class FullDisk:
 
 @pytest.mark.parametrize("short", [True, False])
 def test_a_full_disk_refuses_and_leaves_the_log_whole(store: Any, short: bool) -> None:
-    import dataclasses
-
     store.env = dataclasses.replace(store.env, disk=FullDisk(store.env.disk, 1000, short))
     store.resources = dataclasses.replace(store.resources, env=store.env)
     store.create()
     stored = 0
+    while store.log.size + len(store.batch()) <= 1000:
+        store.produce(stored)
+        stored += 1
     with pytest.raises(KafkaError) as error:
-        for _ in range(100):
-            store.produce(stored)
-            stored += 1
+        store.produce(stored)
     assert code_of(error) == ErrorCode.KAFKA_STORAGE_ERROR
     assert store.log.end_offset == stored > 3
     assert len(store.headers()) == stored
@@ -358,8 +369,6 @@ def test_a_failed_sync_is_never_tried_again(store: Any) -> None:
         def fdatasync(self, fd: int) -> None:
             calls.append(fd)
             raise OSError(errno.EIO, "Input/output error")
-
-    import dataclasses
 
     store.env = dataclasses.replace(store.env, disk=DyingDisk(store.env.disk, 1 << 30, False))
     store.resources = dataclasses.replace(store.resources, env=store.env)
@@ -382,6 +391,59 @@ def test_flush_moves_the_recovery_point(store: Any) -> None:
     store.append(3)
     store.log.flush(up_to=3)
     assert store.log.recovery_point == 3
+
+
+def test_a_cut_takes_the_recovery_point_back(store: Any) -> None:
+    for _ in range(5):
+        store.append()
+    store.log.flush()
+    store.log.truncate_to(2)
+    assert store.log.recovery_point == 2
+    store.append()
+    assert store.log.recovery_point == 2
+
+
+def test_a_cut_during_a_flush_keeps_the_recovery_point_down(store: Any) -> None:
+    """The flush runs in a thread; what it synced is not what was written after the cut."""
+
+    class CuttingDisk(FullDisk):
+        def fdatasync(self, fd: int) -> None:
+            store.log.truncate_to(2)
+            for _ in range(5):
+                store.append()
+
+    store.env = dataclasses.replace(store.env, disk=CuttingDisk(store.env.disk, 1 << 30, False))
+    store.resources = dataclasses.replace(store.resources, env=store.env)
+    store.create()
+    for _ in range(5):
+        store.append()
+    store.log.flush()
+    assert store.log.end_offset == 7
+    assert store.log.recovery_point <= 2
+
+
+def test_a_flush_goes_on_when_retention_was_faster(store: Any) -> None:
+    class DeletingDisk(FullDisk):
+        def fdatasync(self, fd: int) -> None:
+            store.log.delete_records_to(store.log.active_base_offset)
+            store.log.delete_expired(store.log.end_offset)
+
+    store.env = dataclasses.replace(store.env, disk=DeletingDisk(store.env.disk, 1 << 30, False))
+    store.resources = dataclasses.replace(store.resources, env=store.env)
+    store.create(**SMALL)
+    for _ in range(60):
+        store.append()
+    store.log.flush()
+    assert store.log.failure is None
+    assert store.log.recovery_point == 60
+
+
+def test_a_lost_topic_id_is_taken_on_again(store: Any) -> None:
+    store.append()
+    (store.files("partition.metadata")[0]).unlink()
+    store.log.topic_id = NO_TOPIC_ID
+    store.log.adopt(TopicId(b"0123456789abcdef"))
+    assert store.files("partition.metadata")[0].read_bytes() == b"version: 0\ntopic_id: MDEyMzQ1Njc4OWFiY2RlZg"
 
 
 def test_last_stable_offset_stops_at_the_first_open_transaction(store: Any) -> None:

@@ -39,7 +39,7 @@ def test_logs_come_back_with_their_topic_ids(env: Env, tmp_path: Path) -> None:
         directory.create_log(partition, TOPIC_ID, LogConfig())
         append(directory, partition, 3)
     directory.close()
-    seen = {}
+    seen: dict[TopicPartition, LogConfig] = {}
     again = LogDirectory(env, directory.path)
     again.open("cluster", 1)
     assert again.clean_stop

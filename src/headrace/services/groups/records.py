@@ -1,7 +1,7 @@
 """The events of groups as records of `__consumer_offsets`, in Kafka's own formats, and back.
 
-Versions are those that Kafka 4.1 writes: positions 4 (1 with an expiry of their own), classic groups 3, the rest 0.
-All older ones are read. Positions, by far the most frequent, have a codec written by hand; the others use the
+Versions are those that Kafka 4.1 writes: positions 4 (1 with an expiry of their own), classic groups 3, the rest
+0. All older ones are read. Positions, by far the most frequent, have a codec written by hand; the others use the
 schemas of `headrace.wire.messages.group_records`.
 
 A record of a kind that is not known (share groups and streams groups keep theirs here too) is left alone.
@@ -64,6 +64,12 @@ _KEY_START = struct.Struct(">hh")
 _TIMESTAMP = struct.Struct(">q")
 _CONTROL_KEY = struct.Struct(">hh")
 _NO_TAGS = b"\0"
+_PLAIN_OFFSET = struct.Struct(">hqixqx")
+"""A position without metadata and tags: what nearly all of them are."""
+_PLAIN_SIZE = _PLAIN_OFFSET.size
+_LENGTH_POSITION = _OFFSET_HEAD.size
+_PLAIN_MARKS = b"\1\0"
+"""The length of an empty string, and after the timestamp the count of no tags."""
 _TOPIC_ID_TAG = b"\1\0\x10"
 
 Pair = tuple[bytes, bytes | None]
@@ -149,6 +155,19 @@ def _decode_offset(key: bytes, value: bytes | None, producer_id: int) -> Event:
     group_id, topic, partition = _read_offset_key(key)
     if value is None:
         return OffsetDeleted(group_id, topic, partition)
+    if len(value) == _PLAIN_SIZE and value[_LENGTH_POSITION :: _TIMESTAMP.size + 1] == _PLAIN_MARKS:
+        version, offset, leader_epoch, timestamp_ms = _PLAIN_OFFSET.unpack_from(value)
+        if version == OFFSET_VERSION:
+            return OffsetCommitted(
+                group_id,
+                topic,
+                partition,
+                offset,
+                leader_epoch,
+                "",
+                timestamp_ms,
+                producer_id=producer_id,
+            )
     stored = schema.OffsetCommitValue.from_bytes(value)
     return OffsetCommitted(
         group_id,

@@ -177,7 +177,10 @@ class ConsumerGroupMemberMetadataValue(Record, versions=range(1), flexible=0):
     subscribed_topic_regex: str | None = field(STRING, nullable=0)
     rebalance_timeout_ms: int = field(INT32, default=-1)
     server_assignor: str | None = field(STRING, nullable=0)
-    classic_member_metadata: ClassicMemberMetadata | None = field(ClassicMemberMetadata, nullable=0, tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        ClassicMemberMetadata, nullable=0, tag=0, default=ClassicMemberMetadata()
+    )
+    """Kafka takes an absent one for an empty one, so that none has to be said."""
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Record, kind=6, versions=range(1)):

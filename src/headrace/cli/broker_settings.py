@@ -1,0 +1,27 @@
+"""A broker's settings as the command line gives them: file, environment, flags."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from headrace.cli.config_file import read_config_file
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.setting import ConfigError
+
+
+class SettingsError(click.ClickException):
+    """A setting that cannot be accepted: a usage error, but one that the command's synopsis does not explain."""
+
+    exit_code = 2
+
+
+def load_config(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
+    try:
+        return BrokerConfig.build(read_config_file(file) if file else {}, os.environ, flags, socket.getfqdn)
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None

@@ -1,0 +1,149 @@
+"""`headrace doctor`: is this machine fit, and is the way to the cluster free?"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import click
+
+from headrace.cli.errors import explain_client
+from headrace.cli.failure import CommandError
+from headrace.cli.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
+from headrace.cli.options import Target, cluster_options, format_option
+from headrace.cli.output import size_text
+from headrace.cli.session import run
+from headrace.client.address import Address
+from headrace.client.cluster import Cluster
+from headrace.client.connection import open_connection
+from headrace.client.errors import CannotReach, Reason
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+FEW_DESCRIPTORS = 10_000
+LITTLE_SPACE_BYTES = 5 * 1024**3
+PORTS = {9092: "clients", 8080: "the console", 8081: "the schema registry", 9644: "metrics and health"}
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+@click.command()
+@click.option("--data-dir", metavar="DIR", default=".", help="Where data is to lie.")
+@click.option("--machine-only", is_flag=True, help="Do not ask the cluster.")
+@format_option
+@cluster_options
+def doctor(target: Target, data_dir: str, machine_only: bool, format: str) -> None:
+    """Check this machine (Python, limits, ports, disk, Java) and whether clients here can reach every broker.
+
+    Exit code 1 if something is wrong.
+    """
+    findings = [_python(), *_packages(), _descriptors(), _java(), _disk(data_dir)]
+    if machine_only:
+        findings += [_port(port, purpose) for port, purpose in PORTS.items()]
+    else:
+        try:
+            findings += run(target, _cluster)
+        except CommandError as error:
+            findings += [_port(port, purpose) for port, purpose in PORTS.items()]
+            findings.append(Finding(DOUBT, error.message, error.advice or ""))
+    emit_findings(findings, format)
+    exit_by(findings)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= OLDEST_PYTHON:
+        return Finding(OK, f"Python {version}.")
+    return Finding(WRONG, f"Python {version} is too old.", "Install Python 3.11 or newer.")
+
+
+def _packages() -> list[Finding]:
+    missing = [name for name in ("crc32c", "cramjam") if find_spec(name) is None]
+    if missing:
+        return [Finding(WRONG, f"{', '.join(missing)} cannot be imported.", "Install headrace again with pip.")]
+    return []
+
+
+def _descriptors() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= FEW_DESCRIPTORS or soft == resource.RLIM_INFINITY:
+        return Finding(OK, f"A process may open {soft:,} files.")
+    advice = f"`ulimit -n {min(hard, 100_000)}` before `headrace start`; each partition and connection needs some."
+    return Finding(DOUBT, f"A process may open only {soft:,} files.", advice)
+
+
+def _java() -> Finding:
+    """Only Spark needs it."""
+    java = shutil.which("java")
+    advice = "Only pipelines on Spark need it: install a JDK 17 or newer (Debian: default-jre-headless)."
+    if java is None:
+        return Finding(DOUBT, "There is no Java.", advice)
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return Finding(DOUBT, f"{java} does not run.", advice)
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = int(match[1]) if match else 0
+    if version >= OLDEST_JAVA:
+        return Finding(OK, f"Java {version} at {java}.")
+    return Finding(DOUBT, f"Java {version or 'of an unknown version'} at {java} is too old for Spark.", advice)
+
+
+def _disk(data_dir: str) -> Finding:
+    place = os.path.abspath(data_dir)
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    if not os.access(place, os.W_OK):
+        return Finding(WRONG, f"{place} cannot be written to.", "Give another --data-dir.")
+    free = shutil.disk_usage(place).free
+    if free < LITTLE_SPACE_BYTES:
+        return Finding(
+            DOUBT, f"Only {size_text(free)} are free in {place}.", "Free some, or give another --data-dir."
+        )
+    return Finding(OK, f"{size_text(free)} are free in {place}.")
+
+
+def _port(port: int, purpose: str) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return Finding(DOUBT, f"Port {port} ({purpose}) is not free: {error.strerror}.", "Give another port.")
+    return Finding(OK, f"Port {port} ({purpose}) is free.")
+
+
+async def _cluster(cluster: Cluster) -> list[Finding]:
+    view = await cluster.metadata([])
+    entry = (await cluster.entry()).address
+    findings = [Finding(OK, f"{entry} answers, cluster {view.cluster_id}.")]
+    for broker in view.brokers.values():
+        findings.append(await _advertised(cluster, broker.id, broker.address, entry))
+    return findings
+
+
+async def _advertised(cluster: Cluster, broker: int, address: Address, entry: Address) -> Finding:
+    """A client connects to the bootstrap server first, and then to what the brokers say their addresses are."""
+    try:
+        connection = await open_connection(address, cluster.settings, broker)
+    except CannotReach as error:
+        return Finding(WRONG, explain_client(error).message, _listener_advice(error, entry))
+    connection.close()
+    if address.host.startswith(LOOPBACK) and not entry.host.startswith(LOOPBACK):
+        advice = "Clients on other machines would connect to themselves: set advertised.listeners."
+        return Finding(WRONG, f"Broker {broker} advertises {address}.", advice)
+    return Finding(OK, f"Broker {broker} can be reached at the address it advertises, {address}.")
+
+
+def _listener_advice(error: CannotReach, entry: Address) -> str:
+    meant = f"advertised.listeners=PLAINTEXT://{entry.host}:{error.address.port}"
+    if error.reason is Reason.UNKNOWN_HOST:
+        return f"That name is known to the broker's machine only. Set {meant} there, or make the name known here."
+    if error.address.host.startswith(LOOPBACK):
+        return f"The broker advertises loopback, which means this machine here. Set {meant} there."
+    return f"Set advertised.listeners of broker {error.broker_id} to what clients can reach, such as {meant}."

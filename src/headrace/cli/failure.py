@@ -1,0 +1,30 @@
+"""Exit codes, and the failure that carries one.
+
+0 ok · 1 failed · 2 usage · 3 cannot reach the cluster · 4 not found · 5 denied · 6 partly done · 124 timed out ·
+130 interrupted. A mistake of the user never shows a traceback.
+"""
+
+from __future__ import annotations
+
+import click
+
+FAILED = 1
+USAGE = 2
+UNREACHABLE = 3
+NOT_FOUND = 4
+DENIED = 5
+PARTLY_DONE = 6
+TIMED_OUT = 124
+INTERRUPTED = 130
+
+
+class CommandError(click.ClickException):
+    """A failure that is explained in a sentence, with advice on the next line."""
+
+    def __init__(self, message: str, exit_code: int = FAILED, advice: str | None = None) -> None:
+        super().__init__(message)
+        self.code = exit_code
+        self.advice = advice
+
+    def format_message(self) -> str:
+        return self.message if self.advice is None else f"{self.message}\n  {self.advice}"

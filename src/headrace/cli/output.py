@@ -1,0 +1,137 @@
+"""Output for people and programs. stdout is data; everything else goes to stderr.
+
+    table   aligned columns                       wide    the same with every column
+    json    one document, indented                jsonl   one object a line
+    yaml    one document
+
+The rows are dictionaries with stable snake_case keys; columns say how the tables show them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+FORMATS = ("table", "wide", "json", "jsonl", "yaml")
+PEOPLE = ("table", "wide")
+_GAP = "  "
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+Row = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    key: str
+    title: str
+    numeric: bool = False
+    wide: bool = False
+    """Shown by --format wide only."""
+
+
+def number(key: str, title: str, wide: bool = False) -> Column:
+    return Column(key, title, True, wide)
+
+
+def note(text: str) -> None:
+    """For the person at the terminal; not data."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)
+
+
+def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty: str = "") -> None:
+    """A list of things. `empty` is said on stderr when people asked and there is nothing."""
+    if format not in PEOPLE:
+        emit_data(list(rows), format)
+    elif rows:
+        shown = [column for column in columns if format == "wide" or not column.wide]
+        for line in table_lines(rows, shown, headings_in_bold()):
+            click.echo(line)
+    elif empty:
+        note(empty)
+
+
+def emit_data(data: Any, format: str) -> None:
+    """For programs: a document, or for jsonl one object a line."""
+    if format == "json":
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    elif format == "jsonl":
+        for one in data if isinstance(data, list) else [data]:
+            click.echo(json.dumps(one, ensure_ascii=False))
+    else:
+        click.echo(yaml_text(data), nl=False)
+
+
+def yaml_text(data: Any) -> str:
+    try:
+        import yaml
+    except ImportError:
+        raise click.UsageError("--format yaml needs the package pyyaml: pip install pyyaml") from None
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def emit_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Facts about one thing, for people."""
+    listed = [(name, cell(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        click.echo(f"{name:<{width}}{_GAP}{value}".rstrip())
+
+
+def headings_in_bold() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def table_lines(rows: Sequence[Row], columns: Sequence[Column], bold: bool = False) -> list[str]:
+    cells = [[cell(row.get(column.key)) for column in columns] for row in rows]
+    widths = [
+        max(len(column.title), *(len(line[position]) for line in cells)) if cells else len(column.title)
+        for position, column in enumerate(columns)
+    ]
+
+    def line(values: Sequence[str]) -> str:
+        padded = (
+            value.rjust(width) if column.numeric else value.ljust(width)
+            for value, width, column in zip(values, widths, columns, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+    heading = line([column.title for column in columns])
+    return [f"{_BOLD}{heading}{_PLAIN}" if bold else heading, *(line(values) for values in cells)]
+
+
+def cell(value: Any) -> str:
+    """A value as people read it."""
+    if value is None or value == "" or value == []:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(cell(one) for one in value)
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={cell(one)}" for name, one in value.items())
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return str(value)
+
+
+def size_text(count: int) -> str:
+    """Bytes with a unit that keeps them short."""
+    if count < 0:
+        return "-"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,161 @@
+"""The rows of the table of broker settings that are about consumer groups and their offsets."""
+
+from __future__ import annotations
+
+from headrace.config.setting import INT_MAX, ConfigType, Importance, Setting
+
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
+STRING, LIST = ConfigType.STRING, ConfigType.LIST
+
+
+def _not_empty(text: str) -> str | None:
+    return None if text else "it must name at least one"
+
+
+CONSUMER_GROUPS: tuple[Setting, ...] = (
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        "3000",
+        MEDIUM,
+        "How long the first rebalance of an empty group waits for more members to join.",
+        0,
+    ),
+    Setting(
+        "group.min.session.timeout.ms",
+        INT,
+        "6000",
+        MEDIUM,
+        "The shortest session timeout that a member of a classic group may ask for.",
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        INT,
+        "1800000",
+        MEDIUM,
+        "The longest session timeout that a member of a classic group may ask for.",
+    ),
+    Setting(
+        "group.max.size",
+        INT,
+        str(INT_MAX),
+        MEDIUM,
+        "The most members that one classic group may have.",
+        1,
+    ),
+    Setting(
+        "group.consumer.session.timeout.ms",
+        INT,
+        "45000",
+        MEDIUM,
+        "How long a member of a consumer group (KIP-848) may be silent before it is taken out.",
+        1,
+    ),
+    Setting(
+        "group.consumer.heartbeat.interval.ms",
+        INT,
+        "5000",
+        MEDIUM,
+        "How often members of consumer groups (KIP-848) are told to send heartbeats.",
+        1,
+    ),
+    Setting(
+        "group.consumer.max.size",
+        INT,
+        str(INT_MAX),
+        MEDIUM,
+        "The most members that one consumer group (KIP-848) may have.",
+        1,
+    ),
+    Setting(
+        "group.consumer.assignors",
+        LIST,
+        "uniform,range",
+        MEDIUM,
+        "The assignors that consumer groups (KIP-848) may use; the first is the default.",
+        allowed=("uniform", "range"),
+        check=_not_empty,
+    ),
+    Setting(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        MEDIUM,
+        "Which way a group with members may change its protocol: to the consumer protocol (upgrade), back to the "
+        "classic one (downgrade), both, or neither.",
+        allowed=("disabled", "upgrade", "downgrade", "bidirectional"),
+    ),
+    Setting(
+        "offset.metadata.max.bytes",
+        INT,
+        "4096",
+        HIGH,
+        "The longest metadata that may be committed with an offset.",
+    ),
+    Setting(
+        "offsets.retention.minutes",
+        INT,
+        "10080",
+        HIGH,
+        "How long offsets are kept after their group became empty, or after the commit for consumers without one.",
+        1,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        "600000",
+        HIGH,
+        "How often offsets past their retention are looked for.",
+        1,
+    ),
+    Setting(
+        "offsets.commit.timeout.ms",
+        INT,
+        "5000",
+        HIGH,
+        "How long a commit may wait for the replicas of the offsets topic.",
+        1,
+    ),
+    Setting(
+        "offsets.load.buffer.size",
+        INT,
+        "5242880",
+        HIGH,
+        "How many bytes of the offsets topic are read at a time when a coordinator takes over.",
+        1,
+    ),
+    Setting(
+        "offsets.topic.num.partitions",
+        INT,
+        "50",
+        HIGH,
+        "How many partitions the offsets topic is made with; not to be changed once it exists.",
+        1,
+    ),
+    Setting(
+        "offsets.topic.replication.factor",
+        SHORT,
+        "3",
+        HIGH,
+        "How many replicas the offsets topic is made with; fewer if there are fewer brokers.",
+        1,
+    ),
+    Setting(
+        "offsets.topic.segment.bytes",
+        INT,
+        "104857600",
+        HIGH,
+        "The size of the offsets topic's segments: small ones are compacted, and so loaded, sooner.",
+        1,
+    ),
+    Setting(
+        "offsets.topic.compression.codec",
+        INT,
+        "0",
+        HIGH,
+        "The codec of what coordinators write: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        0,
+        4,
+    ),
+)

@@ -1,0 +1,146 @@
+"""OffsetFetch (9), v1-10. Reads a group's stored positions.
+
+v2 null asks for all of them, and the group has an error of its own; v5 leader epoch; v7 require stable (KIP-447);
+v8 many groups in one request; v9 the member's identity for KIP-848 groups; v10 topics by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.groups.messages import FetchedOffset, FetchOffsets, FetchReply
+from headrace.handlers.context import Context, group_describe
+from headrace.handlers.registry import api
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
+from headrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUP_ERROR_SINCE = 2
+MANY_GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+NO_OFFSET = -1
+
+
+@api(OffsetFetchRequest, OffsetFetchResponse, versions=range(1, 11), authorize=group_describe)
+async def offset_fetch(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Reads a group's stored positions."""
+    if ctx.version < MANY_GROUPS_SINCE:
+        return _one_group(ctx, request)
+    groups = [_group(ctx, asked, request.require_stable) for asked in request.groups]
+    return OffsetFetchResponse(groups=groups)
+
+
+def _one_group(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    asked = request.topics
+    partitions = None
+    if asked is not None:
+        partitions = tuple(
+            TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes
+        )
+    reply = _fetch(ctx, FetchOffsets(request.group_id, partitions, require_stable=request.require_stable))
+    offsets = reply.offsets
+    if reply.error is not ErrorCode.NONE and ctx.version < GROUP_ERROR_SINCE:
+        offsets = tuple(FetchedOffset(*partition, error=reply.error) for partition in partitions or ())
+    topics = [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=offset.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    metadata=offset.metadata,
+                    error_code=offset.error,
+                )
+                for offset in found
+            ],
+        )
+        for name, found in _by_topic(offsets).items()
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=reply.error)
+
+
+def _group(ctx: Context, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    response = OffsetFetchResponseGroup(group_id=asked.group_id)
+    partitions = None
+    if asked.topics is not None:
+        partitions = tuple(_named(ctx, asked.topics, response))
+    reply = _fetch(
+        ctx, FetchOffsets(asked.group_id, partitions, asked.member_id, asked.member_epoch, require_stable)
+    )
+    response.error_code = reply.error
+    if reply.error is not ErrorCode.NONE:
+        response.topics = []
+        return response
+    ids = {name: topic.id for name, topic in ctx.broker.metadata.image.topics.items()} if _by_id(ctx) else {}
+    for name, offsets in _by_topic(reply.offsets).items():
+        if _by_id(ctx) and name not in ids:
+            continue  # it was deleted: there is no way to name it any more
+        response.topics.append(
+            OffsetFetchResponseTopics(
+                name=name, topic_id=ids.get(name, NO_TOPIC_ID), partitions=[_partition(offset) for offset in offsets]
+            )
+        )
+    return response
+
+
+def _by_id(ctx: Context) -> bool:
+    return ctx.version >= TOPIC_IDS_SINCE
+
+
+def _named(
+    ctx: Context, topics: list[OffsetFetchRequestTopics], response: OffsetFetchResponseGroup
+) -> Iterable[TopicPartition]:
+    """The partitions by name; topics whose id nobody knows go into the response at once."""
+    by_id = ctx.broker.metadata.image.topics_by_id
+    for topic in topics:
+        name = topic.name
+        if _by_id(ctx):
+            known = by_id.get(TopicId(topic.topic_id))
+            if known is None:
+                response.topics.append(_unknown(topic))
+                continue
+            name = known.name
+        for index in topic.partition_indexes:
+            yield TopicPartition(name, index)
+
+
+def _unknown(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    missing = (FetchedOffset("", index, error=ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes)
+    return OffsetFetchResponseTopics(
+        topic_id=topic.topic_id, partitions=[_partition(offset) for offset in missing]
+    )
+
+
+def _partition(offset: FetchedOffset) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=offset.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        error_code=offset.error,
+    )
+
+
+def _fetch(ctx: Context, request: FetchOffsets) -> FetchReply:
+    try:
+        return ctx.broker.groups.coordinator(request.group_id).fetch_offsets(request)
+    except KafkaError as error:
+        return FetchReply(error.code, ())
+
+
+def _by_topic(offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+    topics: dict[str, list[FetchedOffset]] = {}
+    for offset in offsets:
+        topics.setdefault(offset.topic, []).append(offset)
+    return topics

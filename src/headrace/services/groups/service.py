@@ -1,0 +1,168 @@
+"""The consumer groups of this broker: one shard per partition of `__consumer_offsets` that it leads.
+
+A group belongs to the partition that the hash of its id names, and the broker that leads the partition is its
+coordinator. The topic is made when somebody first asks for a coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TypeVar
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.env import Env
+from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.errors import Request, error_reply
+from headrace.groups.messages import Heartbeat, JoinGroup, LeaveGroup, Reply, SyncGroup
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.controller import Controller
+from headrace.metadata.image import MetadataImage, PartitionImage
+from headrace.metadata.topic_decisions import NewTopic
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
+from headrace.replication.partition import Partition
+from headrace.replication.replica_set import ReplicaSet
+from headrace.services.groups.hashing import partition_of
+from headrace.services.groups.settings import group_settings, shell_settings
+from headrace.services.groups.shard import GroupShard
+from headrace.services.groups.topics import TopicsFeed, deleted_partitions
+
+log = logging.getLogger(__name__)
+
+CONCURRENT_LOADS = 2
+_TOPIC_KEY = CONSUMER_OFFSETS_TOPIC.encode()
+_OF_MEMBERS = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)
+"""Refused without a group id wherever they arrive; offsets may be kept under an empty one."""
+
+R = TypeVar("R", bound=Reply)
+
+
+class GroupService:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        controller: Controller,
+        replicas: ReplicaSet,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._metadata = metadata
+        self._controller = controller
+        self._replicas = replicas
+        self._group_settings = group_settings(config)
+        self._shell_settings = shell_settings(config)
+        self._topics = TopicsFeed(lambda: metadata.image)
+        self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
+        self._shards: dict[int, GroupShard] = {}
+        self._closed = False
+
+    # -- keeping in step
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """The partitions of this broker agree with `new`: take up and lay down what it says."""
+        if self._closed:
+            return
+        led = {
+            index: partition
+            for index, partition in self._replicas.by_name.get(_TOPIC_KEY, {}).items()
+            if partition.is_leader
+        }
+        for index, shard in list(self._shards.items()):
+            current = led.get(index)
+            if current is not shard.partition or current.leader_epoch != shard.leader_epoch:
+                del self._shards[index]
+                log.info("No longer the coordinator on %s", shard.name)
+                shard.resign()
+        for index, partition in led.items():
+            if index not in self._shards:
+                self._shards[index] = self._new_shard(partition)
+                self._shards[index].start()
+        deleted = deleted_partitions(old, new)
+        if deleted:
+            for shard in self._shards.values():
+                shard.forget_partitions(deleted)
+
+    def _new_shard(self, partition: Partition) -> GroupShard:
+        coordinator = GroupCoordinator(self._group_settings, self._topics.current(), self._new_id)
+        return GroupShard(self._env, partition, coordinator, self._shell_settings, self._topics, self._load_slots)
+
+    def _new_id(self) -> str:
+        digits = self._env.rng.bytes(16).hex()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    async def run(self) -> None:
+        """Until cancelled: expire what is past its retention."""
+        interval = self._config.integer("offsets.retention.check.interval.ms") / 1000
+        while True:
+            await self._env.clock.sleep(interval)
+            for shard in list(self._shards.values()):
+                await shard.expire()
+
+    def close(self) -> None:
+        """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
+        self._closed = True
+        for shard in self._shards.values():
+            shard.resign()
+        self._shards.clear()
+
+    # -- finding
+
+    def coordinator_partition(self, group_id: str) -> PartitionImage | None:
+        """Where the group is coordinated; None while the topic is not there."""
+        topic = self._metadata.image.topics.get(CONSUMER_OFFSETS_TOPIC)
+        return None if topic is None else topic.partitions[partition_of(group_id, len(topic.partitions))]
+
+    async def ensure_topic(self) -> None:
+        """Make `__consumer_offsets` if it is not there. KafkaError if that cannot be done now."""
+        image = self._metadata.image
+        if CONSUMER_OFFSETS_TOPIC in image.topics:
+            return
+        factor = min(self._config.integer("offsets.topic.replication.factor"), max(len(image.brokers), 1))
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self._config.integer("offsets.topic.segment.bytes")),
+        }
+        count = self._config.integer("offsets.topic.num.partitions")
+        topic = NewTopic(CONSUMER_OFFSETS_TOPIC, count, factor, configs=configs)
+        (outcome,) = await self._controller.create_topics([topic])
+        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise outcome
+        await self._replicas.settled()
+
+    def shard(self, group_id: str) -> GroupShard:
+        """The shard of a group; NOT_COORDINATOR if it is another broker's."""
+        topic = self._metadata.image.topics.get(CONSUMER_OFFSETS_TOPIC)
+        shard = None
+        if topic is not None:
+            shard = self._shards.get(partition_of(group_id, len(topic.partitions)))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    def coordinator(self, group_id: str) -> GroupCoordinator:
+        """For reading what is known of a group; KafkaError if it is not, or not yet, known here."""
+        return self.shard(group_id).coordinator()
+
+    def coordinators(self) -> Iterator[GroupCoordinator]:
+        """All of this broker; KafkaError if one of them is not ready."""
+        for shard in self._shards.values():
+            yield shard.coordinator()
+
+    async def ask(self, request: Request, kind: type[R]) -> R:
+        """The answer to a request about one group, its refusal included."""
+        group_id = request if isinstance(request, str) else request.group_id
+        try:
+            if not group_id and isinstance(request, _OF_MEMBERS):
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            shard = self.shard(group_id)
+        except KafkaError as error:
+            reply = error_reply(request, error.code)
+        else:
+            reply = await shard.ask(request)
+        assert isinstance(reply, kind), reply
+        return reply

@@ -1,0 +1,162 @@
+"""Decisions on their way into the log: many in one batch, each released when it is where the promise says.
+
+What is handed over during one turn of the loop is appended together, in order, as one batch (several if they would
+be larger than the topic allows). A decision is done once the high watermark is past its batch: with this broker as
+the only replica at once, otherwise when the in-sync replicas have it.
+
+A batch that was appended is never given up while this broker leads: it may yet be replicated, and then it has
+happened. Its requests are told after `timeout_ms` that nobody knows, and what they decided is applied when it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.env import Clock
+from headrace.env.env import Timer as LoopTimer
+from headrace.groups.decision import Decision
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.batch import HEADER_SIZE
+from headrace.records.builder import NewRecord, build_batch
+from headrace.replication.partition import ACKS_ALL, Partition
+from headrace.services.groups.records import encode
+
+RECORD_OVERHEAD = 32
+"""More than the lengths, deltas and attributes of a record take."""
+MAX_BATCH_BYTES = 512 * 1024
+
+
+class Outcome(Protocol):
+    """Whoever waits for a decision to be stored."""
+
+    def stored(self) -> None:
+        """It has happened: apply it."""
+
+    def failed(self, error: ErrorCode) -> None:
+        """It has not happened and will not."""
+
+    def delayed(self, error: ErrorCode) -> None:
+        """It may yet happen, but nobody should be kept waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    records: tuple[NewRecord, ...]
+    size: int
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class _Appended:
+    end_offset: int
+    deadline: float
+    writes: list[_Write]
+    overdue: bool = False
+
+
+class DecisionWriter:
+    def __init__(self, clock: Clock, partition: Partition, codec: int, timeout_ms: int) -> None:
+        self._clock = clock
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._codec = codec
+        self._timeout = timeout_ms / 1000
+        self._queue: list[_Write] = []
+        self._appended: deque[_Appended] = deque()
+        """In the order of the log, the first not yet replicated."""
+        self._alarm: LoopTimer | None = None
+        self._closed = False
+
+    def write(self, decision: Decision, now_ms: int, outcome: Outcome) -> None:
+        """Store the decision's records; `outcome` hears of it, never before this call returns."""
+        pairs = [encode(event) for event in decision.records]
+        records = tuple(NewRecord(value, key, now_ms) for key, value in pairs)
+        size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in pairs)
+        if not self._queue:
+            self._clock.call_soon(self._flush)
+        self._queue.append(_Write(records, size, outcome))
+
+    def close(self) -> None:
+        """No longer the leader: what was decided and not replicated has not happened as far as we know."""
+        self._closed = True
+        self._partition.waiters.pop(self, None)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        appended, self._appended = self._appended, deque()
+        queue, self._queue = self._queue, []
+        for write in [*(write for batch in appended for write in batch.writes), *queue]:
+            write.outcome.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _flush(self) -> None:
+        queue, self._queue = self._queue, []
+        limit = min(self._partition.log.config.max_message_bytes, MAX_BATCH_BYTES)
+        for writes in _packed(queue, limit):
+            self._append(writes)
+
+    def _append(self, writes: list[_Write]) -> None:
+        records = [record for write in writes for record in write.records]
+        try:
+            if self._closed or not self._leads():
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            batch = build_batch(records, codec=self._codec)
+            base_offset, _ = self._partition.append(memoryview(batch), ACKS_ALL)
+        except KafkaError as error:
+            for write in writes:
+                write.outcome.failed(error.code)
+            return
+        end_offset = base_offset + len(records)
+        if not self._appended and self._partition.high_watermark >= end_offset:
+            for write in writes:
+                write.outcome.stored()
+            return
+        self._appended.append(_Appended(end_offset, self._clock.monotonic() + self._timeout, writes))
+        self._partition.waiters[self] = None
+        self._set_alarm()
+
+    def _leads(self) -> bool:
+        return self._partition.is_leader and self._partition.leader_epoch == self._leader_epoch
+
+    # -- waiting for replicas
+
+    def wake(self) -> None:
+        """The high watermark moved, or the partition has another leader."""
+        if self._closed or not self._leads():
+            return  # whoever owns this is told of the change of leader, and closes it
+        while self._appended and self._appended[0].end_offset <= self._partition.high_watermark:
+            for write in self._appended.popleft().writes:
+                write.outcome.stored()
+        if not self._appended:
+            self._partition.waiters.pop(self, None)
+
+    def _set_alarm(self) -> None:
+        first = next((batch for batch in self._appended if not batch.overdue), None)
+        if self._alarm is None and first is not None:
+            delay = max(first.deadline - self._clock.monotonic(), 0)
+            self._alarm = self._clock.call_later(delay, self._look_for_overdue)
+
+    def _look_for_overdue(self) -> None:
+        self._alarm = None
+        now = self._clock.monotonic()
+        late = [batch for batch in self._appended if not batch.overdue and batch.deadline <= now]
+        for batch in late:
+            batch.overdue = True
+            for write in batch.writes:
+                write.outcome.delayed(ErrorCode.REQUEST_TIMED_OUT)
+        self._set_alarm()
+
+
+def _packed(writes: Iterable[_Write], limit: int) -> Iterator[list[_Write]]:
+    """In order, as many together as fit; one that is too large for itself is for the log to refuse."""
+    together: list[_Write] = []
+    size = HEADER_SIZE
+    for write in writes:
+        if together and size + write.size > limit:
+            yield together
+            together, size = [], HEADER_SIZE
+        together.append(write)
+        size += write.size
+    if together:
+        yield together

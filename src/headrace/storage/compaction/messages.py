@@ -1,0 +1,110 @@
+"""What broker and worker tell each other: one JSON object a line, a request down, then replies up.
+
+request   what to clean and within which limits
+group     one new segment is complete and synced, under its `.cleaned` names (or the old one may stay)
+report    the cleaning is done: up to where, and what it met
+failure   it cannot be done; nothing but `.cleaned` files was written
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A segment to be cleaned."""
+
+    base_offset: int
+    size: int
+    end_offset: int
+    """Where the next segment begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningRequest:
+    directory: str
+    sources: tuple[Source, ...]
+    """Every segment that lies below `upper_offset`, in order."""
+    dirty_offset: int
+    upper_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    decompressed_bytes: int
+    """What a batch may unfold to."""
+    memory_bytes: int
+    """For the offset map."""
+    bytes_per_second: float
+    """Of reading and writing together; 0 is no limit."""
+    producers: tuple[tuple[int, int, int], ...] = ()
+    """Id, epoch and last data offset of every producer that is still known."""
+    later_segments: tuple[int, ...] = ()
+    """Base offsets of the segments after `sources`: a transaction that began before may have ended there."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    base_offset: int
+    sources: tuple[int, ...]
+    """Base offsets of the segments that the new one stands for."""
+    size: int
+    size_before: int
+    changed: bool
+    """False where the one source may stay as it is: then there are no files."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningReport:
+    end_offset: int
+    """Everything below is clean now."""
+    keys: int
+    map_utilization: float
+    records_in: int
+    records_out: int
+    tombstones_dropped: int
+    batches_rebuilt: int
+    batches_unread: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningFailure:
+    message: str
+    is_damage: bool
+    """A segment is not what it was when it was written: trying again will not help."""
+
+
+Reply = CleanedGroup | CleaningReport | CleaningFailure
+_KINDS: dict[str, type[Reply]] = {"group": CleanedGroup, "report": CleaningReport, "failure": CleaningFailure}
+
+
+def encode_request(request: CleaningRequest) -> bytes:
+    return json.dumps(asdict(request)).encode() + b"\n"
+
+
+def decode_request(line: bytes) -> CleaningRequest:
+    fields = json.loads(line)
+    fields["sources"] = tuple(Source(**source) for source in fields["sources"])
+    fields["producers"] = tuple((row[0], row[1], row[2]) for row in fields["producers"])
+    fields["later_segments"] = tuple(fields["later_segments"])
+    return CleaningRequest(**fields)
+
+
+def encode_reply(reply: Reply) -> bytes:
+    kind = next(name for name, known in _KINDS.items() if isinstance(reply, known))
+    return json.dumps({"kind": kind, **asdict(reply)}).encode() + b"\n"
+
+
+def decode_reply(line: bytes) -> Reply:
+    fields = json.loads(line)
+    kind = fields.pop("kind")
+    if kind == "group":
+        fields["sources"] = tuple(fields["sources"])
+    return _KINDS[kind](**fields)

@@ -1,0 +1,3 @@
+from typing import Any
+
+def safe_dump(data: Any, *, sort_keys: bool = ..., allow_unicode: bool = ...) -> str: ...
