@@ -19,6 +19,7 @@ from headrace.coordination.contract import Store, StoreError
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env import Env
 from headrace.env.real import real_env
+from headrace.env.worker_process import WorkerProcess
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
 from headrace.handlers.fetch_sessions import FetchSessions
@@ -36,6 +37,7 @@ from headrace.server.admin import AdminServer, Page, PageMaker
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener, SocketOptions
+from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.groups.service import GroupService
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
@@ -50,6 +52,7 @@ GC_THRESHOLDS = (50_000, 50, 100)
 """The hot path makes no cycles; frequent collections would only cost."""
 ADMIN_PORT_DISTANCE = 552
 """From the client port: 9092 and 9644, 9093 and 9645."""
+COMPACTION_WORKER = "headrace.cli.compaction_worker"
 DRAIN_SECONDS = 2.0
 """What requests under way get to finish in when the broker stops."""
 
@@ -109,9 +112,24 @@ class Node:
             await listener.serve()
             self._run(listener.sweep_idle())
         self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
+        cleaner = self._cleaner(metadata, replicas)
+        self._run(cleaner.run())
         self._run(groups.run())
-        await self._open_admin(Observation(self._env, metadata, replicas))
+        await self._open_admin(Observation(self._env, metadata, replicas, [cleaner.families]))
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+
+    def _cleaner(self, metadata: ClusterMetadata, replicas: ReplicaSet) -> Cleaner:
+        async def start_worker() -> Worker:
+            return await WorkerProcess.start(COMPACTION_WORKER)
+
+        return Cleaner(
+            self._env,
+            self._config,
+            lambda: metadata.image.broker_configs,
+            self._directories,
+            replicas,
+            start_worker,
+        )
 
     async def _open_metadata(self) -> ClusterMetadata:
         try:

@@ -1,7 +1,7 @@
 """Types of the calls of kafka-python that we use."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafka.admin import KafkaAdminClient as KafkaAdminClient
 from kafka.cluster import ClusterMetadata
@@ -76,7 +76,17 @@ class KafkaProducer:
     def partitions_for(self, topic: str) -> set[int]: ...
     def close(self, timeout: float | None = ...) -> None: ...
 
+class OffsetAndMetadata(NamedTuple):
+    offset: int
+    metadata: str
+    leader_epoch: int
+
+class ConsumerRebalanceListener:
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> object: ...
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> object: ...
+
 class KafkaConsumer:
+    _coordinator: Any
     def __init__(
         self,
         *topics: str,
@@ -88,7 +98,23 @@ class KafkaConsumer:
         max_partition_fetch_bytes: int = ...,
         fetch_max_bytes: int = ...,
         isolation_level: str = ...,
+        group_instance_id: str | None = ...,
+        session_timeout_ms: int = ...,
+        heartbeat_interval_ms: int = ...,
+        auto_commit_interval_ms: int = ...,
+        metadata_max_age_ms: int = ...,
+        retry_backoff_ms: int = ...,
     ) -> None: ...
+    def subscribe(
+        self,
+        topics: Sequence[str] = ...,
+        pattern: str | None = ...,
+        listener: ConsumerRebalanceListener | None = ...,
+    ) -> None: ...
+    def assignment(self) -> set[TopicPartition]: ...
+    def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None = ...) -> None: ...
+    def commit_async(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None = ...) -> object: ...
+    def committed(self, partition: TopicPartition) -> int | None: ...
     def assign(self, partitions: Sequence[TopicPartition]) -> None: ...
     def topics(self) -> set[str]: ...
     def partitions_for_topic(self, topic: str) -> set[int] | None: ...

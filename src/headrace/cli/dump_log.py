@@ -46,13 +46,13 @@ def dump_log(files: tuple[Path, ...], with_records: bool, in_hex: bool, format: 
     problems = 0
     for position, path in enumerate(files):
         content = content_of(path)
-        problems += len(content.problems)
         if format in PEOPLE:
             if position:
                 click.echo()
             _print(path, content, with_records, in_hex, format)
         else:
             emit_data(_as_data(path, content, with_records, in_hex), format)
+        problems += len(content.problems)
     if problems:
         raise click.exceptions.Exit(FAILED)
 
@@ -79,12 +79,19 @@ def _print(path: Path, content: Content, with_records: bool, in_hex: bool, forma
         columns = [Column(name, name.upper().replace("_", "-"), isinstance(names[name], int)) for name in names]
         emit_rows(content.entries, columns, format)
     if with_records and content.kind == "segment":
-        show = wide_format(hexadecimal if in_hex else raw)
-        for _, _, batch in batches(path):
-            for record in read_records(batch):
-                click.echo(show("", 0, record)[:-1].split(b"\t", 1)[1])
+        _print_records(path, content, in_hex)
     for problem in content.problems:
         note(f"problem: {problem}")
+
+
+def _print_records(path: Path, content: Content, in_hex: bool) -> None:
+    show = wide_format(hexadecimal if in_hex else raw)
+    for position, _, batch in batches(path):
+        try:
+            for record in read_records(batch):
+                click.echo(show("", 0, record)[:-1].split(b"\t", 1)[1])
+        except KafkaError as error:
+            content.problems.append(f"the batch at position {position}: {error.message}")
 
 
 def _as_data(path: Path, content: Content, with_records: bool, in_hex: bool) -> dict[str, Any]:

@@ -8,9 +8,10 @@ Nothing is changed, and nothing is trusted: the reading of a segment ends where 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +160,22 @@ def _time_index(path: Path) -> Content:
     _check_growing(content, "timestamp_ms")
     log = path.with_suffix(LOG)
     if log.exists():
-        times = {header.last_offset: header.max_timestamp for _, header, _ in batches(log)}
+        ends, latest_times = _latest_times(log)
         for entry in content.entries:
-            latest = max((time for offset, time in times.items() if offset <= entry["offset"]), default=-1)
+            known = bisect_right(ends, entry["offset"])
+            latest = latest_times[known - 1] if known else -1
             if latest > entry["timestamp_ms"]:
                 content.problems.append(
                     f"offset {entry['offset']}: {log.name} has the later time {latest} at or before it"
                 )
     return content
+
+
+def _latest_times(log: Path) -> tuple[list[int], list[int]]:
+    """The last offsets of the batches, and the latest time up to each."""
+    headers = [header for _, header, _ in batches(log)]
+    times = accumulate((header.max_timestamp for header in headers), max)
+    return [header.last_offset for header in headers], list(times)
 
 
 def _unpacked(path: Path, entry: struct.Struct, content: Content) -> list[tuple[int, int]]:

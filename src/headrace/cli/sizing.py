@@ -130,7 +130,7 @@ def _broker_reasons(
         ),
         Reason(
             "network out",
-            f"{_rate(read)} to groups ({load.groups}) and followers ({load.replication - 1}) / {_rate(usable_network)}",
+            f"{_rate(read)} to {load.groups} groups, {load.replication - 1} followers / {_rate(usable_network)}",
             math.ceil(read / usable_network),
         ),
         Reason(

@@ -35,6 +35,8 @@ class LineRules:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     empty_is_null: bool = False
     timestamp_ms: int | None = None
+    null_marker: bytes | None = None
+    """A value that stands for null."""
     key_required: bool = False
     """A line without the delimiter is an error, not a record without a key."""
 
@@ -47,7 +49,7 @@ class LineRules:
                 key, value = before, after
             elif self.key_required:
                 raise CommandError(f"No key separator found in the line {line[:60].decode(errors='replace')!r}.")
-        if self.empty_is_null and not value:
+        if (self.empty_is_null and not value) or (self.null_marker is not None and value == self.null_marker):
             value = None
         return NewRecord(value, key, now_ms if self.timestamp_ms is None else self.timestamp_ms, self.headers)
 

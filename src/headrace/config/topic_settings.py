@@ -341,16 +341,10 @@ TOPIC_SETTINGS: dict[str, Setting] = {row.name: row for row in _ROWS}
 
 NOT_ACTED_ON: frozenset[str] = frozenset(
     {
-        "delete.retention.ms",
-        "flush.messages",
-        "flush.ms",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
-        "max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
         "preallocate",
         "unclean.leader.election.enable",
     }

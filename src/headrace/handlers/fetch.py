@@ -26,9 +26,11 @@ from headrace.replication.partition import Partition
 from headrace.storage.files import FileRange
 from headrace.wire.fetch import (
     FLEXIBLE,
+    ONE_PARTITION_TAIL,
     READ_COMMITTED,
     TOPIC_IDS,
     FetchParameters,
+    encode_one_partition,
     parse_fetch,
     tags_after,
     write_partition_head,
@@ -175,13 +177,22 @@ class FetchPlan:
 
     def _encode(self, answers: list[Answer]) -> Body:
         version, committed = self.version, self.committed
+        session_id = self.session.id if self.session is not None else NO_SESSION
+        if len(answers) == 1 and version >= FLEXIBLE:
+            watched, result, data = answers[0]
+            if data is None:
+                return (
+                    encode_one_partition(version, session_id, watched.topic, result, committed, 0)
+                    + ONE_PARTITION_TAIL
+                )
+            head = encode_one_partition(version, session_id, watched.topic, result, committed, data.size)
+            return [head, data, ONE_PARTITION_TAIL]
         topics: dict[bytes, list[Answer]] = {}
         for answer in answers:
             topics.setdefault(answer[0].topic, []).append(answer)
         tags = tags_after(version)
         pieces: list[Piece] = []
         out = bytearray()
-        session_id = self.session.id if self.session is not None else NO_SESSION
         write_response_head(out, version, 0, session_id, len(topics))
         for topic, of_topic in topics.items():
             write_topic_head(out, version, topic, len(of_topic))

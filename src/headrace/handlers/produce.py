@@ -8,6 +8,7 @@ record.
 from __future__ import annotations
 
 from headrace.handlers.context import Channel, topic_write
+from headrace.handlers.parked_produce import ParkedProduce, Unacknowledged
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import CloseConnection, Reply
 from headrace.model.errors import ErrorCode, KafkaError
@@ -42,6 +43,7 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
     index_of_topics = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
     results: list[tuple[bytes, list[bytes]]] = []
     failed = False
+    waiting: list[Unacknowledged] = []
     for echo, key, partitions in topics:
         local = index_of_topics.get(key)
         answers = []
@@ -58,11 +60,16 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
                 answers.append(encode_failure(version, index, error.code, error.message))
             else:
                 answers.append(encode_result(version, index, base_offset, append_time, partition.log.start_offset))
+                if partition.flusher is not None:
+                    # A duplicate too is acknowledged no earlier than what it repeats.
+                    waiting.append(Unacknowledged(partition, partition.log.end_offset, index, answers))
         results.append((echo, answers))
     if acks == 0:
         if failed:
             raise CloseConnection("a Produce with acks=0 failed")
         return None
+    if waiting and not all(batch.is_written for batch in waiting):
+        return ParkedProduce(version, results, waiting)
     return encode_produce_response(version, results)
 
 

@@ -1,7 +1,8 @@
 """One partition on this broker: its log, and what this broker's role lets it do with it.
 
 The high watermark is the end of what every in-sync replica has; clients read below it. With this broker as the
-only replica it follows each append at once. It never goes back within a leader epoch.
+only replica it follows each append at once, or, where the topic commits to disk before the ack, each sync. It never
+goes back within a leader epoch.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from headrace.metadata.image import PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
+from headrace.replication.flushing import Flusher
 from headrace.replication.waiters import Waiter, WakeList
 from headrace.storage.log import Log
 
@@ -18,6 +20,7 @@ ACKS_ALL = -1
 class Partition:
     __slots__ = (
         "_wakes",
+        "flusher",
         "high_watermark",
         "image",
         "internal",
@@ -39,6 +42,8 @@ class Partition:
         self.leader_epoch = -1
         self.high_watermark = log.start_offset
         self.image: PartitionImage | None = None
+        self.flusher: Flusher | None = None
+        """Where the topic's flush policy asks for more than the page cache."""
         self.waiters: dict[Waiter, None] = {}
         """Long polls that wait for the high watermark to move; a dict because sets have no order."""
         self._wakes = wakes
@@ -70,8 +75,27 @@ class Partition:
         if acks != 1:
             self._check_enough_replicas(acks)
         result = self.log.append_as_leader(batch, self.leader_epoch)
+        if self.flusher is not None:
+            self.flusher.appended()
         self._advance_high_watermark()
         return result
+
+    def set_flusher(self, flusher: Flusher | None) -> None:
+        """The topic's flush policy is new, or has changed."""
+        if self.flusher is not None:
+            self.flusher.close()
+        self.flusher = flusher
+        if flusher is not None:
+            flusher.appended()
+        if self.is_leader:
+            self._advance_high_watermark()
+
+    def flushed(self) -> None:
+        """A sync ended, well or badly: whoever waits must look again."""
+        if self.log.failure is not None:
+            self._wakes.wake(self.waiters)
+        elif self.is_leader:
+            self._advance_high_watermark()
 
     def _check_enough_replicas(self, acks: int) -> None:
         assert self.image is not None
@@ -92,7 +116,8 @@ class Partition:
 
     def _advance_high_watermark(self) -> None:
         # The only in-sync replica is this one; followers will bound it by their own log ends.
-        end = self.log.end_offset
+        flusher = self.flusher
+        end = self.log.end_offset if flusher is None or not flusher.commits else self.log.recovery_point
         if end > self.high_watermark:
             self.high_watermark = end
             if self.waiters:

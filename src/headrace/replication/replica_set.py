@@ -14,6 +14,7 @@ from headrace.env import Env
 from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
+from headrace.replication.flushing import Flusher
 from headrace.replication.partition import Partition
 from headrace.replication.waiters import WakeList
 from headrace.storage.log import Log
@@ -120,10 +121,18 @@ class ReplicaSet:
         name, index = partition.topic_partition
         self.by_name.setdefault(name.encode(), {})[index] = partition
         self.by_id.setdefault(partition.topic_id, {})[index] = partition
+        self._set_flush_policy(partition)
+
+    def _set_flush_policy(self, partition: Partition) -> None:
+        config = partition.log.config
+        if partition.flusher is not None or Flusher.is_needed(config):
+            needed = Flusher.is_needed(config)
+            partition.set_flusher(Flusher(self._env, partition, config) if needed else None)
 
     def _drop_all(self, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._uninstall(partition)
+            partition.set_flusher(None)
             partition.resign()
             self._directories.delete_log(partition.topic_partition)
             log.info("Dropped %s: its topic is gone or it moved away", partition.topic_partition)
@@ -150,7 +159,9 @@ class ReplicaSet:
             if partitions:
                 config = self._config_of(topic, new)
                 for partition in partitions.values():
-                    partition.log.update_config(config)
+                    if partition.log.config is not config:
+                        partition.log.update_config(config)
+                        self._set_flush_policy(partition)
 
     # -- looking up
 

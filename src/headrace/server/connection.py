@@ -54,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatcher",
         "_exclusive",
         "_fd",
+        "_files_ready",
         "_order",
         "_owner",
         "_partial",
@@ -91,6 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         """Responses that wait for one before them, in order; absent when none does."""
         self._ready: list[Piece] = []
         """What this turn answers."""
+        self._files_ready = False
+        """Whether there may be ranges of files in it."""
         self._writable = True
         self._sender: FileSender | None = None
 
@@ -150,27 +153,41 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_frames(self, data: memoryview) -> None:
         position = 0
         size = len(data)
+        dispatch = self._dispatcher.dispatch
+        most = self._dispatcher.max_request_bytes
         while size - position >= 4:
-            if self._exclusive is not None or (self._order and len(self._order) >= MAX_PENDING_RESPONSES):
+            if self._order is not None and self._must_wait():
                 self._stash = bytearray(data[position:])
                 self._pause_reading()
                 return
-            end = position + 4 + self._frame_length(data, position)
+            (length,) = _LENGTH.unpack_from(data, position)
+            if not 0 < length <= most:
+                raise _bad_length(length, most)
+            end = position + 4 + length
             if end > size:
                 break
-            self._handle(data[position + 4 : end])
+            reply = dispatch(self, data[position + 4 : end])
             position = end
+            if reply is None:
+                continue
+            if self._order is None and type(reply) is bytes:
+                self._ready.append(reply)
+            else:
+                self._take_turn(reply)
         if position < size:
             self._begin_partial(data[position:])
 
-    def _frame_length(self, data: memoryview, position: int) -> int:
-        length: int = _LENGTH.unpack_from(data, position)[0]
-        if not 0 < length <= self._dispatcher.max_request_bytes:
-            raise ProtocolError(f"a frame of {length} bytes; the limit is {self._dispatcher.max_request_bytes}")
-        return length
+    def _must_wait(self) -> bool:
+        """Whether the next request may not be handled yet."""
+        return self._exclusive is not None or len(self._order or ()) >= MAX_PENDING_RESPONSES
 
     def _begin_partial(self, rest: memoryview) -> None:
-        needed = 4 + self._frame_length(rest, 0) if len(rest) >= 4 else 4
+        needed = 4
+        if len(rest) >= 4:
+            (length,) = _LENGTH.unpack_from(rest)
+            if not 0 < length <= self._dispatcher.max_request_bytes:
+                raise _bad_length(length, self._dispatcher.max_request_bytes)
+            needed += length
         self._partial = memoryview(bytearray(needed))
         self._partial[: len(rest)] = rest
         self._received = len(rest)
@@ -238,15 +255,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- answering
 
-    def _handle(self, frame: memoryview) -> None:
-        reply = self._dispatcher.dispatch(self, frame)
-        if type(reply) is list:
-            if self._order:
-                self._order.append(Answered(reply))
-            else:
-                self._ready += reply
-        elif reply is not None:
-            self._wait_for(cast(FramedPending, reply))
+    def _take_turn(self, reply: bytes | list[Piece] | FramedPending) -> None:
+        """Keep the order: behind those that wait, if any do."""
+        if isinstance(reply, FramedPending):
+            self._wait_for(reply)
+            return
+        pieces: list[Piece] = reply if isinstance(reply, list) else [reply]
+        if self._order is not None:
+            self._order.append(Answered(pieces))
+        else:
+            self._ready += pieces
+            self._files_ready = True
 
     def _wait_for(self, waiting: FramedPending) -> None:
         if waiting.exclusive:
@@ -264,6 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while order and order[0].done:
                 self._ready += order.popleft().framed()
+            self._files_ready = True
         except CloseConnection as error:
             self._hang_up(error)
         if not order:
@@ -280,18 +300,21 @@ class Connection(asyncio.BufferedProtocol):
         if self._sender is not None and self._sender.busy:
             return
         ready, self._ready = self._ready, []
-        for position, piece in enumerate(ready):
-            if type(piece) is FileRange:
-                if piece.size >= SENDFILE_FROM:
-                    self._send_with_files(ready)
-                    return
-                small = _read_if_cached(piece)
-                if small is None:
-                    self._send_with_files(ready)
-                    return
-                ready[position] = small
+        if self._files_ready:
+            self._files_ready = False
+            if not _read_small_ranges(ready):
+                self._send_with_files(ready)
+                return
         joined = b"".join(cast(list[bytes], ready)) if len(ready) > 1 else cast(bytes, ready[0])
-        self._transport.write(joined)
+        # Straight to the socket: the transport would only check first what we know. It takes over what is left.
+        try:
+            sent = os.write(self._fd, joined)
+        except BlockingIOError:
+            sent = 0
+        except ConnectionError:
+            return  # the transport will notice the end itself
+        if sent < len(joined):
+            self._transport.write(memoryview(joined)[sent:])
 
     def _send_with_files(self, pieces: list[Piece]) -> None:
         if self._sender is None:
@@ -306,6 +329,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush()
         self._resume()
+
+
+def _bad_length(length: int, most: int) -> ProtocolError:
+    return ProtocolError(f"a frame of {length} bytes; the limit is {most}")
+
+
+def _read_small_ranges(pieces: list[Piece]) -> bool:
+    """Put the bytes of ranges in their place; False if one is too large for that or would wait for the disk."""
+    for position, piece in enumerate(pieces):
+        if type(piece) is FileRange:
+            small = _read_if_cached(piece) if piece.size < SENDFILE_FROM else None
+            if small is None:
+                return False
+            pieces[position] = small
+    return True
 
 
 def _read_if_cached(piece: FileRange) -> bytes | bytearray | None:

@@ -19,7 +19,7 @@ from headrace.handlers.registry import APIS, Api
 from headrace.handlers.reply import Pending, Piece
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.server.connection import Connection
-from headrace.server.framing import FramedPending, framed
+from headrace.server.framing import FramedPending, framed, framed_bytes
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_request_header
 from headrace.wire.schema import Response
@@ -39,7 +39,7 @@ class Dispatcher:
         self._hot = {key: api for key, api in APIS.items() if api.hot is not None}
         self._running: set[asyncio.Task[None]] = set()
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> list[Piece] | FramedPending | None:
+    def dispatch(self, connection: Connection, frame: memoryview) -> bytes | list[Piece] | FramedPending | None:
         try:
             key, version, correlation, client_id_size = _HEADER.unpack_from(frame)
         except struct.error:
@@ -58,15 +58,15 @@ class Dispatcher:
             except IndexError:
                 raise ProtocolError("a request header is cut off") from None
         reply = api.hot(connection, version, frame, position)  # type: ignore[misc]  # only hot ones are in there
-        if reply is None:
-            return None
-        if isinstance(reply, Pending):
-            return FramedPending(reply, correlation, flexible, exclusive=False)
-        return framed(reply, correlation, flexible)
+        if type(reply) is bytes:
+            return framed_bytes(reply, correlation, flexible)
+        if type(reply) is list:
+            return framed(reply, correlation, flexible)
+        return None if reply is None else FramedPending(reply, correlation, flexible, exclusive=False)
 
     def _dispatch_cold(
         self, connection: Connection, frame: memoryview, key: int, version: int
-    ) -> list[Piece] | FramedPending:
+    ) -> bytes | FramedPending:
         api = APIS.get(key)
         if api is None or api.request is None:
             raise ProtocolError(f"API {key} is not known")
@@ -115,11 +115,11 @@ class Dispatcher:
         else:
             pending.complete(response.encode(version))
 
-    def _unsupported_version(self, frame: memoryview, api: Api, version: int) -> list[Piece]:
+    def _unsupported_version(self, frame: memoryview, api: Api, version: int) -> bytes:
         if api.key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{api.name} v{version} is not supported")
         _, _, correlation, _ = _HEADER.unpack_from(frame)
-        return framed(api_versions.unsupported_version_response().encode(0), correlation, flexible=False)
+        return framed_bytes(api_versions.unsupported_version_response().encode(0), correlation, flexible=False)
 
 
 def _error_response(api: Api, error: KafkaError) -> Response | None:

@@ -11,17 +11,20 @@ _HEAD = struct.Struct(">ii")
 _FLEXIBLE_HEAD = struct.Struct(">iiB")
 
 
+def framed_bytes(body: bytes, correlation: int, flexible: bool) -> bytes:
+    if flexible:
+        return _FLEXIBLE_HEAD.pack(len(body) + 5, correlation, 0) + body
+    return _HEAD.pack(len(body) + 4, correlation) + body
+
+
 def framed(body: Body, correlation: int, flexible: bool) -> list[Piece]:
-    if type(body) is bytes:
-        if flexible:
-            return [_FLEXIBLE_HEAD.pack(len(body) + 5, correlation, 0) + body]
-        return [_HEAD.pack(len(body) + 4, correlation) + body]
-    pieces: list[Piece] = body  # type: ignore[assignment]  # the other half of the union
+    if isinstance(body, bytes):
+        return [framed_bytes(body, correlation, flexible)]
     size = 0
-    for piece in pieces:
+    for piece in body:
         size += piece.size if type(piece) is FileRange else len(piece)
     head = _FLEXIBLE_HEAD.pack(size + 5, correlation, 0) if flexible else _HEAD.pack(size + 4, correlation)
-    return [head, *pieces]
+    return [head, *body]
 
 
 class FramedPending:

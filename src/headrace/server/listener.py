@@ -58,7 +58,7 @@ class Listener:
         await self._server.start_serving()
 
     async def sweep_idle(self) -> None:
-        """Twice per idle time: a connection is closed after one to one and a half of it. A negative one is never."""
+        """Twice per idle time: a connection goes after one to one and a half of it; a negative one never."""
         while self._limits.idle_seconds > 0:
             await self._env.clock.sleep(self._limits.idle_seconds / 2)
             self.connections.close_idle()

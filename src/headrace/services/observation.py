@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.env import Env
 from headrace.metadata.cluster import ClusterMetadata
@@ -16,7 +16,15 @@ PROBE_SECONDS = 0.5
 
 
 class Observation:
-    def __init__(self, env: Env, metadata: ClusterMetadata, replicas: ReplicaSet) -> None:
+    def __init__(
+        self,
+        env: Env,
+        metadata: ClusterMetadata,
+        replicas: ReplicaSet,
+        others: Sequence[Callable[[], Iterable[Family]]] = (),
+    ) -> None:
+        """`others` have figures of their own to tell."""
+        self._others = others
         self._env = env
         self._metadata = metadata
         self._replicas = replicas
@@ -34,6 +42,8 @@ class Observation:
         yield from self._cluster_families()
         yield from self._partition_families()
         yield from self._process_families()
+        for families in self._others:
+            yield from families()
         yield Family(
             "headrace_requests_total",
             "counter",

@@ -87,5 +87,6 @@ class LeaderEpochs:
         """
         with _SAVING:
             if self._dirty:
-                self._dirty = False
-                write_leader_epochs(disk, self._path, tuple(self._entries))
+                entries = tuple(self._entries)
+                write_leader_epochs(disk, self._path, entries)
+                self._dirty = tuple(self._entries) != entries

@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from headrace.env.env import READ_ONLY
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
 from headrace.records.builder import recompress, stamp_append_time
 from headrace.storage.append_checks import check_header, check_keys, check_size, decompression_limit
 from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_topic_id
-from headrace.storage.compaction.swap import Cleaning, settle
+from headrace.storage.compaction.swap import Cleaning, take_place
 from headrace.storage.files import FileRange, OpenFile, write_at
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_config import LogConfig
@@ -33,17 +32,8 @@ from headrace.storage.replay import apply_batch, reload_producers
 from headrace.storage.resources import StorageResources
 from headrace.storage.retention import expired_segments
 from headrace.storage.scan import BatchPlace, split_batches
-from headrace.storage.segment import (
-    DELETED,
-    INDEX,
-    LOG,
-    MAX_RELATIVE_OFFSET,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT,
-    TIME_INDEX,
-    Segment,
-    file_name,
-)
+from headrace.storage.segment import MAX_RELATIVE_OFFSET, SNAPSHOT, Segment, file_name
+from headrace.storage.syncing import sync_directory, sync_segments
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
 _BASE_OFFSET = attrgetter("base_offset")
@@ -60,7 +50,8 @@ class Log:
     __slots__ = (
         "_active",
         "_cuts",
-        "_directory_dirty",
+        "_directory_changes",
+        "_directory_synced",
         "_leader_epoch",
         "_leader_epochs",
         "_producers",
@@ -68,12 +59,12 @@ class Log:
         "_roll_ms",
         "_segments",
         "_snapshot_offset",
+        "abandoned",
         "allow_transactional",
         "cleaning",
         "config",
         "directory",
         "end_offset",
-        "failure",
         "first_dirty_offset",
         "partition",
         "recovery_point",
@@ -101,12 +92,12 @@ class Log:
         self.end_offset = self._active.base_offset
         self.recovery_point = self.start_offset
         self.allow_transactional = False
-        self.failure: OSError | None = None
-        """The error of a failed sync: what is on the device is unknown then, and the log takes no more."""
+        self.abandoned = False
+        """Deleted, or the process stops: its files may be gone while a thread still works on them."""
         self._producers: ProducerStates | None = None
         self._leader_epochs: LeaderEpochs | None = None
         self._leader_epoch = -1
-        self._directory_dirty = True
+        self._directory_changes, self._directory_synced = 1, 0
         self._snapshot_offset = -1
         self._cuts = 0
         self.first_dirty_offset = -1
@@ -145,6 +136,15 @@ class Log:
             self._producers = ProducerStates()
         return self._producers
 
+    @property
+    def failure(self) -> OSError | None:
+        """Why the data directory is offline: this log, and all beside it, take no more."""
+        return self._resources.health.failure
+
+    @failure.setter
+    def failure(self, error: OSError) -> None:
+        self._resources.health.fail(error)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read: before the first open transaction."""
         if self._producers is None:
@@ -176,7 +176,7 @@ class Log:
         assert self.topic_id == NO_TOPIC_ID
         self.topic_id = topic_id
         write_topic_id(self._resources.env.disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
-        self._directory_dirty = True
+        self._directory_changes += 1
 
     def load_offsets(self, start_offset: int, end_offset: int, recovery_point: int) -> None:
         """Called once, by whoever loads the log."""
@@ -264,8 +264,8 @@ class Log:
         ):
             segment = self.roll(base_offset)
             position = 0
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
+        if self._resources.health.failure is not None:
+            raise self._storage_error(self._resources.health.failure)
         file = segment.file
         assert file is not None
         try:
@@ -283,6 +283,7 @@ class Log:
 
     def _undo_write(self, file: OpenFile, position: int, error: OSError) -> KafkaError:
         """Give back what a failed write took. If that fails too, the next append or start gets rid of it."""
+        self._resources.health.judge(error)
         try:
             self._resources.env.disk.truncate(file.fd, position)
         except OSError as second:
@@ -313,13 +314,17 @@ class Log:
         if not active.size and active.base_offset == base_offset:
             return active
         segment = self._new_segment(base_offset)
-        self.save_snapshot()
-        if self._leader_epochs is not None:
-            self._leader_epochs.save(self._resources.env.disk)
-        if active.size:
-            active.retire(self._resources)
-        else:
-            self._bury(self._segments.pop())
+        try:
+            self.save_snapshot()
+            if self._leader_epochs is not None:
+                self._leader_epochs.save(self._resources.env.disk)
+            if active.size:
+                active.retire(self._resources)
+            else:
+                self._bury(self._segments.pop())
+        except OSError as error:
+            self._resources.health.judge(error)
+            raise self._storage_error(error) from error
         self._segments.append(segment)
         self._active = segment
         self._roll_ms = self._new_roll_ms()
@@ -331,8 +336,9 @@ class Log:
         try:
             segment.open_active(self._resources)
         except OSError as error:
+            self._resources.health.judge(error)
             raise self._storage_error(error) from error
-        self._directory_dirty = True
+        self._directory_changes += 1
         return segment
 
     def _new_roll_ms(self) -> int:
@@ -344,10 +350,10 @@ class Log:
         """Write the producers' state at the end offset, under that offset's name, if it is not there yet."""
         if self._snapshot_offset == self.end_offset:
             return
-        self._snapshot_offset = self.end_offset
         entries = self._producers.snapshot() if self._producers is not None else []
         path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT)}"
         write_at(self._resources.env.disk, path, 0, encode_snapshot(entries))
+        self._snapshot_offset = self.end_offset
 
     # Read
 
@@ -483,9 +489,7 @@ class Log:
         self.delete_records_to(max(self.start_offset, self._segments[0].base_offset))
 
     def delete_expired(self, high_watermark: int) -> int:
-        """Apply retention by time, size and start offset; how many segments went. Compaction has it wait."""
-        if self.cleaning is not None:
-            return 0
+        """Apply retention by time, size and start offset; how many segments went."""
         count = expired_segments(self, self._resources, high_watermark)
         if count:
             self.remove_first_segments(count)
@@ -508,42 +512,29 @@ class Log:
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """A compacted segment, whose files have their `.swap` names, takes the place of those it was made from."""
         first = self._segments.index(old[0])
-        last = first + len(old)
-        assert self._segments[first:last] == list(old)
-        self._segments = [*self._segments[:first], new, *self._segments[last:]]
+        assert self._segments[first : first + len(old)] == list(old)
+        self._segments = [*self._segments[:first], new, *self._segments[first + len(old) :]]
+        self._directory_changes += 1
         try:
-            for segment in old:
-                is_base = segment.base_offset == new.base_offset
-                self._bury(segment, SEGMENT_SUFFIXES if is_base else (*SEGMENT_SUFFIXES, SNAPSHOT))
-            settle(self._resources.env.disk, new)
+            take_place(self._resources, self.config.file_delete_delay_ms, old, new)
         except OSError as error:
             self.failure = error
             raise self._storage_error(error) from error
-        self._directory_dirty = True
 
     def _abort_cleaning(self) -> None:
         if self.cleaning is not None:
             self.cleaning.abort()
 
-    def _bury(self, segment: Segment, suffixes: Sequence[str] = (*SEGMENT_SUFFIXES, SNAPSHOT)) -> None:
-        """Rename a segment's files away, to be removed later off the loop. Readers keep what they have open."""
-        disk = self._resources.env.disk
-        segment.drop_caches(self._resources)
-        for suffix in suffixes:
-            path = segment.path(suffix)
-            try:
-                disk.rename(path, path + DELETED)
-            except FileNotFoundError:
-                continue
-            self._resources.graveyard.add_file(path + DELETED, self.config.file_delete_delay_ms)
-        segment.file = segment.index = None
+    def _bury(self, segment: Segment) -> None:
+        segment.bury(self._resources, self.config.file_delete_delay_ms)
 
     # Flush and close
 
-    def flush(self, up_to: int | None = None) -> None:
+    def flush(self, up_to: int | None = None, save_index: bool = True) -> None:
         """Blocking. Everything below `up_to` (or the end) is on the device when this returns.
 
-        A failed sync is never tried again: the kernel may have dropped the pages it could not write.
+        A failed sync is never tried again: the kernel may have dropped the pages it could not write. Without
+        `save_index` a recovery has further back to look, and loses nothing.
         """
         target, cuts = self.end_offset, self._cuts
         if (target if up_to is None else up_to) <= self.recovery_point:
@@ -551,43 +542,26 @@ class Log:
         if self.failure is not None:
             raise self._storage_error(self.failure)
         try:
-            self._sync()
+            self._sync(save_index)
         except OSError as error:
+            if self.abandoned:
+                return
             self.failure = error
             raise self._storage_error(error) from error
         if self._cuts == cuts:  # else what was synced is not what is there now
             self.recovery_point = max(self.recovery_point, target)
 
-    def _sync(self) -> None:
-        disk = self._resources.env.disk
+    def _sync(self, save_index: bool) -> None:
+        changes = self._directory_changes
         number = max(bisect_right(self._segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
-        for segment in self._segments[number:]:
-            try:
-                self._sync_segment(segment)
-            except FileNotFoundError:
-                if segment in self._segments:
-                    raise
-                # Retention, or a cut, was faster.
-        self._active.save_index(self._resources, final=False)
+        sync_segments(self._resources, self._segments[number:], lambda segment: segment not in self._segments)
+        if save_index:
+            self._active.save_index(self._resources, final=False)
         if self._leader_epochs is not None:
-            self._leader_epochs.save(disk)
-        if self._directory_dirty:
-            self._directory_dirty = False
-            metadata = f"{self.directory}/{PARTITION_METADATA}"
-            if disk.exists(metadata):
-                file = OpenFile(disk, metadata, READ_ONLY)
-                disk.fsync(file.fd)
-            disk.fsync_directory(self.directory)
-
-    def _sync_segment(self, segment: Segment) -> None:
-        disk = self._resources.env.disk
-        file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
-        disk.fdatasync(file.fd)
-        if segment is not self._active:
-            # Below the recovery point the index files of closed segments are believed.
-            for suffix in (INDEX, TIME_INDEX):
-                file = OpenFile(disk, segment.path(suffix), READ_ONLY)
-                disk.fdatasync(file.fd)
+            self._leader_epochs.save(self._resources.env.disk)
+        if self._directory_synced < changes:
+            sync_directory(self._resources, self.directory)
+            self._directory_synced = changes
 
     def close(self) -> None:
         """Blocking. Flush, and leave index files and a snapshot with which the next start needs no scan.
@@ -610,6 +584,7 @@ class Log:
 
     def abandon(self) -> None:
         """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""
+        self.abandoned = True
         self._abort_cleaning()
         for segment in self._segments:
             segment.drop_caches(self._resources)

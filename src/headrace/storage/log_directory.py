@@ -17,6 +17,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 from headrace.env import Disk, Env
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
@@ -48,6 +49,9 @@ _DELETE_SUFFIX = "-delete"
 _MAX_FILE_NAME = 255
 _LOG_NAME = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
 
+_SAVING = Lock()
+"""A checkpoint and a cleaning may both save the dirty offsets: one after the other."""
+
 ConfigOf = Callable[[TopicPartition, TopicId], LogConfig]
 
 
@@ -56,7 +60,17 @@ class DirectoryRefused(Exception):
 
 
 class LogDirectory:
-    __slots__ = ("_lock", "_resources", "clean_stop", "cluster_id", "directory_id", "logs", "path", "same_boot")
+    __slots__ = (
+        "_dirty_offsets",
+        "_lock",
+        "_resources",
+        "clean_stop",
+        "cluster_id",
+        "directory_id",
+        "logs",
+        "path",
+        "same_boot",
+    )
 
     def __init__(self, env: Env, path: str, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS) -> None:
         self.path = path
@@ -68,6 +82,8 @@ class LogDirectory:
         self.same_boot = False
         """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
         self._lock: int | None = None
+        self._dirty_offsets: dict[TopicPartition, int] = {}
+        """As the checkpoint has them."""
         self._resources = StorageResources.create(env, producer_expiration_ms)
 
     @property
@@ -99,7 +115,7 @@ class LogDirectory:
         disk, began = self._disk, self._resources.env.clock.monotonic()
         recovery_points = read_offsets(disk, f"{self.path}/{RECOVERY_POINTS}") or {}
         start_offsets = read_offsets(disk, f"{self.path}/{LOG_START_OFFSETS}") or {}
-        dirty_offsets = read_offsets(disk, f"{self.path}/{CLEANER_OFFSETS}") or {}
+        self._dirty_offsets = read_offsets(disk, f"{self.path}/{CLEANER_OFFSETS}") or {}
         # Only in the same boot is what was written but not synced still there.
         written = (read_offsets(disk, f"{self.path}/{WRITTEN_OFFSETS}") or {}) if self.same_boot else {}
         for name in sorted(disk.list_directory(self.path)):
@@ -117,7 +133,7 @@ class LogDirectory:
                 start_offsets.get(partition, 0),
                 recovery_points.get(partition, 0),
                 written.get(partition, 0),
-                dirty_offsets.get(partition, -1),
+                self._dirty_offsets.get(partition, -1),
             )
             self._load(partition, config_of, hints)
         if not self.clean_stop:
@@ -185,12 +201,16 @@ class LogDirectory:
         write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", recovery_points)
         write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
         write_offsets(self._disk, f"{self.path}/{WRITTEN_OFFSETS}", written)
+        self.write_dirty_offsets()
 
     def write_dirty_offsets(self) -> None:
-        """Blocking. Where each log that was ever compacted is dirty from."""
-        logs = list(self.logs.items())
-        offsets = {partition: log.first_dirty_offset for partition, log in logs if log.first_dirty_offset >= 0}
-        write_offsets(self._disk, f"{self.path}/{CLEANER_OFFSETS}", offsets)
+        """Blocking. Where each log that was ever compacted is dirty from, if that is not written down yet."""
+        with _SAVING:
+            logs = list(self.logs.items())
+            offsets = {partition: log.first_dirty_offset for partition, log in logs if log.first_dirty_offset >= 0}
+            if offsets != self._dirty_offsets:
+                write_offsets(self._disk, f"{self.path}/{CLEANER_OFFSETS}", offsets)
+                self._dirty_offsets = offsets
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", offsets)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.env import Env
 from headrace.storage.files import FileCache
+from headrace.storage.health import DirectoryHealth
 from headrace.storage.segment_index import SegmentIndex
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ class StorageResources:
     file_cache: FileCache
     graveyard: Graveyard
     producer_expiration_ms: int = field(default=DEFAULT_PRODUCER_EXPIRATION_MS)
+    health: DirectoryHealth = field(default_factory=DirectoryHealth)
 
     @classmethod
-    def create(cls, env: Env, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS) -> StorageResources:
-        return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), producer_expiration_ms)
+    def create(
+        cls, env: Env, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS, path: str = ""
+    ) -> StorageResources:
+        health = DirectoryHealth(path)
+        return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), producer_expiration_ms, health)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def expired_segments(log: Log, resources: StorageResources, high_watermark: int) -> int:
-    """How many of the first segments are to be deleted now."""
+    """How many of the first segments are to be deleted now; none while compaction is at work on them."""
+    if log.cleaning is not None:
+        return 0
     segments = log.segments
     now_ms = resources.env.clock.wall_ms()
     surplus = _surplus_bytes(log)

@@ -8,6 +8,8 @@ rolled or closed. Old segments open their file and load their index on demand, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.env.env import CREATE, READ_WRITE
 from headrace.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from headrace.storage.files import OpenFile
@@ -135,6 +137,20 @@ class Segment:
     def drop_caches(self, resources: StorageResources) -> None:
         resources.index_cache.drop(self)
         resources.file_cache.drop(self.path(LOG))
+
+    def bury(
+        self, resources: StorageResources, delay_ms: int, suffixes: Sequence[str] = (*SEGMENT_SUFFIXES, SNAPSHOT)
+    ) -> None:
+        """Rename the files away, to be removed later off the loop. Readers keep what they have open."""
+        self.drop_caches(resources)
+        for suffix in suffixes:
+            path = self.path(suffix)
+            try:
+                resources.env.disk.rename(path, path + DELETED)
+            except FileNotFoundError:
+                continue
+            resources.graveyard.add_file(path + DELETED, delay_ms)
+        self.file = self.index = None
 
     def load_index(self, resources: StorageResources) -> SegmentIndex:
         """The index of this segment from memory, from its files, or from the batches themselves."""

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from headrace.model.errors import ProtocolError
 from headrace.model.topics import TopicId
 from headrace.wire.fetch import (
+    ONE_PARTITION_TAIL,
     TOPIC_IDS,
+    encode_one_partition,
     parse_fetch,
     tags_after,
     write_partition_head,
@@ -17,6 +19,7 @@ from headrace.wire.fetch import (
     write_topic_head,
 )
 from headrace.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -133,7 +136,7 @@ def test_writes_what_the_schema_reads(version: int, committed: bool) -> None:
     out += tags_after(version) + tags_after(version) + tags_after(version)
 
     log_start = 10 if version >= 5 else -1
-    aborted = [] if committed else None
+    aborted: list[AbortedTransaction] | None = [] if committed else None
     expected = FetchResponse(
         session_id=77 if version >= 7 else 0,
         responses=[
@@ -161,6 +164,20 @@ def test_writes_what_the_schema_reads(version: int, committed: bool) -> None:
         ],
     )
     assert FetchResponse.decode(bytes(out), version) == expected
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("size", [0, 100, 100_000])
+def test_the_short_way_for_one_partition_writes_the_same(version: int, committed: bool, size: int) -> None:
+    topic = bytes(range(16)) if version >= TOPIC_IDS else b"events"
+    result = (3, 0, 2**40, 90, 10)
+    out = bytearray()
+    write_response_head(out, version, 0, 77, 1)
+    write_topic_head(out, version, topic, 1)
+    write_partition_head(out, version, result, committed, size)
+    assert encode_one_partition(version, 77, topic, result, committed, size) == out
+    assert tags_after(version) * 3 == ONE_PARTITION_TAIL
 
 
 @pytest.mark.parametrize("version", VERSIONS)

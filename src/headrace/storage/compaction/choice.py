@@ -39,7 +39,9 @@ class Cleanable:
         return self.is_overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-def find_cleanable(log: Log, resources: StorageResources, last_stable_offset: int, now_ms: int) -> Cleanable | None:
+def find_cleanable(
+    log: Log, resources: StorageResources, last_stable_offset: int, now_ms: int
+) -> Cleanable | None:
     """What could be cleaned of a log; None if it is not compacted, or has nothing but its active segment."""
     if not log.config.compacted or log.active_base_offset == log.segments[0].base_offset:
         return None
@@ -67,7 +69,7 @@ def find_cleanable(log: Log, resources: StorageResources, last_stable_offset: in
 
 
 def first_dirty_offset(log: Log) -> int:
-    """Where the part begins that was never compacted. A mark beyond the end was made before the log lost its tail."""
+    """Where the part begins that was never compacted. A mark beyond the end is older than the loss of a tail."""
     marked = log.first_dirty_offset
     return marked if log.start_offset <= marked <= log.end_offset else log.start_offset
 

@@ -5,15 +5,15 @@
     3. the old files get `.deleted`         removed some time later; who reads from them goes on reading
     4. X.index ..., last X.log              the new segment is in its place
 
-From the last step of 2 to the last step of 4 there is an X.log.swap, and a start then finishes: it removes what the
-new segment stands for, which is everything from its base offset to its end, and does step 4. The last batch of a
-compacted segment always stays, if only as a header, so that its end is in its bytes.
+From the last step of 2 to the last step of 4 there is an X.log.swap, and a start then finishes: it removes what
+the new segment stands for, which is everything from its base offset to its end, and does step 4. The last batch of
+a compacted segment always stays, if only as a header, so that its end is in its bytes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.env import Disk
 from headrace.env.env import READ_ONLY
@@ -22,7 +22,16 @@ from headrace.storage.compaction.output import CLEANED
 from headrace.storage.files import OpenFile
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import scan_headers
-from headrace.storage.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, Segment
+from headrace.storage.segment import (
+    DELETED,
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    Segment,
+)
 from headrace.storage.segment_index import load_index
 
 logger = logging.getLogger(__name__)
@@ -32,7 +41,7 @@ _LOG_LAST = (INDEX, TIME_INDEX, TRANSACTION_INDEX, LOG)
 
 
 class Cleaning:
-    """A cleaning of one log under way. Whoever cuts or gives up the log aborts it, and nothing comes of it then."""
+    """A cleaning of one log under way. Whoever cuts or gives up the log aborts it: nothing comes of it then."""
 
     __slots__ = ("_on_abort", "_resources", "is_aborted", "offered")
 
@@ -55,6 +64,14 @@ class Cleaning:
 def offer(disk: Disk, segment: Segment) -> None:
     """Step 2, without the sync."""
     _rename_all(disk, segment, CLEANED, SWAP)
+
+
+def take_place(resources: StorageResources, delay_ms: int, old: Sequence[Segment], new: Segment) -> None:
+    """Steps 3 and 4. The state of the producers at the base offset is what it was, so that snapshot stays."""
+    for segment in old:
+        is_base = segment.base_offset == new.base_offset
+        segment.bury(resources, delay_ms, SEGMENT_SUFFIXES if is_base else (*SEGMENT_SUFFIXES, SNAPSHOT))
+    settle(resources.env.disk, new)
 
 
 def settle(disk: Disk, segment: Segment) -> None:
@@ -120,7 +137,7 @@ def _is_replaced(name: str, base_offset: int, end_offset: int) -> bool:
     if not (stem.isascii() and stem.isdigit()):
         return False
     if "." + suffix == SNAPSHOT:
-        # The state of the producers at the base offset is what it was.
+        # As in `take_place`.
         return base_offset < int(stem) < end_offset
     return "." + suffix in _LOG_LAST and base_offset <= int(stem) < max(end_offset, base_offset + 1)
 

@@ -1,0 +1,34 @@
+"""Whether a data directory can still be used (R-LOG-8): shared by all logs in it, and judged by their errors.
+
+A full disk or too many open files pass by themselves: the write is refused and the next one is tried. Anything
+else that a device says, and every failed sync, ends the use of the directory until the process starts again: after
+a failed sync nobody knows what is on the device, since the kernel may have dropped the pages it could not write.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+logger = logging.getLogger(__name__)
+
+PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+
+
+class DirectoryHealth:
+    __slots__ = ("failure", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        """The first error that ended the use of the directory. May be set by any thread, and is never reset."""
+
+    def fail(self, error: OSError) -> None:
+        if self.failure is None:
+            self.failure = error
+            logger.error("The data directory %s is offline: %s", self.path, error)
+
+    def judge(self, error: OSError) -> None:
+        """A write, or the making of a file, failed."""
+        if error.errno is not None and error.errno not in PASSING:
+            self.fail(error)
