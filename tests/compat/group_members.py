@@ -67,7 +67,8 @@ class Confluent:
         self.revoked: list[set[Place]] = []
         self.lost: list[set[Place]] = []
         self._commit_on_revoke = membership.commit_on_revoke
-        self._polled = False
+        self._positions: dict[Place, int] = {}
+        self.failures: list[str] = []
         self._consumer = ck.Consumer(self._settings(bootstrap, membership))
         topics = list(membership.topics) if membership.pattern is None else [membership.pattern]
         self._consumer.subscribe(
@@ -101,8 +102,12 @@ class Confluent:
 
     def _on_revoke(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         self.revoked.append(_places(partitions))
-        if self._commit_on_revoke and self._polled:
-            self.commit()
+        given_up = {place: position for place, position in self._positions.items() if place in self.revoked[-1]}
+        if self._commit_on_revoke and given_up:
+            try:
+                self.commit(given_up)
+            except ck.KafkaException as error:
+                self.failures.append(str(error))
 
     def _on_lost(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         self.lost.append(_places(partitions))
@@ -112,15 +117,9 @@ class Confluent:
         for message in self._consumer.consume(100, timeout=POLL_S):
             error = message.error()
             if error is None:
-                self._polled = True
-                got.append(
-                    Got(
-                        message.topic() or "",
-                        message.partition() or 0,
-                        message.offset() or 0,
-                        message.value() or b"",
-                    )
-                )
+                topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+                self._positions[topic, partition] = offset + 1
+                got.append(Got(topic, partition, offset, message.value() or b""))
             elif error.code() not in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC):
                 raise ck.KafkaException(error)
         return got

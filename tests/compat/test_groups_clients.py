@@ -50,7 +50,8 @@ class Crew:
 
 
 @pytest.fixture(params=MEMBERS)
-def crew(request: pytest.FixtureRequest, group_bootstrap: str) -> Iterator[Crew]:
+def crew(request: pytest.FixtureRequest, group_bootstrap: str, group_topic: MakeTopic) -> Iterator[Crew]:
+    """Gone before the topics are."""
     crew = Crew(group_bootstrap, MEMBERS[request.param])
     yield crew
     for member in crew.members:
@@ -58,7 +59,7 @@ def crew(request: pytest.FixtureRequest, group_bootstrap: str) -> Iterator[Crew]
 
 
 @pytest.fixture(params=["confluent", "confluent-kip848"])
-def librdkafka(request: pytest.FixtureRequest, group_bootstrap: str) -> Iterator[Crew]:
+def librdkafka(request: pytest.FixtureRequest, group_bootstrap: str, group_topic: MakeTopic) -> Iterator[Crew]:
     crew = Crew(group_bootstrap, MEMBERS[request.param])
     yield crew
     for member in crew.members:
@@ -118,6 +119,7 @@ def test_members_share_and_take_over(crew: Crew, group: str, group_topic: MakeTo
     crew.leave(leaver)
     members.remove(leaver)
     got += poll_until(members, lambda: shared_out(members, everything))
+    print([getattr(member, "failures", None) for member in [leaver, *members]])
     assert places(got) == expected(topic, 2, range(10)), "nothing twice, nothing lost"
 
 

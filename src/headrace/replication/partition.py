@@ -1,8 +1,8 @@
 """One partition on this broker: its log, and what this broker's role lets it do with it.
 
 The high watermark is the end of what every in-sync replica has; clients read below it. With this broker as the
-only replica it follows each append at once, or, where the topic commits to disk before the ack, each sync. It never
-goes back within a leader epoch.
+only replica it follows each append at once, or, where the topic commits to disk before the ack, each sync. It
+never goes back within a leader epoch.
 """
 
 from __future__ import annotations

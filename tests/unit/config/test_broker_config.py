@@ -86,10 +86,8 @@ def test_a_name_that_only_kafka_uses_warns_once(name: str) -> None:
 
 
 def test_a_setting_that_has_no_effect_yet_says_so() -> None:
-    config = BrokerConfig.build({"log.cleaner.min.cleanable.ratio": "0.1", "log.segment.bytes": "2000000"})
-    assert config.warnings == (
-        "log.cleaner.min.cleanable.ratio is accepted, but nothing follows from it in this version.",
-    )
+    config = BrokerConfig.build({"log.preallocate": "true", "log.segment.bytes": "2000000"})
+    assert config.warnings == ("log.preallocate is accepted, but nothing follows from it in this version.",)
 
 
 def test_a_wrong_value_is_refused_at_once() -> None:

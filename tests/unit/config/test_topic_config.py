@@ -90,7 +90,7 @@ def test_right_topic_settings() -> None:
     ("overrides", "part"),
     [
         ({"num.partitions": "3"}, "needs a restart"),
-        ({"log.cleaner.threads": "3"}, "does not use"),
+        ({"log.cleaner.io.buffer.size": "3"}, "does not use"),
         ({"log.retention.mss": "3"}, "did you mean log.retention.ms"),
         ({"log.retention.ms": "x"}, "not a number"),
     ],

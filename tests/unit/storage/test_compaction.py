@@ -309,7 +309,9 @@ def test_aborted_data_goes_and_does_not_supersede(store: Store) -> None:
     store.log.roll()
     compact(store)
     assert pairs(store) == [(0, "a", "1"), (3, "b", "committed"), (5, "c", "1")]
-    markers = [batch.header.base_offset for batch in stored_batches(store.log) if batch.header.attributes & CONTROL]
+    markers = [
+        batch.header.base_offset for batch in stored_batches(store.log) if batch.header.attributes & CONTROL
+    ]
     assert markers == [2, 4]
     path = store.log.segments[0].path(TRANSACTION_INDEX)
     assert read_transaction_index(store.env.disk, path) == [entry]

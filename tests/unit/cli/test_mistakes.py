@@ -1,0 +1,147 @@
+"""Every mistake says what is wrong, where, and what to do; with its exit code, and without a traceback."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+UNUSED = "127.0.0.1:1"
+
+
+def headrace(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+CASES = [
+    # nothing listens
+    (["topic", "list", "-b", UNUSED], 3, ["Cannot reach a broker at 127.0.0.1:1", "refused", "headrace start"]),
+    (["-b", UNUSED, "topic", "list"], 3, ["127.0.0.1:1"]),
+    (["topic", "list", "--bootstrap-servers", f"{UNUSED},127.0.0.1:2"], 3, ["any of the brokers", "127.0.0.1:2"]),
+    (
+        ["cluster", "info", "-b", "no-such-host.invalid"],
+        3,
+        ["no-such-host.invalid:9092", "host name is not known"],
+    ),
+    (["kafka-topics", "--list", "--bootstrap-server", UNUSED], 3, ["refused"]),
+    # bad flags and values
+    (["topic", "list", "--frmat", "json"], 2, ["No such option", "--format"]),
+    (["topic", "list", "--format", "xml"], 2, ["'xml' is not one of"]),
+    (["topic", "list", "-b", "host:port"], 2, ["'host:port' is not of the form host:port"]),
+    (["topic", "list", "-b", "host:99999"], 2, ["ports are 1 to 65535"]),
+    (["topic", "list", "--timeout", "soon"], 2, ["'soon' is no duration"]),
+    (["topic", "list", "["], 2, ["no regular expression"]),
+    (["topic", "lst"], 2, ["Did you mean 'list'?"]),
+    (["topc"], 2, ["Did you mean 'topic'?"]),
+    (["kafka-topic"], 2, ["Did you mean 'kafka-topics'?"]),
+    (["topic", "create"], 2, ["Missing argument 'TOPIC...'"]),
+    (["topic", "create", "t", "-p", "0"], 2, ["'-p'", "x>=1"]),
+    (["topic", "create", "t", "-c", "retention"], 2, ["key=value"]),
+    (["topic", "alter", "t"], 2, ["Name what to change"]),
+    (["topic", "add-partitions", "t"], 2, ["--count", "--total"]),
+    (["topic", "consume", "t", "-o", "soon"], 2, ["'soon' is no offset", "@TIME"]),
+    (["topic", "consume", "t", "-o", "@soon"], 2, ["'soon' is no time"]),
+    (["topic", "consume", "t", "-f", "%q"], 2, ["%q means nothing"]),
+    (["topic", "trim", "t"], 2, ["--before"]),
+    (["topic", "trim", "t", "-o", "1:2"], 2, ["not a range"]),
+    (["topic", "produce", "t", "-H", "=x", "v"], 2, ["name=value"]),
+    (["plan"], 2, ["--throughput"]),
+    (["plan", "-t", "much"], 2, ["'much' is no size"]),
+    (["plan", "-t", "0"], 2, ["above zero"]),
+    (["kafka-topics"], 2, ["exactly one of"]),
+    (["kafka-topics", "--create"], 2, ["--create needs --topic"]),
+    (["kafka-configs", "--describe"], 2, ["Name what is meant"]),
+    (["kafka-console-consumer", "--topic", "t", "--offset", "5"], 2, ["--offset needs --partition"]),
+    (["kafka-console-producer", "--topic", "t", "--property", "nope=1"], 2, ["nope is not known"]),
+    (["completion", "tcsh"], 2, ["'tcsh' is not one of"]),
+    # files
+    (["debug", "dump-log", "missing.log"], 4, ["Cannot read missing.log"]),
+    (["debug", "dump-log", "notes.txt"], 2, ["is no file of a log"]),
+    (["kafka-dump-log", "--files", "missing.index"], 4, ["Cannot read missing.index"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    CASES,
+    ids=lambda value: " ".join(map(str, value))[:50] if isinstance(value, list) else None,
+)
+def test_mistakes(arguments: list[str], code: int, parts: list[str]) -> None:
+    result = headrace(*arguments)
+    assert result.returncode == code, result.stderr
+    for part in parts:
+        assert part in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == "", "stdout is data"
+
+
+class _Web(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def web_server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_web_server_on_that_port(web_server: str) -> None:
+    result = headrace("topic", "list", "-b", web_server, "--timeout", "1s")
+    assert result.returncode == 3
+    assert f"at {web_server}: an HTTP server answers there" in result.stderr
+    assert "9092" in result.stderr
+
+
+def test_a_port_that_stays_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        result = headrace("topic", "list", "-b", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "300ms")
+    assert result.returncode == 3
+    assert "no answer in time" in result.stderr
+
+
+def test_the_environment_names_the_cluster_and_a_flag_wins(tmp_path: Path) -> None:
+    environment = {"HEADRACE_BOOTSTRAP_SERVERS": "127.0.0.1:2"}
+    assert "127.0.0.1:2" in headrace("topic", "list", environment=environment).stderr
+    for arguments in (["topic", "list", "-b", UNUSED], ["-b", UNUSED, "topic", "list"]):
+        assert f"at {UNUSED}" in headrace(*arguments, environment=environment).stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    result = headrace("completion", shell)
+    assert result.returncode == 0
+    assert "_HEADRACE_COMPLETE" in result.stdout
+
+
+def test_completion_of_commands_and_options() -> None:
+    def completed(words: str) -> list[str]:
+        environment = {"_HEADRACE_COMPLETE": "bash_complete", "COMP_WORDS": words}
+        environment["COMP_CWORD"] = str(len(words.split(" ")) - 1)
+        return [line.split(",")[1] for line in headrace(environment=environment).stdout.splitlines()]
+
+    assert completed("headrace to") == ["topic"]
+    assert completed("headrace topic d") == ["describe", "delete"]
+    assert "--replication-factor" in completed("headrace topic create --rep")
+    assert completed(f"headrace topic describe -b {UNUSED} x") == [], "no cluster, no topics, no noise"
