@@ -170,8 +170,9 @@ class KafkaPython:
             group_id=membership.group,
             group_instance_id=membership.instance_id,
             auto_offset_reset=membership.reset,
-            enable_auto_commit=membership.auto_commit,
-            auto_commit_interval_ms=100,
+            # Its callbacks may not commit, but it does so itself before it gives partitions up.
+            enable_auto_commit=membership.auto_commit or membership.commit_on_revoke,
+            auto_commit_interval_ms=100 if membership.auto_commit else 60_000,
             session_timeout_ms=membership.session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             metadata_max_age_ms=REFRESH_MS,
@@ -184,11 +185,6 @@ class KafkaPython:
             self._consumer.subscribe(pattern=membership.pattern, listener=listener)
         else:
             self._consumer.subscribe(list(membership.topics), listener=listener)
-
-    def on_revoked(self, places: set[Place]) -> None:
-        self.revoked.append(places)
-        if self._commit_on_revoke and places:
-            self.commit()
 
     def poll(self) -> list[Got]:
         found = self._consumer.poll(timeout_ms=int(POLL_S * 1000)).values()
@@ -218,7 +214,7 @@ class KafkaPython:
         self._consumer.seek(kafka.TopicPartition(topic, partition), offset)
 
     def close(self) -> None:
-        self._consumer.close(autocommit=False)
+        self._consumer.close(autocommit=self._commit_on_revoke)
 
 
 def _remember_joins(consumer: kafka.KafkaConsumer) -> None:
@@ -233,7 +229,7 @@ class _KafkaPythonListener(kafka.ConsumerRebalanceListener):
         self._member = member
 
     def on_partitions_revoked(self, revoked: set[kafka.TopicPartition]) -> None:
-        self._member.on_revoked(_places(revoked))
+        self._member.revoked.append(_places(revoked))
 
     def on_partitions_assigned(self, assigned: set[kafka.TopicPartition]) -> None:
         self._member.assigned.append(_places(assigned))
@@ -257,6 +253,7 @@ class AioKafka:
     def __init__(self, bootstrap: str, membership: Membership) -> None:
         self.assigned: list[set[Place]] = []
         self.revoked: list[set[Place]] = []
+        self._commit_on_revoke = membership.commit_on_revoke
         self.consumer = _loop.run(self._start(bootstrap, membership))
 
     async def _start(self, bootstrap: str, membership: Membership) -> aiokafka.AIOKafkaConsumer:
@@ -305,6 +302,8 @@ class AioKafka:
         self.consumer.seek(aiokafka.TopicPartition(topic, partition), offset)
 
     def close(self) -> None:
+        if self._commit_on_revoke and self.assignment():
+            self.commit()  # it calls nobody back when it stops
         _loop.run(self.consumer.stop())
 
 

@@ -119,7 +119,6 @@ def test_members_share_and_take_over(crew: Crew, group: str, group_topic: MakeTo
     crew.leave(leaver)
     members.remove(leaver)
     got += poll_until(members, lambda: shared_out(members, everything))
-    print([getattr(member, "failures", None) for member in [leaver, *members]])
     assert places(got) == expected(topic, 2, range(10)), "nothing twice, nothing lost"
 
 

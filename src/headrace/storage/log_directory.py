@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 
 from headrace.env import Disk, Env
+from headrace.model.errors import KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
 from headrace.storage.checkpoints import (
     CLEANER_OFFSETS,
@@ -84,11 +85,20 @@ class LogDirectory:
         self._lock: int | None = None
         self._dirty_offsets: dict[TopicPartition, int] = {}
         """As the checkpoint has them."""
-        self._resources = StorageResources.create(env, producer_expiration_ms)
+        self._resources = StorageResources.create(env, producer_expiration_ms, path)
 
     @property
     def resources(self) -> StorageResources:
         return self._resources
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why the directory is offline; None while it is in use."""
+        return self._resources.health.failure
+
+    def fail(self, error: OSError) -> None:
+        """Use it no more until the process starts again."""
+        self._resources.health.fail(error)
 
     @property
     def _disk(self) -> Disk:
@@ -220,16 +230,23 @@ class LogDirectory:
 
     def close(self, clean: bool = True) -> None:
         """Stop using the directory. A clean close leaves nothing for the next start to scan."""
-        if clean:
-            for log in self.logs.values():
-                log.close()
-            self.checkpoint()
-            self._write_marker(CLEAN_STOP)
-        else:
-            for log in self.logs.values():
-                log.abandon()
+        try:
+            if clean and self.failure is None:
+                self._close_logs()
+        except (OSError, KafkaError) as error:
+            logger.error("%s could not be closed cleanly; the next start recovers it: %s", self.path, error)
+        for log in self.logs.values():
+            log.abandon()
         self.logs = {}
         self._unlock()
+
+    def _close_logs(self) -> None:
+        # One call for the whole volume first: the syncs of the files then find nothing left to write.
+        self._disk.sync_volume(self.path)
+        for log in self.logs.values():
+            log.close()
+        self.checkpoint()
+        self._write_marker(CLEAN_STOP)
 
     def _unlock(self) -> None:
         if self._lock is not None:

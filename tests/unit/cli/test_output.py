@@ -48,10 +48,8 @@ def test_nothing_is_a_note_for_people_and_an_empty_list_for_programs(capsys: pyt
 
 
 def test_values_as_people_read_them() -> None:
-    assert [cell(value) for value in (None, "", [], True, False, 0, {"a": 1}, 1234.5)] == [
-        "-", "-", "-", "yes", "no", "0", "a=1", "1,234.50",
-    ]  # fmt: skip
-    assert [size_text(size) for size in (0, 1023, 1024, 5 * 1024**4, -1)] == [
-        "0 B", "1023 B", "1.0 KiB", "5.0 TiB", "-",
-    ]  # fmt: skip
+    values: list[object] = [None, "", [], True, False, 0, {"a": 1}, 1234.5]
+    assert [cell(value) for value in values] == ["-", "-", "-", "yes", "no", "0", "a=1", "1,234.50"]
+    sizes = [0, 1023, 1024, 5 * 1024**4, -1]
+    assert [size_text(size) for size in sizes] == ["0 B", "1023 B", "1.0 KiB", "5.0 TiB", "-"]
     assert (plural(1, "topic"), plural(2000, "topic")) == ("1 topic", "2,000 topics")

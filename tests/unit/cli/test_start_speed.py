@@ -10,7 +10,8 @@ HEAVY = ("rich", "yaml", "cramjam", "headrace.node", "headrace.storage", "headra
 
 def test_topic_list_imports_no_more_than_it_needs() -> None:
     program = (
-        "import sys\nfrom headrace.cli.main import main\nsys.argv = ['headrace', 'topic', 'list', '-b', '127.0.0.1:1']\n"
+        "import sys\nfrom headrace.cli.main import main\n"
+        "sys.argv = ['headrace', 'topic', 'list', '-b', '127.0.0.1:1']\n"
         "try:\n    main()\nexcept SystemExit as end:\n    print(end.code)\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
