@@ -33,12 +33,15 @@ from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.topic_configs import TopicConfigs
-from headrace.server.admin import AdminServer, Page, PageMaker
+from headrace.server.admin import AdminServer, Page, PageMaker, json_page
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
+from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.groups.service import GroupService
+from headrace.services.lag import Lag, lag_families, lag_json
+from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
 from headrace.storage.log_config import LogConfig
@@ -61,14 +64,23 @@ class StartError(Exception):
     """Something an operator must put right before a broker can start here."""
 
 
+class BrokerFailed(StartError):
+    """A broker that ran and cannot go on."""
+
+
 class Node:
-    def __init__(self, env: Env, config: BrokerConfig) -> None:
+    def __init__(
+        self, env: Env, config: BrokerConfig, on_failure: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """`on_failure` is called with the reason once the broker cannot go on, and should end it."""
+        self._on_failure = on_failure
         self._env = env
         self._config = config
         self._directories = LogDirectories(
             env, config.log_dirs, config.node_id, config.integer("producer.id.expiration.ms")
         )
         self._topic_configs = TopicConfigs(config)
+        self._log_moves = LogMoves(env, self._directories)
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._dispatcher: Dispatcher | None = None
@@ -100,12 +112,16 @@ class Node:
             fetch_max_bytes=self._config.integer("fetch.max.bytes"),
             producer_ids=ProducerIds(self._controller),
             groups=groups,
+            log_moves=self._log_moves,
         )
         endpoints = await self._bind(broker)
         await self._join(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
         metadata.subscribe(replicas.follow)
         replicas.subscribe(groups.follow)
-        replicas.remove_strays(metadata.image)
+        try:
+            replicas.remove_strays(metadata.image)
+        except DirectoryRefused as error:
+            raise StartError(str(error)) from error
         replicas.follow(metadata.image, metadata.image)
         await replicas.settled()
         for listener in self._listeners:
@@ -114,8 +130,12 @@ class Node:
         self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
         cleaner = self._cleaner(metadata, replicas)
         self._run(cleaner.run())
+        self._run(DirectoryWatch(self._env, self._directories, replicas, self._on_failure).run())
         self._run(groups.run())
-        await self._open_admin(Observation(self._env, metadata, replicas, [cleaner.families]))
+        lag = Lag(self._env, replicas, groups.ready_coordinators)
+        replicas.subscribe(lag.follow)
+        self._run(lag.run())
+        await self._open_admin(Observation(self._env, metadata, replicas, [cleaner.families]), lag)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     def _cleaner(self, metadata: ClusterMetadata, replicas: ReplicaSet) -> Cleaner:
@@ -151,12 +171,12 @@ class Node:
             raise StartError(error.message or str(error)) from error
         await self._controller.start()
 
-    async def _open_admin(self, observation: Observation) -> None:
+    async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
         self._run(observation.probe_loop())
         host = self._config.text("headrace.admin.host") or ""
         port = self._config.integer("headrace.admin.port")
-        admin = self._admin = AdminServer(self._admin_pages(observation))
+        admin = self._admin = AdminServer(self._admin_pages(observation, lag))
         try:
             await admin.open(host, port if port >= 0 else _default_admin_port(self._listeners[0].port))
         except OSError as error:
@@ -165,20 +185,33 @@ class Node:
             await admin.open(host, 0)
             log.warning("The default admin port is in use: metrics are on %s:%d instead", host, admin.port)
 
-    def _admin_pages(self, observation: Observation) -> dict[str, PageMaker]:
+    def _admin_pages(self, observation: Observation, lag: Lag) -> dict[str, PageMaker]:
         dispatcher = self._dispatcher
         assert dispatcher is not None
 
-        def metrics() -> Page:
+        async def metrics() -> Page:
             requests = {APIS[key].name: count for key, count in dispatcher.requests.items()}
             connections = {listener.name: len(listener.connections) for listener in self._listeners}
-            return Page(render(observation.families(requests, connections)), CONTENT_TYPE)
+            groups = await lag.groups()
+            families = list(observation.families(requests, connections))
+            # With thousands of groups the text is megabytes.
+            text = await self._env.run_blocking(lambda: render([*families, *lag_families(groups)]))
+            return Page(text, CONTENT_TYPE)
+
+        async def lag_page() -> Page:
+            groups = await lag.groups()
+            return await self._env.run_blocking(lambda: json_page(lag_json(groups)))
 
         def ready() -> Page:
             registered = self._config.node_id in self._broker_ids()
             return Page("ready\n") if registered else Page("not registered in the cluster\n", status=503)
 
-        return {"/metrics": metrics, "/healthz": lambda: Page("ok\n"), "/readyz": ready}
+        return {
+            "/metrics": metrics,
+            "/healthz": lambda: Page("ok\n"),
+            "/readyz": ready,
+            "/lag": lag_page,
+        }
 
     def _broker_ids(self) -> list[int]:
         return list(self._metadata.image.brokers) if self._metadata is not None else []
@@ -194,6 +227,7 @@ class Node:
             await self._dispatcher.drain(DRAIN_SECONDS)
         for listener in self._listeners:
             listener.connections.close_all()
+        self._log_moves.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -261,7 +295,13 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None] | 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(real_env(), config)
+    failures: list[str] = []
+
+    def give_up(reason: str) -> None:
+        failures.append(reason)
+        stopping.set()
+
+    node = Node(real_env(), config, give_up)
     try:
         bootstrap = await node.start()
         gc.collect()
@@ -270,6 +310,8 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None] | 
         if on_ready is not None:
             on_ready(bootstrap)
         await stopping.wait()
+        if failures:
+            raise BrokerFailed(failures[0])
         log.info("Stopping: the logs are flushed and closed")
     finally:
         await node.stop()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import aiokafka
 import confluent_kafka as ck
 import kafka
+from kafka.errors import KafkaError as KafkaPythonError
 
 TIMEOUT_S = 25.0
 POLL_S = 0.02
+KAFKA_PYTHON_POLL_MS = 100
 REFRESH_MS = 200
 HEARTBEAT_MS = 100
 
@@ -161,6 +165,8 @@ def _places(partitions: Iterable[Any]) -> set[Place]:
 
 
 class KafkaPython:
+    """Polls in a thread of its own: a member that is polled in turn with others gives its joins up half-way."""
+
     def __init__(self, bootstrap: str, membership: Membership) -> None:
         self.assigned: list[set[Place]] = []
         self.revoked: list[set[Place]] = []
@@ -185,35 +191,65 @@ class KafkaPython:
             self._consumer.subscribe(pattern=membership.pattern, listener=listener)
         else:
             self._consumer.subscribe(list(membership.topics), listener=listener)
+        self._got: queue.SimpleQueue[Got] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._failure: KafkaPythonError | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    def _live(self) -> None:
+        while not self._closing:
+            while not self._work.empty():
+                work, result = self._work.get()
+                try:
+                    result.set_result(work())
+                except KafkaPythonError as error:
+                    result.set_exception(error)
+            try:
+                polled = self._consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS)
+            except KafkaPythonError as error:
+                self._failure = error
+                return
+            for one in (record for many in polled.values() for record in many):
+                self._got.put(Got(one.topic, one.partition, one.offset, one.value or b""))
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """In the thread, between two polls: the consumer is not for two threads."""
+        result: Future[T] = Future()
+        self._work.put((work, result))
+        return result.result(TIMEOUT_S)
 
     def poll(self) -> list[Got]:
-        found = self._consumer.poll(timeout_ms=int(POLL_S * 1000)).values()
-        return [Got(one.topic, one.partition, one.offset, one.value or b"") for many in found for one in many]
+        time.sleep(POLL_S)
+        if self._failure is not None:
+            raise self._failure
+        return [self._got.get() for _ in range(self._got.qsize())]
 
     def assignment(self) -> set[Place]:
         return _places(self._consumer.assignment())
 
     def commit(self, offsets: dict[Place, int] | None = None) -> None:
         if offsets is None:
-            self._consumer.commit()
+            self._do(self._consumer.commit)
             return
-        self._consumer.commit(
-            {
-                kafka.TopicPartition(*place): kafka.OffsetAndMetadata(offset, "", -1)
-                for place, offset in offsets.items()
-            }
-        )
+        named = {
+            kafka.TopicPartition(*place): kafka.OffsetAndMetadata(at, "", -1) for place, at in offsets.items()
+        }
+        self._do(lambda: self._consumer.commit(named))
 
     def commit_async(self) -> None:
-        self._consumer.commit_async()
+        self._do(self._consumer.commit_async)
 
     def committed(self, topic: str, partition: int) -> int | None:
-        return self._consumer.committed(kafka.TopicPartition(topic, partition))
+        return self._do(lambda: self._consumer.committed(kafka.TopicPartition(topic, partition)))
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        self._consumer.seek(kafka.TopicPartition(topic, partition), offset)
+        self._do(lambda: self._consumer.seek(kafka.TopicPartition(topic, partition), offset))
 
     def close(self) -> None:
+        self._closing = True
+        self._thread.join(TIMEOUT_S)
         self._consumer.close(autocommit=self._commit_on_revoke)
 
 

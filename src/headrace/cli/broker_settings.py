@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.config_file import read_config_file
+from headrace.cli.options import BOOTSTRAP_VARIABLE
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
 
@@ -21,7 +22,9 @@ class SettingsError(click.ClickException):
 
 
 def load_config(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
+    # The one variable of ours that is for clients.
+    environment = {name: value for name, value in os.environ.items() if name != BOOTSTRAP_VARIABLE}
     try:
-        return BrokerConfig.build(read_config_file(file) if file else {}, os.environ, flags, socket.getfqdn)
+        return BrokerConfig.build(read_config_file(file) if file else {}, environment, flags, socket.getfqdn)
     except ConfigError as error:
         raise SettingsError(str(error)) from None

@@ -11,7 +11,7 @@ VARIABLE = "_HEADRACE_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print the completion script of a shell.
+    """Print the completion script of a shell.
 
     \b
     bash   echo 'source <(headrace completion bash)' >> ~/.bashrc

@@ -96,6 +96,8 @@ async def _prompted() -> AsyncIterator[list[bytes]]:
         yield lines
         if asking:
             click.echo(">", nl=False, err=True)
+    if asking:
+        click.echo(err=True)
 
 
 @click.command("kafka-console-consumer")

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("headrace.cli.running:stop", "Stop a broker that runs on this machine."),
     "status": ("headrace.cli.running:status", "Show the brokers of a data directory and whether they run."),
     "topic": ("headrace.cli.topic:topic", "Topics: list, create, describe, produce, consume, ..."),
+    "group": ("headrace.cli.group:group", "Consumer groups: list, describe, watch, seek, delete."),
     "cluster": ("headrace.cli.cluster:cluster", "The cluster: info, health, logdirs, config, check."),
     "perf": ("headrace.cli.perf:perf", "Measure: produce, consume, e2e."),
     "plan": ("headrace.cli.plan:plan", "How many partitions, brokers, disks a load needs."),
@@ -35,6 +36,7 @@ KAFKA_TOOLS: dict[str, tuple[str, str]] = {
         ("kafka-topics", "kafka_topics"),
         ("kafka-console-producer", "kafka_console"),
         ("kafka-console-consumer", "kafka_console"),
+        ("kafka-consumer-groups", "kafka_consumer_groups"),
         ("kafka-configs", "kafka_configs"),
         ("kafka-get-offsets", "kafka_offsets"),
         ("kafka-dump-log", "kafka_dump_log"),
@@ -51,6 +53,10 @@ class CommandLine(LazyGroup):
         except BrokenPipeError:
             # The reader has gone and nothing is wrong. Exit without the flush that would complain a second time.
             os._exit(0)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # after the ^C that the terminal shows
+            raise click.Abort from None
 
 
 @click.group(
@@ -76,5 +82,5 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:
         sys.exit(INTERRUPTED)

@@ -111,7 +111,8 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError(f"{question} Nobody can be asked here: add --yes.", USAGE)
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        raise CommandError("Nothing was done.")
 
 
 def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
@@ -129,8 +130,12 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
     """Topic names for the shell, from the cluster; none when it cannot be reached quickly."""
     from headrace.cli.session import known_topics
 
-    bootstrap = ctx.params.get("bootstrap") or _bootstrap(ctx, param, None)
-    return [name for name in known_topics(bootstrap) if name.startswith(incomplete)]
+    return [name for name in known_topics(asked_bootstrap(ctx, param)) if name.startswith(incomplete)]
+
+
+def asked_bootstrap(ctx: click.Context, param: click.Parameter) -> tuple[Address, ...]:
+    """While a line is completed: what it says so far, or the environment, or the default."""
+    return ctx.params.get("bootstrap") or _bootstrap(ctx, param, None)
 
 
 def topic_argument(function: F) -> F:

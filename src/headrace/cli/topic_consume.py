@@ -59,14 +59,14 @@ def consume(
     isolation: str,
     format: str,
 ) -> None:
-    r"""Read the records of TOPIC: all from the first on, and then those that come, until Ctrl-C.
+    """Read the records of TOPIC: all from the first on, and then those that come, until Ctrl-C.
 
     \b
     headrace topic consume orders -o end              only what comes from now on
     headrace topic consume orders -o -10 -e           the last ten of each partition
     headrace topic consume orders -o @-10m:           the last ten minutes, then stop
     headrace topic consume orders -o @2024-05-01:2024-05-02 --format json
-    headrace topic consume orders -f '%p %o %k %s\n'
+    headrace topic consume orders -f '%p %o %k %s\\n'
     """
     try:
         output = chosen_format(format, template, in_hex)

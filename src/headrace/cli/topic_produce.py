@@ -159,22 +159,24 @@ async def input_lines(delimiter: bytes = b"\n") -> AsyncIterator[list[bytes]]:
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
     """Reads without blocking the loop, so that Ctrl-C and lost connections are noticed while nobody types."""
+    while True:
+        await _until_readable(descriptor)
+        chunk = os.read(descriptor, CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
+
+
+async def _until_readable(descriptor: int) -> None:
+    """Watched for one read only: a second notice of the same bytes would make the next read block."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
         loop.add_reader(descriptor, readable.set)
     except PermissionError:  # a plain file: it never blocks, and cannot be watched
-        while chunk := os.read(descriptor, CHUNK_BYTES):
-            yield chunk
         return
     try:
-        while True:
-            await readable.wait()
-            readable.clear()
-            chunk = os.read(descriptor, CHUNK_BYTES)
-            if not chunk:
-                return
-            yield chunk
+        await readable.wait()
     finally:
         loop.remove_reader(descriptor)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.errors import kafka_error
-from headrace.model.errors import KafkaError
+from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -117,8 +117,12 @@ async def create_topics(
         timeout_ms=_timeout_ms(cluster),
         validate_only=validate_only,
     )
-    response = await (await cluster.controller()).request(request, CreateTopicsResponse)
-    return {topic.name: _outcome(topic.error_code, topic.error_message) for topic in response.topics}
+
+    async def attempt() -> dict[str, Outcome]:
+        response = await (await cluster.controller()).request(request, CreateTopicsResponse)
+        return _settled({topic.name: _outcome(topic.error_code, topic.error_message) for topic in response.topics})
+
+    return await cluster.retrying(attempt, repeatable=False)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -135,14 +139,19 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, Outcome]:
-    request = DeleteTopicsRequest(timeout_ms=_timeout_ms(cluster))
-    controller = await cluster.controller()
-    if controller.version_for(DeleteTopicsRequest) >= 6:
-        request.topics = [DeleteTopicState(name=name) for name in names]
-    else:
-        request.topic_names = list(names)
-    response = await controller.request(request, DeleteTopicsResponse)
-    return {topic.name or "": _outcome(topic.error_code, topic.error_message) for topic in response.responses}
+    async def attempt() -> dict[str, Outcome]:
+        request = DeleteTopicsRequest(timeout_ms=_timeout_ms(cluster))
+        controller = await cluster.controller()
+        if controller.version_for(DeleteTopicsRequest) >= 6:
+            request.topics = [DeleteTopicState(name=name) for name in names]
+        else:
+            request.topic_names = list(names)
+        response = await controller.request(request, DeleteTopicsResponse)
+        return _settled(
+            {topic.name or "": _outcome(topic.error_code, topic.error_message) for topic in response.responses}
+        )
+
+    return await cluster.retrying(attempt, repeatable=False)
 
 
 async def create_partitions(cluster: Cluster, name: str, total: int, validate_only: bool = False) -> None:
@@ -151,10 +160,14 @@ async def create_partitions(cluster: Cluster, name: str, total: int, validate_on
         timeout_ms=_timeout_ms(cluster),
         validate_only=validate_only,
     )
-    response = await (await cluster.controller()).request(request, CreatePartitionsResponse)
-    for result in response.results:
-        if result.error_code:
-            raise kafka_error(result.error_code, result.error_message)
+
+    async def attempt() -> None:
+        response = await (await cluster.controller()).request(request, CreatePartitionsResponse)
+        for result in response.results:
+            if result.error_code:
+                raise kafka_error(result.error_code, result.error_message)
+
+    await cluster.retrying(attempt, repeatable=False)
 
 
 async def describe_configs(
@@ -198,16 +211,34 @@ async def alter_configs(
     ]
     altered = AlterConfigsResource(resource_type=int(resource.type), resource_name=resource.name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[altered], validate_only=validate_only)
-    connection = await _connection_for(cluster, resource)
-    (result,) = (await connection.request(request, IncrementalAlterConfigsResponse)).responses
-    if result.error_code:
-        raise kafka_error(result.error_code, result.error_message)
+
+    async def attempt() -> None:
+        connection = await _connection_for(cluster, resource)
+        (result,) = (await connection.request(request, IncrementalAlterConfigsResponse)).responses
+        if result.error_code:
+            raise kafka_error(result.error_code, result.error_message)
+
+    await cluster.retrying(attempt)
 
 
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | KafkaError]:
     """Drop what lies before an offset (-1: everything there is); the new first offset of each partition."""
+
+    async def attempt() -> dict[TopicPartition, int | KafkaError]:
+        done = await _delete_records(cluster, before)
+        passing = (error for error in done.values() if isinstance(error, KafkaError) and error.code in RETRIABLE)
+        if (error := next(passing, None)) is not None:
+            raise error
+        return done
+
+    return await cluster.retrying(attempt)
+
+
+async def _delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | KafkaError]:
     done: dict[TopicPartition, int | KafkaError] = {}
     for leader, partitions in (await cluster.by_leader(before)).items():
         topics: dict[str, list[DeleteRecordsPartition]] = {}
@@ -243,6 +274,14 @@ async def _connection_for(cluster: Cluster, resource: Resource) -> Connection:
 
 def _outcome(code: int, message: str | None) -> Outcome:
     return kafka_error(code, message) if code else None
+
+
+def _settled(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
+    """The outcomes, unless the controller has moved: then nothing was done, and another must be asked."""
+    for error in outcomes.values():
+        if error is not None and error.code == ErrorCode.NOT_CONTROLLER:
+            raise error
+    return outcomes
 
 
 def _timeout_ms(cluster: Cluster) -> int:

@@ -32,6 +32,7 @@ class Cluster:
         self.settings = settings or ClientSettings()
         self.bootstrap = bootstrap
         self._entry: Connection | None = None
+        self._entering = asyncio.Lock()
         self._connections: dict[int, Connection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._brokers: dict[int, BrokerView] = {}
@@ -55,18 +56,22 @@ class Cluster:
 
     async def entry(self) -> Connection:
         """A connection to any broker: the first of the bootstrap list that answers, then the brokers it named."""
-        if self._entry is not None and not self._entry.closed:
+        async with self._entering:
+            if self._entry is None or self._entry.closed:
+                self._entry = await self._enter()
             return self._entry
+
+    async def _enter(self) -> Connection:
         failures: list[CannotReach] = []
         known = (broker.address for broker in self._brokers.values())
         for address in dict.fromkeys((*self.bootstrap, *known)):
             try:
-                self._entry = await open_connection(address, self.settings)
+                connection = await open_connection(address, self.settings)
             except CannotReach as failure:
                 failures.append(failure)
             else:
                 self._reached.add(address)
-                return self._entry
+                return connection
         raise NoneReachable(failures)
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
@@ -129,10 +134,11 @@ class Cluster:
             groups.setdefault(view.leader(partition), []).append(partition)
         return groups
 
-    async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retrying(self, attempt: Callable[[], Awaitable[T]], *, repeatable: bool = True) -> T:
         """`attempt` until it succeeds, fails for good, or the time is up.
 
-        A missing topic is final: waiting for somebody to create it is not what a caller expects.
+        A missing topic is final: waiting for somebody to create it is not what a caller expects. Where an attempt
+        must not be made twice (`repeatable=False`), so is a lost connection: it may have taken effect.
         """
         clock = self.env.clock
         deadline = clock.monotonic() + self.settings.request_timeout_s
@@ -141,7 +147,8 @@ class Cluster:
             try:
                 return await attempt()
             except (KafkaError, ClientError) as error:
-                if not self._is_passing(error) or clock.monotonic() + pause > deadline:
+                lost = isinstance(error, ConnectionLost) and not repeatable
+                if lost or not self._is_passing(error) or clock.monotonic() + pause > deadline:
                     raise
             await clock.sleep(pause)
             pause = min(2 * pause, self.settings.retry_backoff_max_s)

@@ -12,6 +12,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.service import GroupService
+from headrace.services.log_moves import LogMoves
 from headrace.storage.log_directories import LogDirectories
 
 
@@ -28,3 +29,4 @@ class Broker:
     fetch_max_bytes: int
     producer_ids: ProducerIds
     groups: GroupService
+    log_moves: LogMoves

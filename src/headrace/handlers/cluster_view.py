@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
+from headrace.handlers.context import Context
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
 
 # Kafka's numbers of ACL operations, as bits. Without ACLs everybody may do everything.
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)
@@ -20,6 +23,7 @@ TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DE
 CLUSTER_OPERATIONS = _bits(
     _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
 )
+NO_BROKER = -1
 NOT_REQUESTED = -(1 << 31)
 
 
@@ -31,13 +35,27 @@ class PartitionView:
 
 
 class ClusterView:
-    def __init__(self, image: MetadataImage, listener: str) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        listener: str,
+        own_id: int = NO_BROKER,
+        own_offline: Container[TopicPartition] = frozenset(),
+    ) -> None:
+        """`own_offline` are the partitions of this broker whose data directory failed."""
         self.image = image
+        self._own_id = own_id
+        self._own_offline = own_offline
         self._reachable = {
             broker.id: (broker, endpoint)
             for broker in image.brokers.values()
             if (endpoint := broker.endpoint(listener)) is not None
         }
+
+    @classmethod
+    def of(cls, ctx: Context) -> ClusterView:
+        broker = ctx.broker
+        return cls(broker.metadata.image, ctx.listener, broker.id, broker.replicas.offline)
 
     def brokers(self) -> list[tuple[BrokerImage, Endpoint]]:
         """Those that have this listener, by id."""
@@ -46,9 +64,11 @@ class ClusterView:
     def is_reachable(self, broker_id: int) -> bool:
         return broker_id in self._reachable
 
-    def partition(self, partition: PartitionImage) -> PartitionView:
+    def partition(self, name: TopicPartition, partition: PartitionImage) -> PartitionView:
         offline = [replica for replica in partition.replicas if replica not in self.image.brokers]
-        if partition.leader == NO_LEADER or partition.leader not in self.image.brokers:
+        if name in self._own_offline and self._own_id in partition.replicas:
+            offline.append(self._own_id)
+        if partition.leader == NO_LEADER or partition.leader in offline:
             return PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         if not self.is_reachable(partition.leader):
             return PartitionView(ErrorCode.LISTENER_NOT_FOUND, NO_LEADER, offline)

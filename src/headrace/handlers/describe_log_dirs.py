@@ -1,7 +1,8 @@
 """DescribeLogDirs (35), v1-4. The data directories of this broker and what the partitions in them weigh.
 
 v3 an error for the whole answer, which we never need; v4 total and usable bytes of the volume (KIP-827). Null
-asks for every partition. A directory that cannot be read is told of as KAFKA_STORAGE_ERROR.
+asks for every partition. A directory that failed, or cannot be read, is told of as KAFKA_STORAGE_ERROR. A log on
+its way into a directory (AlterReplicaLogDirs) is shown there as a future one, with what it lacks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
+from headrace.services.log_moves import Move
 from headrace.storage.log_directory import LogDirectory
 from headrace.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -36,16 +38,31 @@ async def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> De
     ]
     return DescribeLogDirsResponse(
         results=[
-            _describe(ctx, directory, [p for p in partitions if p.topic_partition in directory.logs])
+            _describe(ctx, directory, [p for p in partitions if p.topic_partition in directory.logs], wanted)
             for directory in ctx.broker.directories
         ]
     )
 
 
-def _describe(ctx: Context, directory: LogDirectory, partitions: list[Partition]) -> DescribeLogDirsResult:
+def configured_path(directory: LogDirectory) -> str:
+    """The name in log.dirs, which holds one directory for each broker of the machine."""
+    return os.path.abspath(os.path.dirname(directory.path))
+
+
+def _future(index: int, move: Move) -> DescribeLogDirsPartition:
+    assert move.future is not None
+    return DescribeLogDirsPartition(
+        partition_index=index, partition_size=move.future.size, offset_lag=move.lag, is_future_key=True
+    )
+
+
+def _describe(
+    ctx: Context, directory: LogDirectory, partitions: list[Partition], wanted: set[TopicPartition] | None
+) -> DescribeLogDirsResult:
     disk = ctx.broker.env.disk
-    # The name in log.dirs, which holds one directory for each broker of the machine.
-    path = os.path.abspath(os.path.dirname(directory.path))
+    path = configured_path(directory)
+    if directory.failure is not None:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
     try:
         total, usable = disk.total_bytes(path), disk.free_bytes(path)
     except OSError:
@@ -58,6 +75,11 @@ def _describe(ctx: Context, directory: LogDirectory, partitions: list[Partition]
         topic.partitions.append(
             DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag)
         )
+    for move in ctx.broker.log_moves.into(directory):
+        name, index = move.partition.topic_partition
+        if wanted is None or move.partition.topic_partition in wanted:
+            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+            topic.partitions.append(_future(index, move))
     return DescribeLogDirsResult(
         log_dir=path, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
     )

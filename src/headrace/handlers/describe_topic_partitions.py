@@ -12,7 +12,7 @@ from headrace.handlers.context import Context, topic_describe
 from headrace.handlers.registry import api
 from headrace.metadata.image import PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import check_topic_name
+from headrace.model.topics import TopicPartition, check_topic_name
 from headrace.wire.messages.describe_topic_partitions import (
     Cursor,
     CursorResult,
@@ -39,7 +39,7 @@ async def describe_topic_partitions(
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
-    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    view = ClusterView.of(ctx)
     names = asked or sorted(view.image.topics)
     left = max(1, min(request.response_partition_limit, MAX_PAGE))
     response = DescribeTopicPartitionsResponse()
@@ -75,7 +75,7 @@ def _page(view: ClusterView, name: str, first: int, limit: int) -> DescribeTopic
         name=name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=[_partition(view, index, image) for index, image in numbered],
+        partitions=[_partition(view, TopicPartition(name, index), image) for index, image in numbered],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
@@ -92,11 +92,13 @@ def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name)
 
 
-def _partition(view: ClusterView, index: int, image: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
-    seen = view.partition(image)
+def _partition(
+    view: ClusterView, name: TopicPartition, image: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    seen = view.partition(name, image)
     return DescribeTopicPartitionsResponsePartition(
         error_code=seen.error,
-        partition_index=index,
+        partition_index=name.partition,
         leader_id=seen.leader,
         leader_epoch=image.leader_epoch,
         replica_nodes=list(image.replicas),

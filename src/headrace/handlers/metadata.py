@@ -17,7 +17,7 @@ from headrace.handlers.registry import api
 from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import NO_TOPIC_ID, TopicId, check_topic_name
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, check_topic_name
 from headrace.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -39,7 +39,7 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     if asked is not None and not all(_is_valid(topic, ctx.version) for topic in asked):
         return MetadataResponse(topics=[_refused(topic) for topic in asked])
     failures = await _create_missing(ctx, request, asked or [])
-    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    view = ClusterView.of(ctx)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
@@ -136,12 +136,17 @@ def _found(view: ClusterView, version: int, topic: TopicImage) -> MetadataRespon
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=[_partition(view, version, *numbered) for numbered in enumerate(topic.partitions)],
+        partitions=[
+            _partition(view, version, TopicPartition(topic.name, index), image)
+            for index, image in enumerate(topic.partitions)
+        ],
     )
 
 
-def _partition(view: ClusterView, version: int, index: int, image: PartitionImage) -> MetadataResponsePartition:
-    seen = view.partition(image)
+def _partition(
+    view: ClusterView, version: int, name: TopicPartition, image: PartitionImage
+) -> MetadataResponsePartition:
+    seen = view.partition(name, image)
     error = seen.error
     if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_NOT_FOUND_SINCE:
         error = ErrorCode.LEADER_NOT_AVAILABLE
@@ -153,7 +158,7 @@ def _partition(view: ClusterView, version: int, index: int, image: PartitionImag
             error = ErrorCode.REPLICA_NOT_AVAILABLE
     return MetadataResponsePartition(
         error_code=error,
-        partition_index=index,
+        partition_index=name.partition,
         leader_id=seen.leader,
         leader_epoch=image.leader_epoch,
         replica_nodes=replicas,

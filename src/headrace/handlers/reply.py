@@ -8,7 +8,7 @@ from headrace.storage.files import FileRange
 
 Piece = bytes | bytearray | FileRange
 Body = bytes | list[Piece]
-"""A response without its frame header: bytes, or pieces of which some are ranges of files."""
+"""A response without its frame header: bytes, or bytes and ranges of files in turn, bytes first and last."""
 
 
 class CloseConnection(Exception):

@@ -72,6 +72,10 @@ class BatchHeader(NamedTuple):
         return self.attributes & CODEC_MASK
 
 
+_new_tuple = tuple.__new__
+"""What `_make` does, without its own call: this is made for every batch."""
+
+
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
     """The header as it stands, unchecked. `buffer` must hold HEADER_SIZE bytes there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
@@ -82,7 +86,7 @@ def checked_header(batch: memoryview | bytes) -> BatchHeader:
     size = len(batch)
     if size < HEADER_SIZE:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A record batch of {size} bytes is shorter than its header")
-    header = BatchHeader._make(HEADER.unpack_from(batch))
+    header = _new_tuple(BatchHeader, HEADER.unpack_from(batch))
     if header.magic != MAGIC:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT if header.magic < MAGIC else ErrorCode.INVALID_RECORD,

@@ -1,7 +1,8 @@
 """The partitions of this broker, kept in step with the metadata image (architecture D5): new image in, diff out.
 
 The hot handlers look partitions up by the raw bytes of a topic's name or id, as they stand on the wire. Files
-are made and removed by a thread; the loop only ever sees partitions that are ready.
+are made and removed by a thread; the loop only ever sees partitions that are ready. One whose data directory
+failed, or whose log could not be made, is offline: it is not looked up any more, and clients are told why.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from headrace.env import Env
 from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicId, TopicPartition
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.replication.flushing import Flusher
 from headrace.replication.partition import Partition
 from headrace.replication.waiters import WakeList
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
+from headrace.storage.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +39,16 @@ class ReplicaSet:
         self._wakes = WakeList(env.clock)
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
+        self.offline: dict[TopicPartition, TopicId] = {}
+        """Ours, but not to be had; what for is in the log of the broker."""
         self._image = MetadataImage(cluster_id="")
         """What the partitions agree with."""
         self._target = self._image
         self._reconciling: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
+        self._elsewhere: set[tuple[TopicId, int]] = set()
+        """Partitions whose logs may be in a directory that is missing: they are not made anew."""
+        self._retry = False
 
     # -- keeping in step
 
@@ -62,9 +69,10 @@ class ReplicaSet:
             await asyncio.shield(self._reconciling)
 
     async def _reconcile(self) -> None:
-        while self._image is not self._target:
+        while self._image is not self._target or self._retry:
             target = self._target
             before = self._image
+            self._retry = False
             await self._apply(before, target)
             self._image = target
             for listener in self._listeners:
@@ -72,20 +80,37 @@ class ReplicaSet:
 
     def remove_strays(self, image: MetadataImage) -> None:
         """Delete logs whose topics were deleted, or moved away, while this broker was down."""
-        for topic_partition in self._directories.partitions():
-            partition = image.partition(topic_partition)
-            if partition is None or not self._holds(partition):
-                log.info("Dropped %s: its topic was deleted while this broker was down", topic_partition)
-                self._directories.delete_log(topic_partition)
+
+        def is_stray(held: Log) -> bool:
+            topic, partition = image.topics.get(held.partition.topic), image.partition(held.partition)
+            if topic is None or partition is None or not self._holds(partition):
+                return True
+            return held.topic_id not in (NO_TOPIC_ID, topic.id)
+
+        for topic_partition in self._directories.remove_logs(is_stray):
+            log.info("Dropped %s: its topic was deleted while this broker was down", topic_partition)
+        self._directories.check_no_log_twice()
+        if self._directories.any_missing:
+            for topic in image.topics.values():
+                self._elsewhere.update((topic.id, index) for index in range(len(topic.partitions)))
 
     async def _apply(self, old: MetadataImage, new: MetadataImage) -> None:
         changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
         self._drop_all(self._departed(old, new))
+        again = [new.topics_by_id[topic_id] for topic_id in self._offline_ids() if topic_id in new.topics_by_id]
+        self.offline = {
+            partition: topic_id for partition, topic_id in self.offline.items() if topic_id in new.topics_by_id
+        }
+        changed = list({topic.id: topic for topic in [*changed, *again]}.values())
         missing = list(self._missing(changed))
         if missing:
-            logs = await self._env.run_blocking(lambda: [self._open_log(placed, new) for placed in missing])
+            logs = await self._env.run_blocking(lambda: [self._try_to_open(placed, new) for placed in missing])
             for (topic_partition, topic), partition_log in zip(missing, logs, strict=True):
-                self._install(Partition(topic_partition, topic.id, partition_log, self._wakes))
+                if partition_log is None:
+                    self.offline[topic_partition] = topic.id
+                else:
+                    self.offline.pop(topic_partition, None)
+                    self._install(Partition(topic_partition, topic.id, partition_log, self._wakes))
         for topic in changed:
             self._assume_roles(topic)
         self._update_configs(old, new, changed)
@@ -113,9 +138,37 @@ class ReplicaSet:
     def _holds(self, partition: PartitionImage) -> bool:
         return self._broker_id in partition.replicas
 
-    def _open_log(self, placed: Placed, image: MetadataImage) -> Log:
+    def _try_to_open(self, placed: Placed, image: MetadataImage) -> Log | None:
+        """In a thread. None if there is no room for the log, or if it may be in a directory that is missing."""
         topic_partition, topic = placed
-        return self._directories.open_log(topic_partition, topic.id, self._config_of(topic, image))
+        is_elsewhere = (topic.id, topic_partition.partition) in self._elsewhere
+        if is_elsewhere and not self._directories.holds(topic_partition):
+            return None
+        try:
+            return self._directories.open_log(topic_partition, topic.id, self._config_of(topic, image))
+        except (OSError, KafkaError) as error:
+            log.error("%s is offline: its log cannot be made: %s", topic_partition, error)
+            return None
+
+    def _offline_ids(self) -> list[TopicId]:
+        return list(dict.fromkeys(self.offline.values()))
+
+    def retry_offline(self) -> None:
+        """What could not be made for want of room may be possible now."""
+        if self.offline and self._directories.online:
+            self._retry = True
+            self.follow(self._image, self._target)
+
+    def take_offline(self, failed: LogDirectory) -> None:
+        """A data directory failed: its partitions are not to be had any more, the others go on."""
+        gone = [partition for partition in self.all() if partition.topic_partition in failed.logs]
+        for partition in gone:
+            self._uninstall(partition)
+            self.offline[partition.topic_partition] = partition.topic_id
+            self._elsewhere.add((partition.topic_id, partition.topic_partition.partition))
+            partition.set_flusher(None)
+            partition.resign()
+        log.error("%d partitions are offline with the data directory %s", len(gone), failed.path)
 
     def _install(self, partition: Partition) -> None:
         name, index = partition.topic_partition
@@ -185,6 +238,8 @@ class ReplicaSet:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if known is None or not 0 <= index < len(known.partitions):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if TopicPartition(known.name, index) in self.offline:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The data directory of this partition is offline")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def all(self) -> Iterator[Partition]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 MAX_REQUEST_BYTES = 16 * 1024
@@ -27,7 +27,7 @@ class Page:
 
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
-PageMaker = Callable[[], Page]
+PageMaker = Callable[[], Page | Awaitable[Page]]
 
 
 def json_page(value: object) -> Page:
@@ -52,14 +52,14 @@ class AdminServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(self._page(head), with_body=not head.startswith(b"HEAD ")))
+                writer.write(_response(await self._page(head), with_body=not head.startswith(b"HEAD ")))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             pass  # whoever it was does not speak HTTP, or left
         finally:
             writer.close()
 
-    def _page(self, head: bytes) -> Page:
+    async def _page(self, head: bytes) -> Page:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3:
             return Page("not an HTTP request\n", status=400)
@@ -69,7 +69,8 @@ class AdminServer:
         maker = self._pages.get(target.split("?", 1)[0])
         if maker is None:
             return Page("there are: " + " ".join(sorted(self._pages)) + "\n", status=404)
-        return maker()
+        page = maker()
+        return page if isinstance(page, Page) else await page
 
 
 def _response(page: Page, with_body: bool) -> bytes:

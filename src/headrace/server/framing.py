@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import cast
 
 from headrace.handlers.reply import Body, Pending, Piece
 from headrace.storage.files import FileRange
@@ -20,11 +21,17 @@ def framed_bytes(body: bytes, correlation: int, flexible: bool) -> bytes:
 def framed(body: Body, correlation: int, flexible: bool) -> list[Piece]:
     if isinstance(body, bytes):
         return [framed_bytes(body, correlation, flexible)]
-    size = 0
-    for piece in body:
-        size += piece.size if type(piece) is FileRange else len(piece)
+    if len(body) == 3:  # the usual Fetch: the records of one partition
+        first, data, last = cast(tuple[bytes, FileRange, bytes], body)
+        size = len(first) + data.size + len(last)
+    else:
+        size = sum(map(len, cast(list[bytes], body[::2]))) + sum(
+            data.size for data in cast(list[FileRange], body[1::2])
+        )
+        first = cast(bytes, body[0])
     head = _FLEXIBLE_HEAD.pack(size + 5, correlation, 0) if flexible else _HEAD.pack(size + 4, correlation)
-    return [head, *body]
+    body[0] = head + first
+    return body
 
 
 class FramedPending:

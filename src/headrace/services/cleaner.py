@@ -170,7 +170,7 @@ class Cleaner:
 
     def _candidates(self) -> Iterator[tuple[LogDirectory, Cleanable]]:
         now_ms = self._env.clock.wall_ms()
-        for directory in self._directories:
+        for directory in self._directories.online:
             for name, held in list(directory.logs.items()):
                 if not held.config.compacted or held.cleaning is not None or self._is_resting(name, held):
                     continue

@@ -41,13 +41,17 @@ class Maintenance:
             await self._env.clock.sleep(seconds)
             try:
                 await step()
-            except (OSError, KafkaError):
+            except (OSError, KafkaError) as error:
                 # The log that failed says so to its own clients; the others still need their upkeep.
-                log.exception("Upkeep failed and will be tried again in %.0f s", seconds)
+                log.error("Upkeep failed and will be tried again in %g s: %s", seconds, error)
 
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):
-            removed = partition.log.delete_expired(partition.high_watermark)
+            try:
+                removed = partition.log.delete_expired(partition.high_watermark)
+            except (OSError, KafkaError) as error:
+                log.error("%s: retention failed and will be tried again: %s", partition.topic_partition, error)
+                continue
             if removed:
                 log.info("%s: retention removed %d segments", partition.topic_partition, removed)
 

@@ -13,7 +13,9 @@ from headrace.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
+    checked_header,
 )
+from headrace.records.builder import recompress
 from headrace.records.compression import LAST_CODEC, Buffer
 from headrace.records.reader import read_records
 from headrace.storage.log_config import LogConfig
@@ -55,9 +57,12 @@ def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tran
             ErrorCode.INVALID_RECORD,
             f"Producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
         )
-    if not config.append_time:
-        _check_time(header.max_timestamp, config, now_ms)
-        _check_time(header.base_timestamp, config, now_ms)
+    if (
+        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
+        or header.base_timestamp > header.max_timestamp
+    ):
+        _check_times(header, config, now_ms)
 
 
 def _check_flags(attributes: int, allow_transactional: bool) -> None:
@@ -69,16 +74,18 @@ def _check_flags(attributes: int, allow_transactional: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This partition is not part of a transaction")
 
 
-def _check_time(timestamp: int, config: LogConfig, now_ms: int) -> None:
-    if timestamp == NO_TIMESTAMP:
+def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """The long way round, for a batch that looked out of range: the topic may stamp it, or it may have no time."""
+    if config.append_time:
         return
-    age_ms = now_ms - timestamp
-    if age_ms > config.message_timestamp_before_max_ms or -age_ms > config.message_timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"Timestamp {timestamp} is out of range: at most {config.message_timestamp_before_max_ms} ms before "
-            f"and {config.message_timestamp_after_max_ms} ms after now, which is {now_ms}",
-        )
+    before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    for timestamp in (header.max_timestamp, header.base_timestamp):
+        if timestamp != NO_TIMESTAMP and not -after_ms <= now_ms - timestamp <= before_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"Timestamp {timestamp} is out of range: at most {before_ms} ms before "
+                f"and {after_ms} ms after now, which is {now_ms}",
+            )
 
 
 def decompression_limit(config: LogConfig) -> int:
@@ -92,3 +99,12 @@ def check_keys(batch: Buffer, config: LogConfig) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key in topic partition"
             )
+
+
+def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, bytearray]:
+    """The batch in the codec that the topic stores, however it was sent."""
+    codec = config.codec
+    assert codec is not None
+    changed = recompress(header, batch, codec, config.compression_level(codec), decompression_limit(config))
+    check_size(len(changed), config)
+    return checked_header(memoryview(changed)), changed

@@ -15,6 +15,11 @@ logger = logging.getLogger(__name__)
 PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 
+def cut_short(written: int, size: int) -> OSError:
+    """A write to a file ends early only where the disk is full."""
+    return OSError(errno.ENOSPC, f"No space left on device: {written} of {size} bytes were written")
+
+
 class DirectoryHealth:
     __slots__ = ("failure", "path")
 

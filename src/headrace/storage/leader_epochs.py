@@ -27,6 +27,12 @@ class LeaderEpochs:
         self._entries = entries or []
         self._dirty = False
 
+    def copy_to(self, path: str) -> LeaderEpochs:
+        """The same epochs, not yet written there."""
+        copy = LeaderEpochs(path, list(self._entries))
+        copy._dirty = True
+        return copy
+
     @property
     def latest(self) -> int:
         return self._entries[-1][0] if self._entries else NO_EPOCH

@@ -47,7 +47,8 @@ from headrace.storage.segment_index import SegmentIndex, load_index
 logger = logging.getLogger(__name__)
 
 _LEFTOVERS = (DELETED, ".tmp", CLEANED)
-_UNBOUNDED = 2**63 - 1
+PROGRESS_SECONDS = 2.0
+_MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,26 @@ class _Distrusted(Exception):
     """What the checkpoints vouch for is not there."""
 
 
+class _Progress:
+    """Tells in the broker's log how far a long verification is; a short one passes in silence."""
+
+    __slots__ = ("_clock", "_done", "_since", "_total")
+
+    def __init__(self, resources: StorageResources, segments: list[Segment], position: int) -> None:
+        self._clock = resources.env.clock
+        self._since = self._clock.monotonic()
+        self._total = sum(segment.size for segment in segments) - position
+        self._done = -position
+
+    def verified(self, segment: Segment) -> None:
+        self._done += segment.size
+        now = self._clock.monotonic()
+        if now - self._since >= PROGRESS_SECONDS and self._done < self._total:
+            self._since = now
+            done, total = self._done // _MEGABYTE, self._total // _MEGABYTE
+            logger.info("%s: verified %d of %d MB", segment.directory, done, total)
+
+
 class _Recovery:
     """The work on one log: segments in, valid ones out with the last one open, producers and epochs replayed."""
 
@@ -199,6 +220,7 @@ class _Recovery:
             if found is None:
                 return None
             index = active.index = found
+            active.own_index_from = active.size
         active.open_active(self._resources)
         active.created_ms = self._resources.env.clock.wall_ms()
         try:
@@ -254,6 +276,7 @@ class _Recovery:
         self._restore_producers(from_offset)
         expected = Expectation(from_offset, -1, self._gaps_allowed)
         kept = self.segments[:first]
+        progress = _Progress(self._resources, self.segments[first:], position)
         for segment in self.segments[first:]:
             if not self._follows(segment, expected, is_first=segment is self.segments[first]):
                 break
@@ -263,6 +286,7 @@ class _Recovery:
             if not self._recover_segment(segment, position, expected):
                 break
             position = 0
+            progress.verified(segment)
         for dropped in self.segments[len(kept) :]:
             logger.warning("%s: dropped, since the log ends before it", dropped.path(LOG))
             self._bury(dropped)
@@ -292,6 +316,7 @@ class _Recovery:
                 if header.magic == MAGIC and header.last_offset == segment.base_offset + relative:
                     index.truncate(relative + 1, position + 1)
                     segment.index, segment.last_index_position = index, position
+                    segment.own_index_from = position
                     return position, header.base_offset
         return 0, segment.base_offset
 

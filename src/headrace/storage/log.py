@@ -19,11 +19,12 @@ from typing import NamedTuple
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
-from headrace.records.builder import recompress, stamp_append_time
-from headrace.storage.append_checks import check_header, check_keys, check_size, decompression_limit
+from headrace.records.builder import stamp_append_time
+from headrace.storage.append_checks import check_header, check_keys, check_size, recompressed
 from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_topic_id
 from headrace.storage.compaction.swap import Cleaning, take_place
 from headrace.storage.files import FileRange, OpenFile, write_at
+from headrace.storage.health import cut_short
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_config import LogConfig
 from headrace.storage.producer_snapshot import encode_snapshot
@@ -37,6 +38,8 @@ from headrace.storage.syncing import sync_directory, sync_segments
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
 _BASE_OFFSET = attrgetter("base_offset")
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python: reads are hot."""
 
 
 class Append(NamedTuple):
@@ -202,14 +205,9 @@ class Log:
             duplicate = self._producers.check(header)
             if duplicate is not None:
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
-        if config.compacted:
-            check_keys(batch, config)
-        if config.compression_type != "producer" and header.codec != config.codec:
-            header, batch = self._recompressed(header, batch)
         append_time = -1
-        if config.append_time:
-            append_time = now_ms
-            header, batch = stamp_append_time(header, batch, now_ms)
+        if not config.as_sent:
+            header, batch, append_time = self._adapted(header, batch, now_ms)
         base_offset = self.end_offset
         try:
             OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
@@ -223,6 +221,20 @@ class Log:
         if header.producer_id >= 0:
             self.producers.apply(header, base_offset)
         return Append(base_offset, append_time)
+
+    def _adapted(
+        self, header: BatchHeader, batch: memoryview | bytearray | bytes, now_ms: int
+    ) -> tuple[BatchHeader, memoryview | bytearray | bytes, int]:
+        """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none)."""
+        config = self.config
+        if config.compacted:
+            check_keys(batch, config)
+        if config.compression_type != "producer" and header.codec != config.codec:
+            header, batch = recompressed(header, batch, config)
+        if not config.append_time:
+            return header, batch, -1
+        header, batch = stamp_append_time(header, batch, now_ms)
+        return header, batch, now_ms
 
     def append_as_follower(self, batches: memoryview | bytes) -> int:
         """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset."""
@@ -273,7 +285,7 @@ class Log:
         except OSError as error:
             raise self._undo_write(file, position, error) from error
         if written != size:
-            raise self._undo_write(file, position, OSError(f"only {written} of {size} bytes were written"))
+            raise self._undo_write(file, position, cut_short(written, size))
         indexed = segment.last_index_position
         segment.note_append(header, last_offset, position, config.index_interval_bytes)
         if segment.last_index_position != indexed:
@@ -294,16 +306,6 @@ class Log:
         failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition} in {self.directory}: {error}")
         failure.__cause__ = error
         return failure
-
-    def _recompressed(
-        self, header: BatchHeader, batch: memoryview | bytearray | bytes
-    ) -> tuple[BatchHeader, bytearray]:
-        config = self.config
-        codec = config.codec
-        assert codec is not None
-        changed = recompress(header, batch, codec, config.compression_level(codec), decompression_limit(config))
-        check_size(len(changed), config)
-        return checked_header(memoryview(changed)), changed
 
     # Roll
 
@@ -378,7 +380,10 @@ class Log:
         size = min(max_bytes, end - place.position)
         if at_least_one and size < place.size:
             size = place.size
-        return FileRange(segment.open_file(self._resources), place.position, size) if size > 0 else None
+        if size <= 0:
+            return None
+        file = segment.file or segment.open_file(self._resources)
+        return _new_tuple(FileRange, (file, place.position, size))
 
     def _find(self, offset: int) -> tuple[Segment, BatchPlace | None]:
         """The first batch that reaches up to `offset` or beyond, over gaps and empty segments."""
@@ -436,6 +441,7 @@ class Log:
         segment.drop_caches(self._resources)
         segment.open_active(self._resources)
         segment.index, segment.last_index_position = index, index.last_position
+        segment.own_index_from = segment.size
         segment.max_timestamp, segment.max_timestamp_offset = timestamp, timestamp_offset
 
     def _set_end(self, end_offset: int) -> None:
@@ -581,6 +587,15 @@ class Log:
         self._active.save_index(self._resources, final=False)
         if self._leader_epochs is not None:
             self._leader_epochs.save(self._resources.env.disk)
+
+    def relocate(self, directory: str, resources: StorageResources) -> None:
+        """The files were renamed into another data directory, and are all there."""
+        for segment in self._segments:
+            segment.drop_caches(self._resources)
+            segment.directory = directory
+        self.directory, self._resources = directory, resources
+        self.set_leader_epochs(self.leader_epochs.copy_to(f"{directory}/{LEADER_EPOCHS}"))
+        self._directory_changes += 1
 
     def abandon(self) -> None:
         """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""

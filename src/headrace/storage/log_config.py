@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headrace.records.compression import CODEC_NAMES, Codec
@@ -45,11 +45,17 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     unclean_leader_election_enable: bool = False
     preallocate: bool = False
+    as_sent: bool = field(init=False)
+    """Whether batches are stored just as clients send them: nothing to stamp, to recompress or to look into."""
+
+    def __post_init__(self) -> None:
+        plain = self.message_timestamp_type == CREATE_TIME and self.compression_type == "producer"
+        object.__setattr__(self, "as_sent", plain and "compact" not in self.cleanup_policy)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> LogConfig:
         """From parsed values by Kafka's names; names that are not a log's are left to others."""
-        known = {field.name.replace("_", "."): field.name for field in fields(cls)}
+        known = {spec.name.replace("_", "."): spec.name for spec in fields(cls) if spec.init}
         values = {known[name]: value for name, value in settings.items() if name in known}
         if "cleanup_policy" in values:
             values["cleanup_policy"] = _policies(values["cleanup_policy"])

@@ -1,15 +1,23 @@
-"""All data directories of a broker as one: a new log goes where the fewest are."""
+"""All data directories of a broker as one: a new log goes where the fewest are.
+
+One that fails (R-LOG-8) takes only its own logs with it. If one is missing at start, a log that is not found may
+be in it: it is then not made anew elsewhere, but stays offline until the directory is back. Two copies of a log,
+or a directory that belongs to somebody else, are for an operator to decide.
+"""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from headrace.env import Env
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import ConfigOf, DirectoryRefused, LogDirectory
+from headrace.storage.moving import finish_moves
 
 
 class LogDirectories:
@@ -27,19 +35,35 @@ class LogDirectories:
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._directories)
 
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.failure is None]
+
     def open(self, cluster_id: str, config_of: ConfigOf) -> None:
-        """Take every directory for this process and bring back the logs in them."""
+        """Take every directory for this process and bring back the logs in them. At least one must work."""
         for directory in self._directories:
-            directory.open(cluster_id, self._node_id)
-            self._opened.append(directory)
-        for directory in self._directories:
-            directory.load(config_of)
-        self._check_no_log_twice()
+            _unless_it_fails(directory, partial(self._take, directory, cluster_id))
+        finish_moves(self._env.disk, [directory.path for directory in self.online], self.any_missing)
+        for directory in self.online:
+            _unless_it_fails(directory, partial(directory.load, config_of))
+        if not self.online:
+            failures = "; ".join(str(directory.failure) for directory in self._directories)
+            raise DirectoryRefused(f"None of the data directories can be used: {failures}")
         self._loaded = True
 
-    def _check_no_log_twice(self) -> None:
+    def _take(self, directory: LogDirectory, cluster_id: str) -> None:
+        directory.open(cluster_id, self._node_id)
+        self._opened.append(directory)
+
+    @property
+    def any_missing(self) -> bool:
+        """Whether a directory is offline, so that a log which is not here may be there."""
+        return len(self.online) < len(self._directories)
+
+    def check_no_log_twice(self) -> None:
+        """After the logs of deleted topics were removed: one that is left twice is for an operator to decide."""
         seen: dict[TopicPartition, LogDirectory] = {}
-        for directory in self._directories:
+        for directory in self.online:
             for partition in directory.logs:
                 if partition in seen:
                     raise DirectoryRefused(
@@ -58,27 +82,47 @@ class LogDirectories:
                 log.update_config(config)
                 return log
             directory.delete_log(partition)
-        emptiest = min(self._directories, key=lambda directory: len(directory.logs))
+        if not self.online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All data directories are offline")
+        emptiest = min(self.online, key=lambda directory: len(directory.logs))
         return emptiest.create_log(partition, topic_id, config)
 
-    def delete_log(self, partition: TopicPartition) -> None:
-        directory = self._holder(partition)
-        assert directory is not None, partition
-        directory.delete_log(partition)
+    def holds(self, partition: TopicPartition) -> bool:
+        return self._holder(partition) is not None
 
-    def partitions(self) -> list[TopicPartition]:
-        return [partition for directory in self._directories for partition in directory.logs]
+    def delete_log(self, partition: TopicPartition) -> None:
+        """One in a directory that is offline is left there: the next start finds that its topic is gone."""
+        directory = self._holder(partition)
+        if directory is not None:
+            _unless_it_fails(directory, partial(directory.delete_log, partition))
+
+    def remove_logs(self, is_stray: Callable[[Log], bool]) -> list[TopicPartition]:
+        """Delete the logs that belong to no topic of this broker."""
+        logs = [(directory, log) for directory in self.online for log in directory.logs.values()]
+        strays = [(directory, log) for directory, log in logs if is_stray(log)]
+        for directory, log in strays:
+            directory.delete_log(log.partition)
+        return [log.partition for _, log in strays]
 
     def _holder(self, partition: TopicPartition) -> LogDirectory | None:
-        return next((directory for directory in self._directories if partition in directory.logs), None)
+        return next((directory for directory in self.online if partition in directory.logs), None)
 
     def checkpoint(self) -> None:
-        for directory in self._directories:
-            directory.flush_rolled()
-            directory.checkpoint()
+        """Every directory for itself: what fails in one is told after the others have had theirs."""
+        failures: list[OSError | KafkaError] = []
+        for directory in self.online:
+            try:
+                directory.flush_rolled()
+                directory.checkpoint()
+            except (OSError, KafkaError) as error:
+                if isinstance(error, OSError):
+                    directory.judge(error)
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def remove_deleted(self) -> None:
-        for directory in self._directories:
+        for directory in self.online:
             work = directory.take_removable()
             if work is not None:
                 await self._env.run_blocking(work)
@@ -88,3 +132,10 @@ class LogDirectories:
         for directory in self._opened:
             directory.close(clean=self._loaded)
         self._opened = []
+
+
+def _unless_it_fails(directory: LogDirectory, step: Callable[[], None]) -> None:
+    try:
+        step()
+    except OSError as error:
+        directory.fail(error)

@@ -34,7 +34,7 @@ from headrace.storage.checkpoints import (
     write_offsets,
 )
 from headrace.storage.files import read_file, write_atomically
-from headrace.storage.loading import LoadHints, create_log, load_log
+from headrace.storage.loading import PROGRESS_SECONDS, LoadHints, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import DEFAULT_PRODUCER_EXPIRATION_MS, StorageResources
@@ -100,6 +100,10 @@ class LogDirectory:
         """Use it no more until the process starts again."""
         self._resources.health.fail(error)
 
+    def judge(self, error: OSError) -> None:
+        """Something failed in it: for a full disk that is all, anything else takes it offline."""
+        self._resources.health.judge(error)
+
     @property
     def _disk(self) -> Disk:
         return self._resources.env.disk
@@ -128,7 +132,11 @@ class LogDirectory:
         self._dirty_offsets = read_offsets(disk, f"{self.path}/{CLEANER_OFFSETS}") or {}
         # Only in the same boot is what was written but not synced still there.
         written = (read_offsets(disk, f"{self.path}/{WRITTEN_OFFSETS}") or {}) if self.same_boot else {}
-        for name in sorted(disk.list_directory(self.path)):
+        names, told = sorted(disk.list_directory(self.path)), began
+        for number, name in enumerate(names):
+            if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:
+                told = now
+                logger.info("%s: looked at %d of %d logs", self.path, number, len(names))
             if name.endswith(_DELETE_SUFFIX):
                 disk.remove_tree(f"{self.path}/{name}")
                 continue

@@ -32,6 +32,10 @@ _PLACE = struct.Struct(">qi11xi")
 _LENGTH_AND_PRODUCER = struct.Struct(">8xi31xq")
 
 
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python: every read looks for a batch."""
+
+
 class BatchPlace(NamedTuple):
     position: int
     size: int
@@ -50,7 +54,9 @@ def find_batch(disk: Disk, fd: int, position: int, end: int, offset: int) -> Bat
         while within <= last_start:
             base_offset, length, delta = unpack_from(chunk, within)
             if base_offset + delta >= offset:
-                return BatchPlace(position + within, length + LENGTH_OVERHEAD, base_offset, base_offset + delta)
+                return _new_tuple(
+                    BatchPlace, (position + within, length + LENGTH_OVERHEAD, base_offset, base_offset + delta)
+                )
             if length < SMALLEST_BATCH_LENGTH:
                 raise _damaged(position + within)
             within += length + LENGTH_OVERHEAD

@@ -50,6 +50,7 @@ class Segment:
         "last_offset",
         "max_timestamp",
         "max_timestamp_offset",
+        "own_index_from",
         "size",
     )
 
@@ -61,6 +62,8 @@ class Segment:
         """Held by the active segment only."""
         self.index: SegmentIndex | None = None
         """Held by the active segment only, and only once it has entries."""
+        self.own_index_from = 0
+        """From this position on the index in memory was made by this process, and needs no doubt."""
         self.index_full = False
         self.last_index_position = 0
         self.created_ms = 0
@@ -177,6 +180,7 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = builder.max_timestamp, builder.max_timestamp_offset
         if self.file is not None:
             self.index, self.last_index_position = builder.index, builder.last_index_position
+            self.own_index_from = 0
         else:
             resources.index_cache.put(self, builder.index)
         return builder.index
@@ -195,8 +199,8 @@ class Segment:
         return find_batch(resources.env.disk, file.fd, position, self.size, offset)
 
     def _is_indexed_at(self, relative_offset: int, position: int, resources: StorageResources) -> bool:
-        """Is the indexed batch really there? The active index was made by this process and needs no doubt."""
-        if self.file is not None:
+        """Is the indexed batch really there? Not asked where this process itself made the entry."""
+        if self.file is not None and position >= self.own_index_from:
             return True
         file = self.open_file(resources)
         data = resources.env.disk.pread(file.fd, HEADER_SIZE, position)

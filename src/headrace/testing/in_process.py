@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.env import Env
 from headrace.env.real import RealDisk, real_env
 from headrace.node import Node
 from headrace.wire.api_keys import ApiKey
@@ -69,12 +70,16 @@ class Client:
         return response.decode(frame, version, 5 if flexible else 4)
 
 
+def env_with(disk: RealDisk) -> Env:
+    return replace(real_env(), disk=disk)
+
+
 @asynccontextmanager
 async def running_node(data: Path, disk: RealDisk | None = None, **settings: str) -> AsyncIterator[str]:
     """Its address. Settings have underscores for dots."""
     flags = {name.replace("_", "."): value for name, value in settings.items()}
     config = BrokerConfig.build(flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data), **flags})
-    node = Node(replace(real_env(), disk=disk or RealDisk()), config)
+    node = Node(env_with(disk or RealDisk()), config)
     try:
         yield await node.start()
     finally:

@@ -37,6 +37,8 @@ class FetchParameters(NamedTuple):
     rack: str
 
 
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT32_ARRAY = ">%di"
@@ -92,8 +94,9 @@ def _parse_flexible(frame: memoryview, position: int, version: int) -> FetchPara
         position += 1
     if position > len(frame):
         raise ProtocolError("a Fetch request is cut off")
-    return FetchParameters(
-        replica_id, wait, min_bytes, max_bytes, isolation, session_id, epoch, wants, forgotten, rack
+    return _new_tuple(
+        FetchParameters,
+        (replica_id, wait, min_bytes, max_bytes, isolation, session_id, epoch, wants, forgotten, rack),
     )
 
 

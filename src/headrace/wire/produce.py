@@ -90,7 +90,12 @@ def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[Partiti
     size = len(frame)
     for _ in range(count - 1):
         (index,) = _INT32.unpack_from(frame, position)
-        length, position = read_uvarint(frame, position + 4)
+        length, following = frame[position + 4], frame[position + 5]
+        if length >= 0x80 > following:  # two bytes: batches of up to 16 KB
+            length = length & 0x7F | following << 7
+            position += 6
+        else:
+            length, position = read_uvarint(frame, position + 4)
         if length == 0:
             partitions.append((index, None))
         else:

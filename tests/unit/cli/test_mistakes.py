@@ -139,7 +139,7 @@ def test_completion_of_commands_and_options() -> None:
     def completed(words: str) -> list[str]:
         environment = {"_HEADRACE_COMPLETE": "bash_complete", "COMP_WORDS": words}
         environment["COMP_CWORD"] = str(len(words.split(" ")) - 1)
-        return [line.split(",")[1] for line in headrace(environment=environment).stdout.splitlines()]
+        return [line.split(",")[1] for line in headrace(environment=environment).stdout.split()]
 
     assert completed("headrace to") == ["topic"]
     assert completed("headrace topic d") == ["describe", "delete"]

@@ -75,7 +75,9 @@ def test_more_never_needs_less() -> None:
     ):
         more = decide(replace(LOAD, **change), MACHINE)
         assert more.brokers >= base.brokers
-        assert all(more_need >= need for more_need, need in zip(needs(more).values(), needs(base).values(), strict=True))
+        assert all(
+            more_need >= need for more_need, need in zip(needs(more).values(), needs(base).values(), strict=True)
+        )
 
 
 def test_one_replica_is_warned_of() -> None:

@@ -160,3 +160,16 @@ async def test_retries_end_with_the_time() -> None:
 
     with pytest.raises(KafkaError):
         await cluster_at(NOWHERE).retrying(attempt)
+
+
+async def test_what_must_not_be_done_twice_is_not_tried_after_a_lost_connection() -> None:
+    calls = 0
+
+    async def attempt() -> None:
+        nonlocal calls
+        calls += 1
+        raise ConnectionLost(NOWHERE)
+
+    with pytest.raises(ConnectionLost):
+        await cluster_at(NOWHERE).retrying(attempt, repeatable=False)
+    assert calls == 1

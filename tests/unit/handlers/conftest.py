@@ -31,6 +31,7 @@ from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.service import GroupService
+from headrace.services.log_moves import LogMoves
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
 from headrace.testing.raw_client import BatchShape, build_batch
@@ -117,6 +118,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         fetch_max_bytes=10_000_000,
         producer_ids=ProducerIds(controller),
         groups=groups,
+        log_moves=LogMoves(env, directories),
     )
     yield Bench(broker)
     groups.close()

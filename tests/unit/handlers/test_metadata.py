@@ -9,7 +9,7 @@ import pytest
 from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ClusterView
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicId
+from headrace.model.topics import TopicId, TopicPartition
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
 from headrace.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -125,14 +125,15 @@ def broker(broker_id: int, *listeners: str) -> BrokerImage:
 def test_partitions_without_a_reachable_leader() -> None:
     image = MetadataImage("c", brokers={1: broker(1, "A"), 2: broker(2, "B")})
     view = ClusterView(image, "A")
-    seen = view.partition(PartitionImage((1, 2, 3), leader=1, leader_epoch=0, isr=(1,)))
+    seen = view.partition(TopicPartition("t", 0), PartitionImage((1, 2, 3), leader=1, leader_epoch=0, isr=(1,)))
     assert (seen.error, seen.leader, seen.offline_replicas) == (ErrorCode.NONE, 1, [3])
     for leader, error in (
         (NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE),
         (3, ErrorCode.LEADER_NOT_AVAILABLE),
         (2, ErrorCode.LISTENER_NOT_FOUND),
     ):
-        seen = view.partition(PartitionImage((1, 2, 3), leader=leader, leader_epoch=0, isr=(1,)))
+        partition = PartitionImage((1, 2, 3), leader=leader, leader_epoch=0, isr=(1,))
+        seen = view.partition(TopicPartition("t", 0), partition)
         assert (seen.error, seen.leader) == (error, NO_LEADER)
 
 

@@ -230,8 +230,14 @@ async def test_what_a_crash_left_unsynced_is_synced_before_it_is_read(tmp_path: 
         await create(client, "t", flush_messages="1")
         client.send(produce_request("t"), 9)
         await answered(client)
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (tmp_path / "broker-1" / name).unlink()
     disk = HeldDisk()
+    disk.gate.clear()
     async with running_node(tmp_path, disk) as address:
         client = await connect(address)
-        await until(lambda: True)
+        assert await high_watermark(client, "t") == (0, 0)
+        disk.gate.set()
+        await until(lambda: disk.ended == 1)
+        await asyncio.sleep(0.05)
         assert await high_watermark(client, "t") == (0, 1)

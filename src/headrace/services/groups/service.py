@@ -26,7 +26,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.hashing import partition_of
 from headrace.services.groups.settings import group_settings, shell_settings
-from headrace.services.groups.shard import GroupShard
+from headrace.services.groups.shard import GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
 
 log = logging.getLogger(__name__)
@@ -152,6 +152,12 @@ class GroupService:
         """All of this broker; KafkaError if one of them is not ready."""
         for shard in self._shards.values():
             yield shard.coordinator()
+
+    def ready_coordinators(self) -> Iterator[GroupCoordinator]:
+        """Those that have loaded: for what is shown of groups."""
+        for shard in self._shards.values():
+            if shard.state is ShardState.ACTIVE:
+                yield shard.coordinator()
 
     async def ask(self, request: Request, kind: type[R]) -> R:
         """The answer to a request about one group, its refusal included."""

@@ -1,0 +1,317 @@
+"""Several data directories (R-LOG-8): one fails, the others go on; logs move between them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import ErrorCode
+from headrace.node import Node, StartError
+from headrace.records.builder import NewRecord, build_batch
+from headrace.storage.moving import finish_moves
+from headrace.testing.faulty_disk import FaultyDisk
+from headrace.testing.in_process import Client, connect, running_node
+from headrace.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from headrace.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class Places:
+    """Two data directories and what is in them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.names = [str(root / name) for name in ("a", "b")]
+        self.setting = ",".join(self.names)
+
+    def holding(self, path: str) -> list[int]:
+        """The partitions of topic t whose logs are in a directory."""
+        return sorted(int(found.name[2:]) for found in Path(path, "broker-1").glob("t-[0-9]*"))
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+async def create(client: Client, name: str, partitions: int) -> None:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    answer = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), CreateTopicsResponse, 7)
+    assert answer.topics[0].error_code == 0, answer
+
+
+async def produce(client: Client, topic: str, partition: int, value: bytes = b"v") -> int:
+    data = [PartitionProduceData(index=partition, records=bytes(build_batch([NewRecord(value)])))]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+    )
+    answer = await client.ask(request, ProduceResponse, 9)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+async def fetch(client: Client, topic: str, partition: int, offset: int = 0) -> tuple[int, bytes]:
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=50_000_000)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=50_000_000, topics=[FetchTopic(topic=topic, partitions=[wanted])]
+    )
+    found = (await client.ask(request, FetchResponse, 11)).responses[0].partitions[0]
+    return found.error_code, bytes(found.records or b"")
+
+
+async def end_offset(client: Client, topic: str, partition: int) -> tuple[int, int]:
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
+    topics = [ListOffsetsTopic(name=topic, partitions=[wanted])]
+    answer = await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse, 7)
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+async def offline_partitions(client: Client, topic: str) -> dict[int, tuple[int, int, list[int]]]:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    found = (await client.ask(request, MetadataResponse, 9)).topics[0].partitions
+    return {
+        partition.partition_index: (partition.error_code, partition.leader_id, partition.offline_replicas)
+        for partition in found
+        if partition.offline_replicas
+    }
+
+
+async def wait_offline(client: Client, topic: str) -> dict[int, tuple[int, int, list[int]]]:
+    for _ in range(300):
+        if found := await offline_partitions(client, topic):
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError("nothing went offline")
+
+
+async def log_dirs(client: Client) -> dict[str, tuple[int, list[tuple[str, int, bool]]]]:
+    answer = await client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
+    return {
+        result.log_dir: (
+            result.error_code,
+            [(topic.name, one.partition_index, one.is_future_key) for topic in result.topics for one in topic.partitions],
+        )
+        for result in answer.results
+    }
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+async def test_a_failed_directory_takes_only_its_partitions_offline(places: Places, call: str) -> None:
+    """R-LOG-8: storage errors for what was there, everything else as before, and it shows in the answers."""
+    disk = FaultyDisk()
+    settings = {"log_dirs": places.setting, "log_flush_interval_messages": "1"}
+    async with running_node(places.root, disk, **settings) as address:
+        client = await connect(address)
+        await create(client, "t", 4)
+        spared, failed = places.names
+        assert [len(places.holding(name)) for name in places.names] == [2, 2]
+        for partition in range(4):
+            assert await produce(client, "t", partition) == 0
+        gone, left = places.holding(failed), places.holding(spared)
+        disk.fail(f"{failed}/broker-1/t-", errno.EIO, call)
+        assert await produce(client, "t", gone[0]) == STORAGE
+        disk.heal()
+        assert await wait_offline(client, "t") == {
+            index: (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1]) for index in gone
+        }
+        for index in gone:
+            assert await produce(client, "t", index) == STORAGE
+            assert (await fetch(client, "t", index))[0] == STORAGE
+            assert (await end_offset(client, "t", index))[0] == STORAGE
+        for index in left:
+            assert await produce(client, "t", index) == 0
+            assert await end_offset(client, "t", index) == (0, 2)
+        assert {path: error for path, (error, _) in (await log_dirs(client)).items()} == {
+            spared: 0,
+            failed: STORAGE,
+        }
+        await create(client, "later", 3)
+        assert [await produce(client, "later", index) for index in range(3)] == [0, 0, 0]
+
+
+async def test_logs_of_a_missing_directory_are_not_made_anew(places: Places) -> None:
+    """R-LOG-8: a start without one directory serves the rest; when it is back, so is everything in it."""
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 4)
+        assert [await produce(client, "t", index) for index in range(4)] == [0] * 4
+    left, gone = (places.holding(name) for name in places.names)
+    disk = FaultyDisk()
+    disk.fail(f"{places.names[1]}/broker-1", errno.EIO)
+    async with running_node(places.root, disk, log_dirs=places.setting) as address:
+        client = await connect(address)
+        assert set(await offline_partitions(client, "t")) == set(gone)
+        assert [await produce(client, "t", index) for index in gone] == [STORAGE] * 2
+        assert [await produce(client, "t", index) for index in left] == [0] * 2
+    assert places.holding(places.names[0]) == left
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        assert not await offline_partitions(client, "t")
+        assert [await end_offset(client, "t", index) for index in gone] == [(0, 1)] * 2
+        assert [await end_offset(client, "t", index) for index in left] == [(0, 2)] * 2
+
+
+async def test_a_topic_made_again_elsewhere_never_shows_the_old_data(places: Places) -> None:
+    """R-TOP-5: deleted while its directory was offline, made again in another one, and then the old one is back."""
+    disk = FaultyDisk()
+    async with running_node(places.root, disk, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 2)
+        assert [await produce(client, "t", index, b"old") for index in range(2)] == [0, 0]
+        disk.fail(f"{places.names[1]}/broker-1/t-", errno.EIO)
+        await produce(client, "t", places.holding(places.names[1])[0])
+        await wait_offline(client, "t")
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000)
+        assert (await client.ask(request, DeleteTopicsResponse, 6)).responses[0].error_code == 0
+        await create(client, "t", 2)
+        assert [await produce(client, "t", index, b"new") for index in range(2)] == [0, 0]
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        for index in range(2):
+            error, data = await fetch(client, "t", index)
+            assert (error, b"new" in data, b"old" in data) == (0, True, False)
+
+
+async def test_a_log_that_is_there_twice_is_for_the_operator(places: Places) -> None:
+    """R-LOG-7: the start refuses to choose, and names both."""
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 1)
+        assert await produce(client, "t", 0) == 0
+    import shutil
+
+    shutil.copytree(f"{places.names[0]}/broker-1/t-0", f"{places.names[1]}/broker-1/t-0")
+    with pytest.raises(StartError, match="t-0 lies in .*/a/broker-1 and in .*/b/broker-1"):
+        async with running_node(places.root, log_dirs=places.setting):
+            pass
+
+
+async def test_the_broker_ends_with_its_last_directory(places: Places) -> None:
+    from headrace.config.broker_config import BrokerConfig
+    from headrace.testing.in_process import env_with
+
+    disk, reasons = FaultyDisk(), list[str]()
+    config = BrokerConfig.build(flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": places.names[0]})
+    node = Node(env_with(disk), config, reasons.append)
+    client = await connect(await node.start())
+    await create(client, "t", 1)
+    disk.fail(f"{places.names[0]}/broker-1", errno.EIO)
+    assert await produce(client, "t", 0) == STORAGE
+    await until(lambda: reasons)
+    assert "All data directories are offline" in reasons[0]
+    await node.stop()
+
+
+async def move(client: Client, path: str, *partitions: int) -> list[int]:
+    topic = AlterReplicaLogDirTopic(name="t", partitions=list(partitions))
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+    answer = await client.ask(request, AlterReplicaLogDirsResponse, 2)
+    return [partition.error_code for partition in answer.results[0].partitions]
+
+
+async def test_a_log_moves_while_it_is_written_to(places: Places) -> None:
+    """AlterReplicaLogDirs: every record is there once, in order, also for who reads on, and after a restart."""
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client, writer = await connect(address), await connect(address)
+        await create(client, "t", 1)
+        (target,) = (name for name in places.names if not places.holding(name))
+        sent = 0
+        for _ in range(40):
+            assert await produce(writer, "t", 0, b"%06d" % sent + b"x" * 50_000) == 0
+            sent += 1
+        assert await move(client, target, 0) == [0]
+        while 0 not in places.holding(target):
+            assert await produce(writer, "t", 0, b"%06d" % sent + b"x" * 50_000) == 0
+            sent += 1
+            assert sent < 2000
+        assert await produce(writer, "t", 0, b"%06d" % sent) == 0
+        assert await end_offset(client, "t", 0) == (0, sent + 1)
+        source = next(name for name in places.names if name != target)
+        await until(lambda: not list(Path(source, "broker-1", ".moved").glob("*")))
+        assert (await log_dirs(client))[target][1] == [("t", 0, False)]
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        assert await end_offset(client, "t", 0) == (0, sent + 1)
+        _, data = await fetch(client, "t", 0)
+        found = [data.index(b"%06d" % number) for number in range(sent)]
+        assert found == sorted(found)
+
+
+async def test_moves_that_cannot_be(places: Places) -> None:
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 1)
+        (current,) = (name for name in places.names if places.holding(name))
+        assert await move(client, str(places.root / "nowhere"), 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
+        assert await move(client, current, 0, 7) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("step", ["copying", "after the first rename", "after the second"])
+async def test_a_crash_during_a_move_leaves_one_log(places: Places, step: str) -> None:
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 1)
+        assert [await produce(client, "t", 0) for _ in range(3)] == [0] * 3
+    old, new = sorted(places.names, key=lambda name: not places.holding(name))
+    log, moved = Path(old, "broker-1", "t-0"), Path(old, "broker-1", ".moved", "t-0")
+    future = Path(new, "broker-1", ".future", "t-0")
+    import shutil
+
+    shutil.copytree(log, future)
+    if step != "copying":
+        moved.parent.mkdir()
+        log.rename(moved)
+    if step == "after the second":
+        future.rename(Path(new, "broker-1", "t-0"))
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        assert await end_offset(client, "t", 0) == (0, 3)
+        assert await produce(client, "t", 0) == 0
+    assert [len(places.holding(name)) for name in (old, new)] == ([0, 1] if step == "after the second" else [1, 0])
+    assert not moved.exists()
+    assert not future.exists()
+
+
+def test_a_moved_log_waits_for_a_missing_directory(tmp_path: Path) -> None:
+    moved = tmp_path / ".moved" / "t-0"
+    moved.mkdir(parents=True)
+    disk = FaultyDisk()
+    finish_moves(disk, [str(tmp_path)], some_missing=True)
+    assert moved.exists()
+    finish_moves(disk, [str(tmp_path)], some_missing=False)
+    assert (tmp_path / "t-0").exists()
