@@ -12,7 +12,7 @@ help:
 	@echo "make test         all tests"
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
-	@echo "make bench        measurements (ARGS='...' chooses)"
+	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
 	@echo "make format       format the code"
 	@echo "make clean        remove .venv and caches"
@@ -35,6 +35,8 @@ check: setup
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_tidy.py
+	@scripts/apt-ensure strace:strace
+	$(PY) -m bench.guard --check
 
 format: setup
 	$(PY) -m ruff check --fix $(SOURCES)
@@ -44,7 +46,7 @@ conformance: setup
 	@PY="$(PY)" scripts/conformance $(ARGS)
 
 bench: setup
-	@$(PY) -m bench $(ARGS)
+	@$(PY) -m bench $(if $(W),--workloads $(W)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(ARGS)
 
 docs: setup
 	@$(PY) scripts/gen_docs.py

@@ -36,6 +36,8 @@ JVM_FLAGS = (
 COMMON_SETTINGS = {
     # Deleted logs give their pages back before the next round instead of a minute later.
     "log.segment.delete.delay.ms": "1000",
+    # A consumer's wait for others to join is a setting, not a speed.
+    "group.initial.rebalance.delay.ms": "0",
 }
 
 

@@ -251,7 +251,11 @@ class Node:
 
     async def _bind(self, broker: Broker) -> tuple[Endpoint, ...]:
         load_all()
-        dispatcher = self._dispatcher = Dispatcher(broker, self._config.integer("socket.request.max.bytes"))
+        dispatcher = self._dispatcher = Dispatcher(
+            broker,
+            self._config.integer("socket.request.max.bytes"),
+            self._config.integer("queued.max.request.bytes"),
+        )
         sockets = SocketOptions(
             backlog=self._config.integer("socket.listen.backlog.size"),
             send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),

@@ -83,16 +83,24 @@ def test_a_full_disk_refuses_writers_and_heals(broker: BrokerProcess, small_disk
         assert stored(client) == acknowledged + more
 
 
+def refusal_to_start(broker: BrokerProcess) -> str:
+    """Empty if it starts."""
+    try:
+        broker.start()
+    except ServerFailed as refusal:
+        return str(refusal)
+    return ""
+
+
 def test_a_crash_on_a_full_disk(broker: BrokerProcess, small_disk: Path) -> None:
     """The next start works, or names the disk; with space again everything acknowledged is there."""
     with RawClient(broker.bootstrap) as client:
         acknowledged = fill(client)
     broker.kill()
-    try:
-        broker.start()
-    except ServerFailed as refusal:
-        assert "No space left on device" in str(refusal)
-        assert "Traceback" not in str(refusal)
+    refusal = refusal_to_start(broker)
+    assert "Traceback" not in refusal
+    if refusal:
+        assert "No space left on device" in refusal
     else:
         with RawClient(broker.bootstrap) as client:
             assert stored(client) == acknowledged

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +133,17 @@ def test_values_given_as_arguments(cli: Cli, topic: str) -> None:
     assert row == {"topic": topic, "partition": 0, "first_offset": 0, "records": 2}
     cli("topic", "produce", topic, "--acks", "0", "three")
     assert cli("topic", "consume", topic, "-e", "-f", "%k=%s ") == "k=one k=two =three "
+
+
+def test_without_acks_the_end_waits_until_all_is_taken(
+    bootstrap: str, cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    """R-PRO-1: acks=0 gives up the answer, not what is still in our own buffers."""
+    (tmp_path / "lines").write_bytes(b"".join(b"%01000d\n" % number for number in range(20_000)))
+    with (tmp_path / "lines").open("rb") as lines:
+        assert launch(bootstrap, "topic", "produce", topic, "--acks", "0", stdin=lines).wait(TIMEOUT_S) == 0
+    (row,) = json.loads(cli("topic", "offsets", topic, "--format", "json"))
+    assert row["log_end_offset"] == 20_000
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.config.broker_config import BrokerConfig
 from headrace.model.errors import ErrorCode
 from headrace.node import Node, StartError
 from headrace.records.builder import NewRecord, build_batch
 from headrace.storage.moving import finish_moves
 from headrace.testing.faulty_disk import FaultyDisk
-from headrace.testing.in_process import Client, connect, running_node
+from headrace.testing.in_process import Client, connect, env_with, running_node
 from headrace.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -124,7 +126,11 @@ async def log_dirs(client: Client) -> dict[str, tuple[int, list[tuple[str, int, 
     return {
         result.log_dir: (
             result.error_code,
-            [(topic.name, one.partition_index, one.is_future_key) for topic in result.topics for one in topic.partitions],
+            [
+                (topic.name, one.partition_index, one.is_future_key)
+                for topic in result.topics
+                for one in topic.partitions
+            ],
         )
         for result in answer.results
     }
@@ -187,7 +193,7 @@ async def test_logs_of_a_missing_directory_are_not_made_anew(places: Places) -> 
 
 
 async def test_a_topic_made_again_elsewhere_never_shows_the_old_data(places: Places) -> None:
-    """R-TOP-5: deleted while its directory was offline, made again in another one, and then the old one is back."""
+    """R-TOP-5: deleted while its directory was offline, made again in another one; then the old one is back."""
     disk = FaultyDisk()
     async with running_node(places.root, disk, log_dirs=places.setting) as address:
         client = await connect(address)
@@ -213,18 +219,13 @@ async def test_a_log_that_is_there_twice_is_for_the_operator(places: Places) -> 
         client = await connect(address)
         await create(client, "t", 1)
         assert await produce(client, "t", 0) == 0
-    import shutil
-
     shutil.copytree(f"{places.names[0]}/broker-1/t-0", f"{places.names[1]}/broker-1/t-0")
-    with pytest.raises(StartError, match="t-0 lies in .*/a/broker-1 and in .*/b/broker-1"):
+    with pytest.raises(StartError, match=r"t-0 lies in .*/a/broker-1 and in .*/b/broker-1"):
         async with running_node(places.root, log_dirs=places.setting):
             pass
 
 
 async def test_the_broker_ends_with_its_last_directory(places: Places) -> None:
-    from headrace.config.broker_config import BrokerConfig
-    from headrace.testing.in_process import env_with
-
     disk, reasons = FaultyDisk(), list[str]()
     config = BrokerConfig.build(flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": places.names[0]})
     node = Node(env_with(disk), config, reasons.append)
@@ -290,8 +291,6 @@ async def test_a_crash_during_a_move_leaves_one_log(places: Places, step: str) -
     old, new = sorted(places.names, key=lambda name: not places.holding(name))
     log, moved = Path(old, "broker-1", "t-0"), Path(old, "broker-1", ".moved", "t-0")
     future = Path(new, "broker-1", ".future", "t-0")
-    import shutil
-
     shutil.copytree(log, future)
     if step != "copying":
         moved.parent.mkdir()

@@ -31,6 +31,9 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.LEADER_NOT_AVAILABLE: "`headrace cluster health` shows which partitions have no leader.",
     ErrorCode.NOT_CONTROLLER: "The cluster elects a controller when its brokers are up; try again in a moment.",
     ErrorCode.MESSAGE_TOO_LARGE: "Raise the topic's max.message.bytes, or send smaller records.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its members first; `headrace group describe --members` shows them.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its members still read that topic: stop them first.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
     ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
 }
 

@@ -118,9 +118,10 @@ def seek(
 
     async def work(cluster: Cluster) -> tuple[list[Move], GroupView | None]:
         view = await _group_if_any(cluster, group, bool(choices))
-        moves = await plan_moves(cluster, group, where, choices)
         if not dry_run:
             _refuse_members(view)
+        moves = await plan_moves(cluster, group, where, choices)
+        if not dry_run:
             if format in PEOPLE and not yes:
                 show_moves(group, moves, format)
             confirm(f"Move group {group} in {plural(len(moves), 'partition')} ({summary(moves)})?", yes)

@@ -13,6 +13,8 @@ from headrace.cli.group_view import (
     KNOWN_TYPES,
     GroupLag,
     GroupView,
+    all_lags,
+    assignment_text,
     group_of,
     lags_of,
     member_row,
@@ -101,7 +103,7 @@ def list_command(
             for one in found
         ]
         if with_lag:
-            asked = await lags_of(cluster, [one.id for one in found if one.type in KNOWN_TYPES])
+            asked = await lags_of(cluster, [one.id for one in found if one.type in KNOWN_TYPES], may_be_gone=True)
             lags = {one.group.id: lag_summary(one) for one in asked}
             rows = [{**row, **lags.get(row["group"], {})} for row in rows]
         return list(rows)
@@ -140,16 +142,12 @@ def describe(
     if members and state:
         raise click.UsageError("Give one of --members and --state.")
 
-    async def names(cluster: Cluster) -> Sequence[str]:
-        if groups:
-            return groups
-        return [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES]
-
     async def lags(cluster: Cluster) -> list[GroupLag]:
-        return await lags_of(cluster, await names(cluster))
+        return await lags_of(cluster, groups) if groups else await all_lags(cluster)
 
     async def views(cluster: Cluster) -> list[GroupView]:
-        return [await group_of(cluster, name) for name in dict.fromkeys(await names(cluster))]
+        names = groups or [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES]
+        return [await group_of(cluster, name) for name in dict.fromkeys(names)]
 
     if members or state:
         _show_views(run(target, views), members, format)
@@ -162,6 +160,8 @@ def _show_views(found: list[GroupView], members: bool, format: str) -> None:
         emit_rows([state_row(group) for group in found], STATE_COLUMNS, format)
         return
     rows = [member_row(group, member) for group in found for member in group.members]
+    if format in PEOPLE:
+        rows = [row | {key: assignment_text(row[key]) for key in ("assignment", "target")} for row in rows]
     emit_rows(rows, MEMBER_COLUMNS, format, "" if format in PEOPLE and found else "There are no groups.")
     tell_empty(found, format)
 

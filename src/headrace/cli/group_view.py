@@ -182,20 +182,26 @@ def _places(assignment: consumer.Assignment) -> tuple[TopicPartition, ...]:
     )
 
 
-async def lag_of(cluster: Cluster, group_id: str) -> GroupLag:
-    (found,) = await lags_of(cluster, [group_id])
-    return found
+async def all_lags(cluster: Cluster) -> list[GroupLag]:
+    """Of every group; one that goes meanwhile is left out."""
+    return await lags_of(cluster, [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES], True)
 
 
-async def lags_of(cluster: Cluster, group_ids: Iterable[str]) -> list[GroupLag]:
+async def lags_of(cluster: Cluster, group_ids: Iterable[str], may_be_gone: bool = False) -> list[GroupLag]:
     """The groups with where they are. Ends and ages are asked for once, for all of them together."""
     slots = asyncio.Semaphore(GROUPS_AT_ONCE)
 
-    async def ask(group_id: str) -> tuple[GroupView, dict[TopicPartition, int]]:
+    async def ask(group_id: str) -> tuple[GroupView, dict[TopicPartition, int]] | None:
         async with slots:
-            return await group_of(cluster, group_id), await fetch_offsets(cluster, group_id)
+            try:
+                return await group_of(cluster, group_id), await fetch_offsets(cluster, group_id)
+            except CommandError as error:
+                if may_be_gone and error.code == NOT_FOUND:
+                    return None
+                raise
 
-    asked = await asyncio.gather(*(ask(one) for one in dict.fromkeys(group_ids)))
+    answers = await asyncio.gather(*(ask(one) for one in dict.fromkeys(group_ids)))
+    asked = [answer for answer in answers if answer is not None]
     places = {place for group, offsets in asked for place in _all_places(group, offsets)}
     ranges = await ranges_of(cluster, places)
     ages = await _ages(cluster, [offsets for _, offsets in asked], ranges)
@@ -293,8 +299,8 @@ def member_row(group: GroupView, member: MemberView) -> dict[str, Any]:
         "client_id": member.client_id,
         "partitions": len(member.assignment),
         "epoch": member.epoch,
-        "assignment": assignment_text(member.assignment),
-        "target": None if member.target is None else assignment_text(member.target),
+        "assignment": by_topic(member.assignment),
+        "target": None if member.target is None else by_topic(member.target),
         "subscription": member.pattern or list(member.subscription),
     }
 
@@ -312,9 +318,15 @@ def state_row(group: GroupView) -> dict[str, Any]:
     }
 
 
-def assignment_text(places: Iterable[TopicPartition]) -> list[str]:
-    """`topic:0,2` for each topic."""
+def by_topic(places: Iterable[TopicPartition]) -> list[dict[str, Any]]:
     topics: dict[str, list[int]] = {}
     for place in places:
         topics.setdefault(place.topic, []).append(place.partition)
-    return [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items()]
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+
+
+def assignment_text(assignment: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """`topic:0,2;other:1`, as Kafka's tool has it."""
+    if not assignment:
+        return None
+    return ";".join(f"{one['topic']}:{','.join(map(str, one['partitions']))}" for one in assignment)

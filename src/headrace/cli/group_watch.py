@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import click
 
 from headrace.cli.group_options import groups_argument
-from headrace.cli.group_view import KNOWN_TYPES, GroupLag, PositionView, lags_of
+from headrace.cli.group_view import GroupLag, PositionView, all_lags, lags_of
 from headrace.cli.options import Target, cluster_options, duration
 from headrace.cli.output import Column, emit_data, headings_in_bold, note, number, table_lines
 from headrace.cli.session import run
 from headrace.client.cluster import Cluster
-from headrace.client.groups import list_groups
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CHART_LOOKS = 16
@@ -132,7 +131,7 @@ class Screen:
             lines = [*lines[: height - 2], f"... and {hidden} more; name groups to see fewer"]
         back = f"\x1b[{self._drawn}F" if self._drawn else ""
         shown = "".join(f"{_cut(line, width)}\x1b[K\n" for line in lines)
-        click.echo(f"{back}{shown}\x1b[J", nl=False)
+        click.echo(f"{back}{shown}\x1b[J", nl=False, color=True)
         self._drawn = len(lines)
 
 
@@ -186,8 +185,8 @@ async def _watch(
     looks = 0
     while True:
         due = clock.monotonic() + interval_s
-        wanted = names or [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES]
-        rows = watch.rows(await lags_of(cluster, wanted), clock.monotonic())
+        found = await lags_of(cluster, names) if names else await all_lags(cluster)
+        rows = watch.rows(found, clock.monotonic())
         _show(rows, screen, format)
         looks += 1
         if count is not None and looks >= count:

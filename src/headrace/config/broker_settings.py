@@ -58,9 +58,9 @@ _NETWORK: tuple[Setting, ...] = (
     Setting(
         "max.connections",
         INT,
-        str(INT_MAX),
+        "10000",
         MEDIUM,
-        "How many connections the broker holds at most.",
+        "How many connections the broker holds at most. Kafka's default is no limit.",
         minimum=0,
         update_mode=_DYNAMIC,
     ),
@@ -80,6 +80,15 @@ _NETWORK: tuple[Setting, ...] = (
         HIGH,
         "The largest request that is read; a longer one closes its connection.",
         minimum=1,
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        LONG,
+        "536870912",
+        MEDIUM,
+        "How many bytes of large requests may be held while they arrive; more wait in their sockets. -1 is no "
+        "limit, which is Kafka's default.",
+        minimum=-1,
     ),
     Setting(
         "socket.listen.backlog.size",

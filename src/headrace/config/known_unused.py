@@ -109,7 +109,6 @@ KAFKA_4: frozenset[str] = frozenset(
         "principal.builder.class",
         "process.roles",
         "producer.purgatory.purge.interval.requests",
-        "queued.max.request.bytes",
         "queued.max.requests",
         "quota.window.num",
         "quota.window.size.seconds",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.env import Env
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.limits import MAX_WATCHED_PARTITIONS
 from headrace.replication.partition import Partition
 from headrace.wire.fetch import FetchParameters, FetchWant
 
@@ -81,6 +82,8 @@ class FetchSessions:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
         """Least recently used first."""
+        self._watched = 0
+        """Partitions in all of them."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -90,10 +93,13 @@ class FetchSessions:
         now = self._env.clock.monotonic()
         if len(self._sessions) >= self._slots and not self._evict(now):
             return None
+        if self._watched + len(parameters.wants) > MAX_WATCHED_PARTITIONS:
+            return None
         session_id = self._new_id()
         watchlist = {want[:2]: Watched(want) for want in parameters.wants}
         session = FetchSession(session_id, uses_topic_ids, watchlist, now)
         self._sessions[session_id] = session
+        self._watched += len(watchlist)
         return session
 
     def resume(self, parameters: FetchParameters, uses_topic_ids: bool) -> FetchSession:
@@ -109,17 +115,24 @@ class FetchSessions:
         session.epoch = session.epoch + 1 if session.epoch < _MAX_EPOCH else 1
         session.last_used = self._env.clock.monotonic()
         if parameters.wants or parameters.forgotten:
+            before = len(session.watchlist)
             session.change(parameters)
+            self._watched += len(session.watchlist) - before
+            if self._watched > MAX_WATCHED_PARTITIONS:
+                self.close(session.id)
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session
 
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._watched -= len(session.watchlist)
 
     def _evict(self, now: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now - oldest.last_used < _EVICTION_IDLE_SECONDS:
             return False
-        del self._sessions[oldest.id]
+        self.close(oldest.id)
         return True
 
     def _new_id(self) -> int:

@@ -9,6 +9,7 @@ stable offset.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from enum import IntEnum
 
 from headrace.handlers.context import Context, topic_describe
@@ -46,6 +47,7 @@ LEADER_EPOCH_SINCE = 4
 CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_TIMESTAMP = -1
+SEARCHES = 3
 NOT_FOUND = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 
@@ -58,7 +60,7 @@ async def list_offsets(ctx: Context, request: ListOffsetsRequest) -> ListOffsets
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _answer(ctx, request, TopicPartition(topic.name, asked.partition_index), asked, repeated)
+                    await _answer(ctx, request, TopicPartition(topic.name, asked.partition_index), asked, repeated)
                     for asked in topic.partitions
                 ],
             )
@@ -74,7 +76,7 @@ def _repeated(request: ListOffsetsRequest) -> set[TopicPartition]:
     return {partition for partition, count in counts.items() if count > 1}
 
 
-def _answer(
+async def _answer(
     ctx: Context,
     request: ListOffsetsRequest,
     topic_partition: TopicPartition,
@@ -87,7 +89,7 @@ def _answer(
         if asked.timestamp < 0:
             _check_landmark(asked.timestamp, ctx.version)
         partition = ctx.broker.replicas.leader(topic_partition, asked.current_leader_epoch)
-        found = _look_up(partition, asked.timestamp, _visible_end(partition, request))
+        found = await _look_up(ctx, partition, asked.timestamp, _visible_end(partition, request))
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
     response = ListOffsetsPartitionResponse(
@@ -109,7 +111,17 @@ def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-def _look_up(partition: Partition, timestamp: int, end: int) -> TimestampOffset:
+async def _search(ctx: Context, work: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+    """In a thread, since a batch is decompressed; again if retention removed a segment meanwhile."""
+    for _ in range(SEARCHES):
+        try:
+            return await ctx.broker.env.run_blocking(work)
+        except FileNotFoundError:
+            continue
+    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+async def _look_up(ctx: Context, partition: Partition, timestamp: int, end: int) -> TimestampOffset:
     log = partition.log
     match timestamp:
         case Landmark.LATEST:
@@ -118,9 +130,9 @@ def _look_up(partition: Partition, timestamp: int, end: int) -> TimestampOffset:
             start = log.start_offset
             return TimestampOffset(NO_TIMESTAMP, start, log.leader_epochs.epoch_for(start))
         case Landmark.MAX_TIMESTAMP:
-            found = log.max_timestamp_offset()
+            found = await _search(ctx, log.max_timestamp_offset)
         case Landmark.LATEST_TIERED:
             found = None
         case _:
-            found = log.find_offset_by_timestamp(timestamp)
+            found = await _search(ctx, lambda: log.find_offset_by_timestamp(timestamp))
     return found if found is not None and found.offset < end else NOT_FOUND

@@ -17,7 +17,13 @@ from headrace.handlers.registry import api
 from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, check_topic_name
+from headrace.model.topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    NO_TOPIC_ID,
+    TopicId,
+    TopicPartition,
+    check_topic_name,
+)
 from headrace.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -89,13 +95,17 @@ async def _create_missing(
     if not legal:
         return {}
     try:
-        outcomes = await ctx.broker.controller.create_topics([NewTopic(name) for name in legal])
+        outcomes = await ctx.broker.controller.create_topics([_new_topic(ctx, name) for name in legal])
     except KafkaError as error:
         outcomes = [error for _ in legal]
     await ctx.broker.replicas.settled()
     # A topic that somebody else made meanwhile is found in the image, whatever its outcome here.
     answered = zip(legal, outcomes, strict=True)
     return {name: outcome.code for name, outcome in answered if isinstance(outcome, KafkaError)}
+
+
+def _new_topic(ctx: Context, name: str) -> NewTopic:
+    return ctx.broker.groups.offsets_topic() if name == CONSUMER_OFFSETS_TOPIC else NewTopic(name)
 
 
 def _name_error(name: str) -> ErrorCode | None:

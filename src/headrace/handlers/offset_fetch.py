@@ -82,13 +82,15 @@ def _group(ctx: Context, asked: OffsetFetchRequestGroup, require_stable: bool) -
     if reply.error is not ErrorCode.NONE:
         response.topics = []
         return response
-    ids = {name: topic.id for name, topic in ctx.broker.metadata.image.topics.items()} if _by_id(ctx) else {}
     for name, offsets in _by_topic(reply.offsets).items():
-        if _by_id(ctx) and name not in ids:
+        known = ctx.broker.metadata.image.topics.get(name)
+        if known is None and _by_id(ctx):
             continue  # it was deleted: there is no way to name it any more
         response.topics.append(
             OffsetFetchResponseTopics(
-                name=name, topic_id=ids.get(name, NO_TOPIC_ID), partitions=[_partition(offset) for offset in offsets]
+                name=name,
+                topic_id=NO_TOPIC_ID if known is None else known.id,
+                partitions=[_partition(offset) for offset in offsets],
             )
         )
     return response

@@ -12,5 +12,26 @@ MAX_PARTITIONS_PER_TOPIC = 100_000
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Partitions that one CreateTopics or CreatePartitions may add (Kafka's own batch limit)."""
 
+MAX_ELEMENTS_PER_REQUEST = 250_000
+"""Array elements, nested ones included, that a request may hold: each becomes an object when it is decoded."""
+
+MAX_PRODUCE_PARTITIONS = 100_000
+"""Batches in one Produce."""
+
+MAX_FETCH_REQUEST_BYTES = 4 * 1024 * 1024
+"""A Fetch of a hundred thousand partitions is smaller; each of them is looked at in one go."""
+
+MAX_WATCHED_PARTITIONS = 1_000_000
+"""Partitions in all fetch sessions together; beyond that a client is served without a session."""
+
+MAX_EXPANSION = 32
+"""How many times `max.message.bytes` a batch may unfold to where the broker must decompress it."""
+
+MAX_CHECKED_RECORDS = 250_000
+"""Records of one batch where the broker must look at each: what a compacted topic takes."""
+
+MAX_PRODUCERS_PER_PARTITION = 50_000
+"""Idempotent producers that a partition remembers; beyond that the ones that were silent longest are forgotten."""
+
 MAX_PENDING_RESPONSES = 256
 """Requests of one connection that may wait for their answer before we stop reading from it."""

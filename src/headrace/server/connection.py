@@ -55,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         "_exclusive",
         "_fd",
         "_files_ready",
+        "_held",
         "_order",
         "_owner",
         "_partial",
@@ -85,6 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         self._partial: memoryview | None = None
         """A frame that is not whole yet, length included, and how much of it is there."""
         self._received = 0
+        self._held = 0
+        """What the frame that is not whole yet counts for in the memory of all requests."""
         self._stash: bytearray | None = None
         """Received but not to be handled yet: an exclusive request runs or too many responses wait."""
         self._exclusive: FramedPending | None = None
@@ -114,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._fd = -1
         self._partial = self._stash = None
+        self._dispatcher.memory.forget(self)
+        self._release()
         for waiting in self._order or ():
             waiting.cancel()
         self._order = None
@@ -188,6 +193,12 @@ class Connection(asyncio.BufferedProtocol):
             if not 0 < length <= self._dispatcher.max_request_bytes:
                 raise _bad_length(length, self._dispatcher.max_request_bytes)
             needed += length
+        if needed > SCRATCH_SIZE:
+            if not self._dispatcher.memory.take(self, needed, self._resume):
+                self._stash = bytearray(rest)
+                self._pause_reading()
+                return
+            self._held = needed
         self._partial = memoryview(bytearray(needed))
         self._partial[: len(rest)] = rest
         self._received = len(rest)
@@ -200,7 +211,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._received == 4 == len(partial):
             self._partial = None
             self._begin_partial(partial)
-            partial = cast(memoryview, self._partial)
+            if self._partial is None:
+                return  # it was whole at once, or there is no room for it yet
+            partial = self._partial
         turn_end = self._received + GREEDY_BYTES_PER_TURN
         needed = len(partial)
         while self._received < needed and self._received < turn_end:
@@ -213,7 +226,15 @@ class Connection(asyncio.BufferedProtocol):
             self._received += count
         if self._received == needed:
             self._partial = None
-            self._handle_frames(partial)
+            try:
+                self._handle_frames(partial)
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        if self._held:
+            held, self._held = self._held, 0
+            self._dispatcher.memory.give_back(held)
 
     def _pause_reading(self) -> None:
         if self._transport is not None:

@@ -20,6 +20,7 @@ from headrace.handlers.reply import Pending, Piece
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.server.connection import Connection
 from headrace.server.framing import FramedPending, framed, framed_bytes
+from headrace.server.request_memory import RequestMemory
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_request_header
 from headrace.wire.schema import Response
@@ -31,9 +32,10 @@ _HEADER = struct.Struct(">hhih")
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker, max_request_bytes: int) -> None:
+    def __init__(self, broker: Broker, max_request_bytes: int, max_queued_bytes: int = -1) -> None:
         self.broker = broker
         self.max_request_bytes = max_request_bytes
+        self.memory = RequestMemory(max_queued_bytes)
         self.requests = dict.fromkeys(APIS, 0)
         """How many requests of each API came in."""
         self._hot = {key: api for key, api in APIS.items() if api.hot is not None}

@@ -139,16 +139,17 @@ class Cleaner:
 
     async def _work(self) -> None:
         """Clean one log after the other; sleep when none is dirty enough."""
+        while True:
+            try:
+                await self._clean_all_that_is_due()
+            except OSError:
+                log.exception("The worker that compacts logs cannot be started")
+            await self._env.clock.sleep(self._number("log.cleaner.backoff.ms") / 1000)
+
+    async def _clean_all_that_is_due(self) -> None:
         worker: Worker | None = None
         try:
-            while True:
-                chosen = self._choose()
-                if chosen is None:
-                    if worker is not None:
-                        await worker.close()
-                        worker = None
-                    await self._env.clock.sleep(self._number("log.cleaner.backoff.ms") / 1000)
-                    continue
+            while (chosen := self._choose()) is not None:
                 worker = worker or await self._start_worker()
                 if not await self._clean(worker, *chosen):
                     worker.kill()

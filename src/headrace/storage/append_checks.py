@@ -6,6 +6,7 @@ Records are looked into only where the topic needs it: a compacted topic refuses
 from __future__ import annotations
 
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.limits import MAX_CHECKED_RECORDS, MAX_EXPANSION
 from headrace.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -14,6 +15,7 @@ from headrace.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     checked_header,
+    parse_header,
 )
 from headrace.records.builder import recompress
 from headrace.records.compression import LAST_CODEC, Buffer
@@ -21,8 +23,6 @@ from headrace.records.reader import read_records
 from headrace.storage.log_config import LogConfig
 
 _UNUSUAL = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
-MAX_EXPANSION = 128
-"""How many times `max.message.bytes` a batch may unfold to where the broker must decompress it."""
 
 
 def check_size(size: int, config: LogConfig) -> None:
@@ -94,6 +94,12 @@ def decompression_limit(config: LogConfig) -> int:
 
 def check_keys(batch: Buffer, config: LogConfig) -> None:
     """A compacted topic can do nothing with a record that has no key."""
+    count = parse_header(batch).record_count
+    if count > MAX_CHECKED_RECORDS:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"A batch of {count} records: a compacted topic takes {MAX_CHECKED_RECORDS} at once",
+        )
     for record in read_records(batch, decompression_limit(config)):
         if record.key is None:
             raise KafkaError(

@@ -101,8 +101,7 @@ class Log:
         self._leader_epochs: LeaderEpochs | None = None
         self._leader_epoch = -1
         self._directory_changes, self._directory_synced = 1, 0
-        self._snapshot_offset = -1
-        self._cuts = 0
+        self._snapshot_offset, self._cuts = -1, 0
         self.first_dirty_offset = -1
         """Up to where the log was compacted; -1 if it never was. Where it was, offsets may be missing."""
         self.cleaning: Cleaning | None = None

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.limits import MAX_PRODUCERS_PER_PARTITION
 from headrace.records.batch import CONTROL, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from headrace.storage.producer_snapshot import SnapshotEntry
 
@@ -140,11 +141,23 @@ class ProducerStates:
     def _entry(self, header: BatchHeader) -> ProducerEntry:
         entry = self._entries.get(header.producer_id)
         if entry is None:
+            if len(self._entries) >= MAX_PRODUCERS_PER_PARTITION:
+                self._forget_oldest()
             entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
         elif entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         return entry
+
+    def _forget_oldest(self) -> None:
+        """Make room: a tenth of those without a transaction go, the ones that were silent longest."""
+        idle = [
+            (entry.last_timestamp, producer_id)
+            for producer_id, entry in self._entries.items()
+            if entry.transaction_first_offset == NO_TRANSACTION
+        ]
+        for _, producer_id in sorted(idle)[: max(len(idle) // 10, 1)]:
+            del self._entries[producer_id]
 
     def first_open_transaction(self) -> int:
         """The offset where the oldest open transaction begins, or NO_TRANSACTION."""

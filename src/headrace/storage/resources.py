@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from headrace.env import Env
@@ -21,28 +22,36 @@ DEFAULT_PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 class IndexCache:
     """The indexes of old segments, the least recently used given up first."""
 
-    __slots__ = ("_indexes", "_limit_bytes", "used_bytes")
+    __slots__ = ("_changing", "_indexes", "_limit_bytes", "used_bytes")
 
     def __init__(self, limit_bytes: int = DEFAULT_INDEX_CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._indexes: OrderedDict[Segment, SegmentIndex] = OrderedDict()
         self.used_bytes = 0
+        self._changing = Lock()
+        """Searches by time run in threads."""
 
     def get(self, segment: Segment) -> SegmentIndex | None:
-        index = self._indexes.get(segment)
-        if index is not None:
-            self._indexes.move_to_end(segment)
-        return index
+        with self._changing:
+            index = self._indexes.get(segment)
+            if index is not None:
+                self._indexes.move_to_end(segment)
+            return index
 
     def put(self, segment: Segment, index: SegmentIndex) -> None:
-        self.drop(segment)
-        self._indexes[segment] = index
-        self.used_bytes += index.memory_bytes
-        while self.used_bytes > self._limit_bytes and len(self._indexes) > 1:
-            _, oldest = self._indexes.popitem(last=False)
-            self.used_bytes -= oldest.memory_bytes
+        with self._changing:
+            self._forget(segment)
+            self._indexes[segment] = index
+            self.used_bytes += index.memory_bytes
+            while self.used_bytes > self._limit_bytes and len(self._indexes) > 1:
+                _, oldest = self._indexes.popitem(last=False)
+                self.used_bytes -= oldest.memory_bytes
 
     def drop(self, segment: Segment) -> None:
+        with self._changing:
+            self._forget(segment)
+
+    def _forget(self, segment: Segment) -> None:
         index = self._indexes.pop(segment, None)
         if index is not None:
             self.used_bytes -= index.memory_bytes

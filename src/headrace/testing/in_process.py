@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import threading
 from collections.abc import AsyncIterator
@@ -86,6 +87,13 @@ async def running_node(data: Path, disk: RealDisk | None = None, **settings: str
         await node.stop()
 
 
-async def connect(address: str) -> Client:
+async def connect(address: str, receive_bytes: int | None = None) -> Client:
+    """`receive_bytes`: take no more than that from the broker before an answer is asked for, or somewhat more."""
     host, _, port = address.rpartition(":")
-    return Client(*await asyncio.open_connection(host, int(port)))
+    if receive_bytes is None:
+        return Client(*await asyncio.open_connection(host, int(port)))
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    narrow.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(narrow, (host, int(port)))
+    return Client(*await asyncio.open_connection(sock=narrow, limit=receive_bytes))

@@ -10,6 +10,7 @@ import struct
 from typing import NamedTuple
 
 from headrace.model.errors import ProtocolError
+from headrace.model.limits import MAX_FETCH_REQUEST_BYTES
 from headrace.model.varint import read_uvarint, write_uvarint
 from headrace.wire.tags import skip_tags
 
@@ -54,6 +55,8 @@ _MIN_FLEXIBLE_PARTITION = 33
 
 
 def parse_fetch(frame: memoryview, position: int, version: int) -> FetchParameters:
+    if len(frame) > MAX_FETCH_REQUEST_BYTES:
+        raise ProtocolError(f"a Fetch request of {len(frame)} bytes")
     try:
         if version >= FLEXIBLE:
             return _parse_flexible(frame, position, version)

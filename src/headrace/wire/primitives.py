@@ -21,12 +21,15 @@ Writer = Callable[[bytearray, Any], None]
 class Cursor:
     """A position in a frame."""
 
-    __slots__ = ("buffer", "end", "position")
+    __slots__ = ("buffer", "elements_left", "end", "position")
 
-    def __init__(self, buffer: bytes | bytearray | memoryview, position: int = 0) -> None:
+    def __init__(
+        self, buffer: bytes | bytearray | memoryview, position: int = 0, max_elements: int = 2**63
+    ) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
+        self.elements_left = max_elements
 
     @property
     def left(self) -> int:
@@ -47,6 +50,9 @@ class Cursor:
         """A count of elements, each of at least one byte."""
         if value < 0 or value > self.end - self.position:
             raise ProtocolError(f"a count of {value} in a frame with {self.left} bytes left")
+        self.elements_left -= value
+        if self.elements_left < 0:
+            raise ProtocolError("more elements than one message may hold")
         return value
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 
 from headrace.model.errors import ErrorCode, ProtocolError
+from headrace.model.limits import MAX_PRODUCE_PARTITIONS
 from headrace.model.varint import read_uvarint, write_uvarint
 from headrace.wire.tags import skip_tags
 
@@ -58,6 +59,7 @@ def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[
     if topic_count >= 0x80:
         topic_count, position = read_uvarint(frame, position - 1)
     topics: list[TopicData] = []
+    total = 0
     for _ in range(topic_count - 1):
         if topic_ids:
             end = position + 16
@@ -75,6 +77,9 @@ def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[
                 key = echo[start - position :]
         partitions, position = _flexible_partitions(frame, end)
         topics.append((echo, key, partitions))
+        total += 1 + len(partitions)
+        if total > MAX_PRODUCE_PARTITIONS:
+            raise ProtocolError(f"more than {MAX_PRODUCE_PARTITIONS} partitions in one Produce")
         position = skip_tags(frame, position) if frame[position] else position + 1
     if frame[position]:
         skip_tags(frame, position)
@@ -88,6 +93,8 @@ def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[Partiti
         count, position = read_uvarint(frame, position - 1)
     partitions: list[PartitionData] = []
     size = len(frame)
+    if count > MAX_PRODUCE_PARTITIONS:
+        raise ProtocolError(f"{count - 1} partitions of one topic in one Produce")
     for _ in range(count - 1):
         (index,) = _INT32.unpack_from(frame, position)
         length, following = frame[position + 4], frame[position + 5]
@@ -116,13 +123,17 @@ def _parse_classic(frame: memoryview, position: int) -> tuple[bool, int, list[To
     (topic_count,) = _INT32.unpack_from(frame, position + 6)
     position += 10
     topics: list[TopicData] = []
-    for _ in range(_bounded(topic_count, size - position)):
+    total = 0
+    for _ in range(_bounded(topic_count, min(size - position, MAX_PRODUCE_PARTITIONS))):
         (name_length,) = _INT16.unpack_from(frame, position)
         end = position + 2 + _bounded(name_length, size - position)
         echo = bytes(frame[position:end])
         (partition_count,) = _INT32.unpack_from(frame, end)
         position = end + 4
         partitions: list[PartitionData] = []
+        total += partition_count
+        if total > MAX_PRODUCE_PARTITIONS:
+            raise ProtocolError(f"more than {MAX_PRODUCE_PARTITIONS} partitions in one Produce")
         for _ in range(_bounded(partition_count, size - position)):
             index, length_of_records = _INDEX_SIZE.unpack_from(frame, position)
             position += 8

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from headrace.model.errors import ProtocolError
-from headrace.model.limits import MAX_TAGGED_FIELDS
+from headrace.model.limits import MAX_ELEMENTS_PER_REQUEST, MAX_TAGGED_FIELDS
 from headrace.model.varint import write_uvarint
 from headrace.wire.primitives import INT8, INT32, Cursor, Primitive, Reader, Writer
 
@@ -146,10 +146,11 @@ class Message(Struct):
 
     flexible_since: ClassVar[int] = NEVER
     trailing_bytes_allowed: ClassVar[bool] = False
+    max_elements: ClassVar[int] = 2**63
 
     @classmethod
     def decode(cls, buffer: bytes | memoryview, version: int, position: int = 0) -> Self:
-        cursor = Cursor(buffer, position)
+        cursor = Cursor(buffer, position, cls.max_elements)
         read, _ = struct_codec(cls, version, version >= cls.flexible_since)
         message: Self = read(cursor)
         if not cls.trailing_bytes_allowed and cursor.position != cursor.end:
@@ -181,6 +182,7 @@ class Request(_ApiMessage):
     """Bytes after a request's end are ignored, as Kafka does: librdkafka sends some in its Metadata requests."""
 
     trailing_bytes_allowed = True
+    max_elements = MAX_ELEMENTS_PER_REQUEST
 
 
 class Response(_ApiMessage):

@@ -16,6 +16,7 @@ from bench.guard import (
     open_paths,
 )
 from headrace.server.connection import Connection
+from headrace.server.dispatch import Dispatcher
 
 
 def test_growth_within_the_tolerance_passes() -> None:
@@ -60,8 +61,10 @@ def test_counts_are_the_same_every_time() -> None:
 def test_a_copy_of_the_frame_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_paths() as paths:
         kept: Figures = {"produce_1mb": {"peak_bytes": measure_peak_bytes(paths, "produce_1mb")}}
-        handle = Connection._handle
-        monkeypatch.setattr(Connection, "_handle", lambda self, frame: handle(self, memoryview(bytes(frame))))
+        dispatch = Dispatcher.dispatch
+        monkeypatch.setattr(
+            Dispatcher, "dispatch", lambda self, to, frame: dispatch(self, to, memoryview(bytearray(frame)))
+        )
         found: Figures = {"produce_1mb": {"peak_bytes": measure_peak_bytes(paths, "produce_1mb")}}
     assert compare(kept, found)
 
@@ -69,15 +72,15 @@ def test_a_copy_of_the_frame_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_task_per_request_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_paths() as paths:
         kept: Figures = {"produce": {"bytecodes": count_bytecodes(paths, "produce")}}
-        handle = Connection._handle
+        dispatch = Dispatcher.dispatch
 
         async def nothing() -> None: ...
 
-        def handle_and_start_a_task(self: Connection, frame: memoryview) -> None:
-            handle(self, frame)
+        def dispatch_and_start_a_task(self: Dispatcher, connection: Connection, frame: memoryview) -> object:
             # Held by the loop until it has run, within the turns that are counted.
             asyncio.get_running_loop().create_task(nothing())
+            return dispatch(self, connection, frame)
 
-        monkeypatch.setattr(Connection, "_handle", handle_and_start_a_task)
+        monkeypatch.setattr(Dispatcher, "dispatch", dispatch_and_start_a_task)
         found: Figures = {"produce": {"bytecodes": count_bytecodes(paths, "produce")}}
     assert compare(kept, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Literal
 
 import pytest
 
@@ -15,7 +16,7 @@ from headrace.wire.schema import Response
 
 Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Serve = Callable[[Conversation], Awaitable[Address]]
-Answer = Callable[[int, int, bytes], Response | None]
+Answer = Callable[[int, int, bytes], Response | Literal["silence"] | None]
 """(API key, version, body) -> what to answer; None closes the connection."""
 
 
@@ -49,7 +50,7 @@ def broker(answer: Answer, versions: dict[int, tuple[int, int]]) -> Conversation
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             frame = await reader.readexactly(size)
             header = parse_request_header(frame)
-            response: Response | None
+            response: Response | Literal["silence"] | None
             if header.api_key == 18:
                 keys = [
                     ApiVersion(api_key=key, min_version=low, max_version=high)
@@ -60,6 +61,9 @@ def broker(answer: Answer, versions: dict[int, tuple[int, int]]) -> Conversation
                 response = answer(header.api_key, header.api_version, frame[header.body :])
             if response is None:
                 return
+            if response == "silence":
+                await asyncio.sleep(0.02)  # slow to read on: what is sent piles up at the sender
+                continue
             body = response_header(header.api_key, header.api_version, header.correlation_id)
             body += response.encode(header.api_version)
             writer.write(struct.pack(">i", len(body)) + body)

@@ -20,6 +20,7 @@ from headrace.model.limits import MAX_PENDING_RESPONSES
 from headrace.server.connection import SCRATCH_SIZE, SENDFILE_FROM, Connection
 from headrace.server.connections import ConnectionLimits, ConnectionSet
 from headrace.server.framing import FramedPending, framed
+from headrace.server.request_memory import RequestMemory
 from headrace.storage.files import FileRange, OpenFile
 
 LIMITS = ConnectionLimits(total=100, per_address=100, idle_seconds=600)
@@ -31,6 +32,7 @@ class EchoDispatcher:
     def __init__(self) -> None:
         self.broker = cast(Any, SimpleNamespace(env=real_env()))
         self.max_request_bytes = 8 * 1024 * 1024
+        self.memory = RequestMemory(1024 * 1024)
         self.waiting: list[Pending] = []
         self.seen: list[bytes] = []
         self.file: OpenFile | None = None
@@ -280,3 +282,51 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
         connections.close_idle()
         connections.close_idle()
         assert await client.closed()
+
+
+async def test_large_requests_wait_for_memory_and_all_are_answered() -> None:
+    """queued.max.request.bytes: what does not fit stays in its socket until the ones before it are done."""
+    dispatcher = EchoDispatcher()
+    body = b"e" + b"x" * 700_000
+    async with served(dispatcher) as (first, connections):
+        address = first.writer.get_extra_info("peername")
+        second, third = [Client(*await asyncio.open_connection(*address)) for _ in range(2)]
+        first.writer.write(struct.pack(">i", len(body)) + body[:400_000])
+        await settle()
+        assert dispatcher.memory.held == len(body) + 4
+        for client in (second, third):
+            client.send(body)
+        await settle()
+        assert dispatcher.memory.held == len(body) + 4
+        assert not dispatcher.seen
+        first.writer.write(body[400_000:])
+        for client in (first, second, third):
+            assert await client.receive() == body
+        assert dispatcher.memory.held == 0
+        second.writer.close()
+        third.writer.close()
+        assert len(connections) >= 1
+
+
+async def test_the_memory_of_a_lost_connection_comes_back() -> None:
+    dispatcher = EchoDispatcher()
+    async with served(dispatcher) as (first, _):
+        other = Client(*await asyncio.open_connection(*first.writer.get_extra_info("peername")))
+        other.writer.write(struct.pack(">i", 900_000) + b"half")
+        await settle()
+        first.send(b"e" + b"y" * 500_000)
+        await settle()
+        assert dispatcher.memory.held == 900_004
+        other.writer.close()
+        assert len(await first.receive()) == 500_001
+        assert dispatcher.memory.held == 0
+
+
+async def test_a_length_that_comes_alone_before_all_of_its_frame() -> None:
+    """The four bytes first, and when we look again everything else is there already."""
+    async with served(EchoDispatcher()) as (client, _):
+        body = b"e" + b"z" * 300_000
+        client.writer.write(struct.pack(">i", len(body)))
+        await settle()
+        client.writer.write(body)
+        assert await client.receive() == body

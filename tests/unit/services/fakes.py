@@ -67,7 +67,8 @@ class FakeClock:
 class FakeLog:
     def __init__(self) -> None:
         self.config = LogConfig()
-        self.end_offset = 0
+        self.start_offset = self.end_offset = 0
+        self.failure: OSError | None = None
 
 
 class FakePartition:

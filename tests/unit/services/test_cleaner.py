@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from headrace.storage.compaction.worker import Usage, clean
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
+from headrace.testing.in_process import LoopGuardDisk
 from tests.unit.storage.compaction_shell import latest, stored_records
 
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.1)
@@ -248,7 +250,9 @@ async def test_switched_off_it_does_nothing_and_says_so(tmp_path: Path, caplog: 
     bench.directories.close()
 
 
-async def test_the_real_worker_is_a_process_that_can_be_throttled_and_ends_with_its_input(bench: Bench) -> None:
+async def test_the_real_worker_can_be_throttled_and_the_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
+    disk = LoopGuardDisk()
+    bench = Bench(replace(real_env(), disk=disk), tmp_path)
     held = bench.add("t")
     for number in range(300):
         record = NewRecord(bytes(10_000), b"k%d" % (number % 5))
@@ -258,11 +262,15 @@ async def test_the_real_worker_is_a_process_that_can_be_throttled_and_ends_with_
     assert chosen is not None
     bench.dynamic = {"": {"log.cleaner.io.max.bytes.per.second": "6000000"}}
     worker = await WorkerProcess.start(COMPACTION_WORKER)
+    disk.on_loop_calls.clear()
     started = bench.env.clock.monotonic()
     assert await bench.cleaner._clean(worker, *chosen)
     # Three megabytes are read twice.
     assert bench.env.clock.monotonic() - started > 0.7
     assert len(stored_records(held)) == 5
     assert bench.cleaner.totals.peak_memory_bytes > 1_000_000
+    assert not disk.on_loop_calls
+    assert "fsync_directory" in disk.off_loop_calls
     await worker.close()
-    assert await worker.hear() == b""
+    assert await worker.hear() == b"", "it ends with its input"
+    bench.directories.close()

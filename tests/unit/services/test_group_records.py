@@ -95,7 +95,7 @@ def test_apache_kafka_wrote_the_same_bytes() -> None:
     kinds = set()
     for position, size in split_batches(data):
         batch = data[position : position + size]
-        events = decode_batch(batch)
+        events = list(decode_batch(batch))
         stored = [(record.key, record.value) for record in read_records(batch)]
         assert [encode(event) for event in events] == stored
         kinds |= {type(event) for event in events}
@@ -157,11 +157,11 @@ def test_transactional_batches() -> None:
     key, value = encode(commit)
     stamp = ProducerStamp(77, 0, 0)
     batch = build_batch([NewRecord(value, key)], attributes=TRANSACTIONAL, producer=stamp)
-    assert decode_batch(memoryview(batch)) == [commit]
+    assert list(decode_batch(memoryview(batch))) == [commit]
     for kind, committed in ((1, True), (0, False)):
         marker = NewRecord(b"\0\0\0\0\0\0", b"\0\0\0" + bytes([kind]))
         control = build_batch([marker], attributes=TRANSACTIONAL | CONTROL, producer=stamp)
-        assert decode_batch(memoryview(control)) == [TransactionEnded(77, committed)]
+        assert list(decode_batch(memoryview(control))) == [TransactionEnded(77, committed)]
     idempotent = build_batch([NewRecord(value, key)], producer=stamp)
     (plain,) = decode_batch(memoryview(idempotent))
     assert isinstance(plain, OffsetCommitted)

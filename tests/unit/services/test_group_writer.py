@@ -170,3 +170,14 @@ def test_a_leader_that_was_replaced_completes_nothing() -> None:
     desk.partition.is_leader = False
     desk.partition.replicate(1)
     assert outcome.heard == []
+
+
+def test_a_log_that_failed_keeps_nobody_waiting() -> None:
+    """A sync that failed: what is on the device is unknown, and nothing of it is acknowledged."""
+    desk = Desk(follows=False)
+    outcome = desk.write(1)
+    desk.clock.turn()
+    desk.partition.log.failure = OSError("the disk is gone")
+    desk.partition.replicate(0)
+    assert outcome.heard == ["failed KAFKA_STORAGE_ERROR"]
+    assert not desk.partition.waiters

@@ -10,7 +10,7 @@ A record of a kind that is not known (share groups and streams groups keep their
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headrace.groups.events import (
@@ -91,20 +91,19 @@ def decode(key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -
     return None if reader is None else reader(key, value)
 
 
-def decode_batch(batch: memoryview) -> list[Event]:
+def decode_batch(batch: memoryview) -> Iterator[Event]:
     """The events of a batch, those of a transaction marked as such."""
     header = parse_header(batch)
     if header.attributes & CONTROL:
-        return [_decode_marker(record.key, header.producer_id) for record in read_records(batch)]
+        yield from (_decode_marker(record.key, header.producer_id) for record in read_records(batch))
+        return
     producer_id = header.producer_id if header.attributes & TRANSACTIONAL else NO_PRODUCER_ID
-    events = []
     for record in read_records(batch):
         if record.key is None:
             raise ProtocolError(f"the record at offset {record.offset} has no key")
         event = decode(record.key, record.value, producer_id)
         if event is not None:
-            events.append(event)
-    return events
+            yield event
 
 
 def _decode_marker(key: bytes | None, producer_id: int) -> Event:

@@ -118,21 +118,26 @@ class GroupService:
 
     async def ensure_topic(self) -> None:
         """Make `__consumer_offsets` if it is not there. KafkaError if that cannot be done now."""
-        image = self._metadata.image
-        if CONSUMER_OFFSETS_TOPIC in image.topics:
+        if CONSUMER_OFFSETS_TOPIC in self._metadata.image.topics:
             return
-        factor = min(self._config.integer("offsets.topic.replication.factor"), max(len(image.brokers), 1))
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self._config.integer("offsets.topic.segment.bytes")),
-        }
-        count = self._config.integer("offsets.topic.num.partitions")
-        topic = NewTopic(CONSUMER_OFFSETS_TOPIC, count, factor, configs=configs)
-        (outcome,) = await self._controller.create_topics([topic])
+        (outcome,) = await self._controller.create_topics([self.offsets_topic()])
         if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise outcome
         await self._replicas.settled()
+
+    def offsets_topic(self) -> NewTopic:
+        """`__consumer_offsets` as it should be made."""
+        brokers = max(len(self._metadata.image.brokers), 1)
+        return NewTopic(
+            CONSUMER_OFFSETS_TOPIC,
+            self._config.integer("offsets.topic.num.partitions"),
+            min(self._config.integer("offsets.topic.replication.factor"), brokers),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self._config.integer("offsets.topic.segment.bytes")),
+            },
+        )
 
     def shard(self, group_id: str) -> GroupShard:
         """The shard of a group; NOT_COORDINATOR if it is another broker's."""

@@ -86,6 +86,8 @@ class GroupShard:
         self._timers = TimerTable(env.clock, self._timer_fired)
         self._writer = DecisionWriter(env.clock, partition, settings.codec, settings.commit_timeout_ms)
         self._loading: asyncio.Task[None] | None = None
+        self._deleted_meanwhile: frozenset[TopicPartition] = frozenset()
+        """Partitions that were deleted while this was loading."""
         self._deciders: dict[type, Callable[..., Decision]] = {
             JoinGroup: coordinator.join_group,
             SyncGroup: coordinator.sync_group,
@@ -101,7 +103,7 @@ class GroupShard:
 
     def start(self) -> None:
         """Load in the background; an empty partition is ready at once."""
-        if self.partition.log.start_offset == self.partition.high_watermark:
+        if self.partition.log.start_offset == self.partition.log.end_offset:
             self._activate()
         else:
             self._loading = asyncio.get_running_loop().create_task(self._load())
@@ -115,18 +117,16 @@ class GroupShard:
                 self.state = ShardState.FAILED
                 log.error("%s could not be loaded, its groups have no coordinator: %s", self.name, error)
                 return
-        if self.state is ShardState.LOADING:
-            self._activate()
-            took_ms = (self._env.clock.monotonic() - began) * 1000
-            groups = len(self._coordinator.group_ids())
-            log.info("Loaded %d groups from %d records of %s in %.0f ms", groups, count, self.name, took_ms)
+        self._activate()
+        self.forget_partitions(self._deleted_meanwhile)
+        took_ms = (self._env.clock.monotonic() - began) * 1000
+        groups = len(self._coordinator.group_ids())
+        log.info("Loaded %d groups from %d records of %s in %.0f ms", groups, count, self.name, took_ms)
 
     async def _apply_log(self) -> int:
-        """How many events there were; ends early when the shard resigns meanwhile."""
+        """How many events there were."""
         count = 0
         async for events in load_events(self._env, self.partition, self._settings.load_buffer_bytes):
-            if self.state is not ShardState.LOADING:
-                break
             self._coordinator.apply_all(events)
             count += len(events)
         return count
@@ -142,6 +142,8 @@ class GroupShard:
         """No longer the coordinator: whoever waits is told to look for the new one."""
         active = self.state is ShardState.ACTIVE
         self.state = ShardState.RESIGNED
+        if self._loading is not None:
+            self._loading.cancel()
         self._timers.clear()
         self._writer.close()
         if active:
@@ -187,7 +189,9 @@ class GroupShard:
 
     def forget_partitions(self, partitions: frozenset[TopicPartition]) -> None:
         """Their topics are gone, and so are the positions in them."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is ShardState.LOADING:
+            self._deleted_meanwhile |= partitions
+        if self.state is not ShardState.ACTIVE or not partitions:
             return
         offsets = self._coordinator.offsets
         names = {partition.topic for partition in partitions}

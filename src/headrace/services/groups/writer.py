@@ -82,13 +82,16 @@ class DecisionWriter:
     def close(self) -> None:
         """No longer the leader: what was decided and not replicated has not happened as far as we know."""
         self._closed = True
-        self._partition.waiters.pop(self, None)
         if self._alarm is not None:
             self._alarm.cancel()
+        self._give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _give_up(self, error: ErrorCode) -> None:
+        self._partition.waiters.pop(self, None)
         appended, self._appended = self._appended, deque()
         queue, self._queue = self._queue, []
         for write in [*(write for batch in appended for write in batch.writes), *queue]:
-            write.outcome.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            write.outcome.failed(error)
 
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
@@ -122,9 +125,12 @@ class DecisionWriter:
     # -- waiting for replicas
 
     def wake(self) -> None:
-        """The high watermark moved, or the partition has another leader."""
+        """The high watermark moved, the log failed, or the partition has another leader."""
         if self._closed or not self._leads():
             return  # whoever owns this is told of the change of leader, and closes it
+        if self._partition.log.failure is not None:
+            self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
         while self._appended and self._appended[0].end_offset <= self._partition.high_watermark:
             for write in self._appended.popleft().writes:
                 write.outcome.stored()
