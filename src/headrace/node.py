@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Coroutine
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic import current_integer
 from headrace.coordination.contract import Store, StoreError
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env import Env
@@ -76,9 +77,7 @@ class Node:
         self._on_failure = on_failure
         self._env = env
         self._config = config
-        self._directories = LogDirectories(
-            env, config.log_dirs, config.node_id, config.integer("producer.id.expiration.ms")
-        )
+        self._directories = LogDirectories(env, config.log_dirs, config.node_id)
         self._topic_configs = TopicConfigs(config)
         self._log_moves = LogMoves(env, self._directories)
         self._listeners: list[Listener] = []
@@ -117,6 +116,7 @@ class Node:
         endpoints = await self._bind(broker)
         await self._join(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
         metadata.subscribe(replicas.follow)
+        metadata.subscribe(self._follow_limits)
         replicas.subscribe(groups.follow)
         try:
             replicas.remove_strays(metadata.image)
@@ -261,11 +261,7 @@ class Node:
             send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._config.integer("socket.receive.buffer.bytes"),
         )
-        limits = ConnectionLimits(
-            total=self._config.integer("max.connections"),
-            per_address=self._config.integer("max.connections.per.ip"),
-            idle_seconds=self._config.integer("connections.max.idle.ms") / 1000,
-        )
+        limits = self._connection_limits(broker.metadata.image)
         endpoints = []
         for wanted, advertised in zip(self._config.listeners, self._config.advertised_listeners, strict=True):
             listener = Listener(self._env, wanted.name, limits, sockets)
@@ -283,6 +279,19 @@ class Node:
                 )
             )
         return tuple(endpoints)
+
+    def _connection_limits(self, image: MetadataImage) -> ConnectionLimits:
+        configs = image.broker_configs
+        return ConnectionLimits(
+            total=current_integer(self._config, configs, "max.connections"),
+            per_address=current_integer(self._config, configs, "max.connections.per.ip"),
+            idle_seconds=self._config.integer("connections.max.idle.ms") / 1000,
+        )
+
+    def _follow_limits(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.broker_configs is not new.broker_configs:
+            for listener in self._listeners:
+                listener.connections.limits = self._connection_limits(new)
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from tests.compat.clients import CLIENTS, Client, Confluent, ProduceFailed, Record, Settings
 from tests.compat.confluent_admin import AdminClient, NewTopic
+from tests.compat.test_java_tools import DUMP_LOG, java
 from tests.conftest import StartBroker
 
 CLEANS_AT_ONCE = {"log.cleaner.backoff.ms": "100"}
@@ -15,6 +17,7 @@ TABLE = {"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.
 KEYS = 10
 ROUNDS = 5
 DEADLINE_S = 40.0
+DUMPED = (".log", ".index", ".timeindex")
 
 
 def create_table(bootstrap: str) -> None:
@@ -51,6 +54,22 @@ def test_every_client_reads_a_compacted_topic(own_broker: StartBroker, codec: st
         assert [record.offset for record in found] == list(range(kept, kept + 2 * KEYS)), client.name
         assert [record.value for record in found[: KEYS - 1]] == [b"round %d" % (ROUNDS - 2)] * (KEYS - 1)
         assert (found[KEYS - 1].key, found[KEYS - 1].value) == (b"gone", None)
+
+
+@pytest.mark.java
+@pytest.mark.headrace_only
+def test_apache_kafka_reads_the_compacted_files(own_broker: StartBroker) -> None:
+    broker = own_broker(CLEANS_AT_ONCE)
+    create_table(broker.bootstrap)
+    write_rounds(Confluent(), broker.bootstrap, "table", "lz4")
+    wait_for_compaction(broker.bootstrap, "table", (ROUNDS - 2) * KEYS)
+    broker.terminate()
+    files = sorted(str(path) for path in broker.data_dir.glob("broker-*/table-0/*") if path.suffix in DUMPED)
+    shown = java(DUMP_LOG, "--deep-iteration", "--files", ",".join(files))
+    assert "count: 0 " in shown, "an emptied batch"
+    assert "deleteHorizonMs: OptionalLong[" in shown
+    assert shown.count("isvalid: true") >= ROUNDS
+    assert not re.search(r"isvalid: false|mismatch|Exception|Found timestamp", shown), shown
 
 
 def test_a_record_without_a_key_is_refused(own_broker: StartBroker) -> None:

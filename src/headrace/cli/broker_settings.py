@@ -10,9 +10,13 @@ from pathlib import Path
 import click
 
 from headrace.cli.config_file import read_config_file
+from headrace.cli.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from headrace.cli.options import BOOTSTRAP_VARIABLE
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
+
+NOT_SETTINGS = frozenset({BOOTSTRAP_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE})
+"""Variables of ours that are for clients, or for the command itself."""
 
 
 class SettingsError(click.ClickException):
@@ -22,8 +26,7 @@ class SettingsError(click.ClickException):
 
 
 def load_config(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
-    # The one variable of ours that is for clients.
-    environment = {name: value for name, value in os.environ.items() if name != BOOTSTRAP_VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_SETTINGS}
     try:
         return BrokerConfig.build(read_config_file(file) if file else {}, environment, flags, socket.getfqdn)
     except ConfigError as error:

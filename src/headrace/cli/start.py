@@ -1,7 +1,7 @@
 """`headrace start`: one broker in the foreground, until SIGTERM or Ctrl-C.
 
-stdout gets one line when the broker serves; logs go to stderr. A clean stop exits 0. While it serves, the files of
-`run_files` in its data directory say so. `--daemon` does the same in the background.
+stdout gets one line when the broker serves; logs go to stderr (`logs`). A clean stop exits 0. While it serves, the
+files of `run_files` in its data directory say so. `--daemon` does the same in the background.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 
 from headrace.cli.broker_settings import load_config
+from headrace.cli.failure import FAILED
+from headrace.cli.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, set_up_logging
 from headrace.cli.run_files import run_files
 from headrace.config.broker_config import BrokerConfig
 
@@ -30,17 +32,39 @@ log = logging.getLogger("headrace.start")
     "--insecure", is_flag=True, help="Accept a listener that is open to the network and asks nobody who they are."
 )
 @click.option("--daemon", "-d", is_flag=True, help="Go into the background once the broker serves.")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    envvar=FORMAT_VARIABLE,
+    show_default=True,
+    show_envvar=True,
+    help="Log lines for people, or one JSON object a line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="info",
+    envvar=LEVEL_VARIABLE,
+    show_default=True,
+    show_envvar=True,
+    help="The least of what is logged.",
+)
 def start(
-    file: Path | None, overrides: tuple[str, ...], data_dir: str | None, insecure: bool, daemon: bool
+    file: Path | None,
+    overrides: tuple[str, ...],
+    data_dir: str | None,
+    insecure: bool,
+    daemon: bool,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Start a broker in the foreground.
 
     Settings have Kafka's names. A flag wins over an environment variable (HEADRACE_NUM_PARTITIONS for
     num.partitions), and that over the file.
     """
-    logging.basicConfig(
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s", datefmt="%F %T", level=logging.INFO
-    )
+    set_up_logging(log_format, log_level)
     config = load_config(file, _flags(overrides, data_dir, insecure))
     if daemon:
         from headrace.cli.daemon import start_in_background
@@ -48,15 +72,16 @@ def start(
         arguments = [part for override in overrides for part in ("--override", override)]
         arguments += ["--data-dir", data_dir] if data_dir is not None else []
         arguments += ["--insecure"] if insecure else []
+        arguments += ["--log-format", log_format, "--log-level", log_level]
         arguments += ["--", str(file)] if file is not None else []
         start_in_background(arguments, run_files(config.log_dirs[0], config.node_id))
         return
     for warning in config.warnings:
         log.warning(warning)
-    _run(config)
+    _run(config, log_format)
 
 
-def _run(config: BrokerConfig) -> None:
+def _run(config: BrokerConfig, log_format: str) -> None:
     import asyncio
 
     from headrace.node import StartError, run_broker
@@ -72,6 +97,9 @@ def _run(config: BrokerConfig) -> None:
     try:
         asyncio.run(run_broker(config, on_ready=ready))
     except StartError as error:
+        if log_format == "json":
+            log.error(str(error))
+            raise click.exceptions.Exit(FAILED) from None
         raise click.ClickException(str(error)) from None
     finally:
         files.remove_if_mine()

@@ -6,7 +6,9 @@ Settings of our own begin with `headrace.`.
 
 from __future__ import annotations
 
+from headrace.config.cleaner_settings import COMPACTION
 from headrace.config.group_settings import CONSUMER_GROUPS
+from headrace.config.naming_settings import NAMING
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -293,85 +295,6 @@ _LOG: tuple[Setting, ...] = (
         update_mode=_DYNAMIC,
     ),
     Setting(
-        "log.cleaner.enable",
-        BOOLEAN,
-        "true",
-        MEDIUM,
-        "Whether compacted topics are compacted at all; without it they only grow.",
-    ),
-    Setting(
-        "log.cleaner.threads",
-        INT,
-        "1",
-        MEDIUM,
-        "How many logs are compacted at the same time, each by a process of its own.",
-        0,
-    ),
-    Setting(
-        "log.cleaner.dedupe.buffer.size",
-        LONG,
-        "134217728",
-        MEDIUM,
-        "The memory for the keys of the logs being compacted, shared by all workers; a key takes about 28 bytes.",
-        1048576,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
-        "log.cleaner.io.max.bytes.per.second",
-        ConfigType.DOUBLE,
-        "1.7976931348623157E308",
-        MEDIUM,
-        "How many bytes compaction may read and write in a second, all workers together.",
-        1,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
-        "log.cleaner.backoff.ms",
-        LONG,
-        "15000",
-        MEDIUM,
-        "How long compaction sleeps when no log is dirty enough.",
-        0,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
-        "log.cleaner.delete.retention.ms",
-        LONG,
-        "86400000",
-        MEDIUM,
-        "How long tombstones stay readable in a compacted topic.",
-        0,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
-        "log.cleaner.max.compaction.lag.ms",
-        LONG,
-        str(LONG_MAX),
-        MEDIUM,
-        "The longest time that a record may stay uncompacted in a compacted topic.",
-        1,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
-        "log.cleaner.min.cleanable.ratio",
-        ConfigType.DOUBLE,
-        "0.5",
-        MEDIUM,
-        "The share of uncompacted bytes from which a compacted log is worth compacting again.",
-        0,
-        1,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
-        "log.cleaner.min.compaction.lag.ms",
-        LONG,
-        "0",
-        MEDIUM,
-        "The shortest time that a record stays uncompacted in a compacted topic.",
-        0,
-        update_mode=_DYNAMIC,
-    ),
-    Setting(
         "log.flush.interval.messages",
         LONG,
         str(LONG_MAX),
@@ -576,7 +499,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Requests, producers and compression": _REQUESTS,
     "Log": _LOG,
     "Retention and segments": _RETENTION,
+    "Compaction": COMPACTION,
     "Consumer groups": CONSUMER_GROUPS,
+    "Names": NAMING,
 }
 """The table by chapter, as the reference page shows it."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic import current_text
 from headrace.config.settings import Value
 from headrace.config.topic_config import DynamicConfigs, topic_defaults
 from headrace.coordination.contract import (
@@ -201,6 +202,7 @@ class Controller:
             self._config.integer("num.partitions"),
             self._config.integer("default.replication.factor"),
             self._topic_configs(image),
+            current_text(self._config, image.broker_configs, "headrace.topic.name.pattern"),
         )
 
     def _topic_configs(self, image: MetadataImage) -> dict[str, Value]:

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.config.naming import is_allowed
 from headrace.config.settings import Value
 from headrace.config.topic_config import check_topic_overrides
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, place
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_PARTITIONS_PER_REQUEST, MAX_PARTITIONS_PER_TOPIC
-from headrace.model.topics import TopicId, check_topic_name, collision_key
+from headrace.model.topics import INTERNAL_TOPICS, TopicId, check_topic_name, collision_key
 
 DEFAULT = -1
 """For a number of partitions or a replication factor: what the broker is configured with."""
@@ -51,6 +52,8 @@ class TopicDefaults:
     replication_factor: int
     configs: Mapping[str, Value]
     """The settings of a topic that has none of its own, to check combinations against."""
+    name_pattern: str = ""
+    """What the name of a new topic must match."""
 
 
 def decide_create_topics(
@@ -113,6 +116,7 @@ class _Creation:
 
     def decide(self, request: NewTopic) -> TopicImage:
         check_topic_name(request.name)
+        self._check_policy(request.name)
         if request.name in self._image.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"There is already a topic '{request.name}'.")
         self._check_collision(request.name)
@@ -120,6 +124,12 @@ class _Creation:
         partitions = tuple(_new_partition(self._image, replicas) for replicas in self._replicas(request))
         self._remember(request.name)
         return TopicImage(request.name, self._new_id(), partitions, configs)
+
+    def _check_policy(self, name: str) -> None:
+        pattern = self._defaults.name_pattern
+        if name not in INTERNAL_TOPICS and not is_allowed(pattern, name):
+            detail = f"The topic name '{name}' does not match headrace.topic.name.pattern={pattern}"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, detail)
 
     def _check_collision(self, name: str) -> None:
         other = self._collisions().get(collision_key(name)) if _may_collide(name) else None

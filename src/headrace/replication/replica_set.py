@@ -216,6 +216,11 @@ class ReplicaSet:
                         partition.log.update_config(config)
                         self._set_flush_policy(partition)
 
+    @property
+    def image(self) -> MetadataImage:
+        """What the partitions agree with."""
+        return self._image
+
     # -- looking up
 
     def leader(self, topic_partition: TopicPartition, leader_epoch: int = -1) -> Partition:

@@ -22,7 +22,8 @@ class ConnectionLimits:
 class ConnectionSet:
     def __init__(self, listener: str, limits: ConnectionLimits) -> None:
         self.listener = listener
-        self._limits = limits
+        self.limits = limits
+        """May be replaced while the broker runs; connections above a new limit stay."""
         self._open: dict[Connection, None] = {}
         self._per_address: dict[str, int] = {}
 
@@ -31,7 +32,7 @@ class ConnectionSet:
 
     def admit(self, connection: Connection) -> bool:
         from_address = self._per_address.get(connection.client_host, 0)
-        if len(self._open) >= self._limits.total or from_address >= self._limits.per_address:
+        if len(self._open) >= self.limits.total or from_address >= self.limits.per_address:
             log.warning(
                 "Refused a connection from %s: %d are open on %s, %d of them from there",
                 connection.client_host,

@@ -1,8 +1,8 @@
 """What large requests may hold together while they arrive (`queued.max.request.bytes`).
 
-A request that does not fit waits unread, in its connection's socket, until others are done; the first in line goes
-first. One alone always fits: `socket.request.max.bytes` bounds it. Small requests are not counted: they are handled
-in the shared buffer, or in one of at most its size.
+A request that does not fit waits unread, in its connection's socket, until others are done; the first in line
+goes first. One alone always fits: `socket.request.max.bytes` bounds it. Small requests are not counted: they are
+handled in the shared buffer, or in one of at most its size.
 """
 
 from __future__ import annotations

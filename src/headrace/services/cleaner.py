@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.config.setting import Value
-from headrace.config.settings import BROKER_SETTINGS
-from headrace.config.topic_config import DynamicConfigs
+from headrace.config.dynamic import BrokerConfigs, current_value
 from headrace.env import Env
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.model.errors import KafkaError
@@ -54,7 +52,6 @@ class Worker(Protocol):
 
 
 StartWorker = Callable[[], Awaitable[Worker]]
-BrokerConfigs = Callable[[], Mapping[str, Mapping[str, str]]]
 
 
 class CleaningFailed(Exception):
@@ -98,7 +95,7 @@ class Cleaner:
         self,
         env: Env,
         config: BrokerConfig,
-        dynamic: BrokerConfigs,
+        dynamic: Callable[[], BrokerConfigs],
         directories: LogDirectories,
         replicas: ReplicaSet,
         start_worker: StartWorker,
@@ -127,13 +124,8 @@ class Cleaner:
     def _threads(self) -> int:
         return self._config.integer("log.cleaner.threads")
 
-    def _setting(self, name: str) -> Value:
-        dynamic = DynamicConfigs.of(self._dynamic(), self._config.node_id)
-        text = dynamic.broker.get(name, dynamic.default.get(name))
-        return self._config.value(name) if text is None else BROKER_SETTINGS[name].parse(text)
-
     def _number(self, name: str) -> float:
-        value = self._setting(name)
+        value = current_value(self._config, self._dynamic(), name)
         assert isinstance(value, int | float), name
         return value
 
@@ -308,7 +300,6 @@ class Cleaner:
                 "not be tried again before a restart" if is_damage else f"be tried again in {REST_SECONDS:.0f} s",
                 failure,
             )
-        cleaning.abort()
         await self._env.run_blocking(lambda: discard_cleaned(self._env.disk, held.directory))
 
     def _high_watermark(self, held: Log) -> int:

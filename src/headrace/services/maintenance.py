@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic import current_integer
 from headrace.env import Env
 from headrace.model.errors import KafkaError
 from headrace.replication.replica_set import ReplicaSet
@@ -56,8 +57,10 @@ class Maintenance:
                 log.info("%s: retention removed %d segments", partition.topic_partition, removed)
 
     async def _expire_producers(self) -> None:
+        configs = self._replicas.image.broker_configs
+        expiration_ms = current_integer(self._config, configs, "producer.id.expiration.ms")
         for partition in list(self._replicas.all()):
-            partition.log.expire_producers()
+            partition.log.expire_producers(expiration_ms)
 
     async def _checkpoint(self) -> None:
         await self._env.run_blocking(self._directories.checkpoint)

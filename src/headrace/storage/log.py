@@ -105,7 +105,7 @@ class Log:
         self.first_dirty_offset = -1
         """Up to where the log was compacted; -1 if it never was. Where it was, offsets may be missing."""
         self.cleaning: Cleaning | None = None
-        self._roll_ms = self._new_roll_ms()
+        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
 
     # What it is
 
@@ -156,7 +156,7 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
-        self._roll_ms = self._new_roll_ms()
+        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """This replica leads from now on: the epoch begins at the end of the log."""
@@ -328,7 +328,7 @@ class Log:
             raise self._storage_error(error) from error
         self._segments.append(segment)
         self._active = segment
-        self._roll_ms = self._new_roll_ms()
+        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
         return segment
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -341,11 +341,6 @@ class Log:
             raise self._storage_error(error) from error
         self._directory_changes += 1
         return segment
-
-    def _new_roll_ms(self) -> int:
-        """At what age the active segment is closed, a random bit before its time."""
-        roll_ms, jitter_ms = self.config.roll_ms, self.config.segment_jitter_ms
-        return roll_ms - (self._resources.env.rng.randrange(min(jitter_ms, roll_ms)) if jitter_ms > 0 else 0)
 
     def save_snapshot(self) -> None:
         """Write the producers' state at the end offset, under that offset's name, if it is not there yet."""
@@ -500,11 +495,10 @@ class Log:
             self.remove_first_segments(count)
         return count
 
-    def expire_producers(self) -> None:
-        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+    def expire_producers(self, expiration_ms: int) -> None:
+        """Forget producers that have been silent for so long."""
         if self._producers is not None:
-            now_ms = self._resources.env.clock.wall_ms()
-            self._producers.expire(now_ms, self._resources.producer_expiration_ms)
+            self._producers.expire(self._resources.env.clock.wall_ms(), expiration_ms)
 
     def find_offset_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
@@ -568,17 +562,21 @@ class Log:
             sync_directory(self._resources, self.directory)
             self._directory_synced = changes
 
-    def close(self) -> None:
-        """Blocking. Flush, and leave index files and a snapshot with which the next start needs no scan.
+    def prepare_close(self) -> None:
+        """Blocking. Leave index files and a snapshot with which the next start needs no scan.
 
-        Those are not synced: a start that finds them short or missing makes them again.
+        They are not synced: a start that finds them short or missing makes them again.
         """
-        self.flush()
         if self._active.size:
             self._active.save_index(self._resources, final=True)
             self.save_snapshot()
         if self._leader_epochs is not None:
             self._leader_epochs.save(self._resources.env.disk)
+
+    def close(self) -> None:
+        """Blocking. Everything on the device, and every file let go of."""
+        self.prepare_close()
+        self.flush()
         self.abandon()
 
     def save_state(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from headrace.env import Rng
 from headrace.records.compression import CODEC_NAMES, Codec
 
 NEVER_MS = 2**63 - 1
@@ -65,10 +66,10 @@ class LogConfig:
     def append_time(self) -> bool:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
-    @property
-    def roll_ms(self) -> int:
-        """The age at which a segment is closed: what is still active cannot be compacted."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+    def jittered_roll_ms(self, rng: Rng) -> int:
+        """The age at which a segment is closed, a random bit before its time. What is active is not compacted."""
+        roll_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+        return roll_ms - (rng.randrange(min(self.segment_jitter_ms, roll_ms)) if self.segment_jitter_ms > 0 else 0)
 
     @property
     def compacted(self) -> bool:

@@ -23,12 +23,10 @@ from headrace.storage.moving import finish_moves
 class LogDirectories:
     """Opening, loading, checkpointing and closing block: they belong at start, at stop, or in a thread."""
 
-    def __init__(self, env: Env, paths: Sequence[str], node_id: int, producer_expiration_ms: int) -> None:
+    def __init__(self, env: Env, paths: Sequence[str], node_id: int) -> None:
         self._env = env
         self._node_id = node_id
-        self._directories = [
-            LogDirectory(env, os.path.join(path, f"broker-{node_id}"), producer_expiration_ms) for path in paths
-        ]
+        self._directories = [LogDirectory(env, os.path.join(path, f"broker-{node_id}")) for path in paths]
         self._opened: list[LogDirectory] = []
         self._loaded = False
 

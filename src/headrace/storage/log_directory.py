@@ -37,7 +37,7 @@ from headrace.storage.files import read_file, write_atomically
 from headrace.storage.loading import PROGRESS_SECONDS, LoadHints, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
-from headrace.storage.resources import DEFAULT_PRODUCER_EXPIRATION_MS, StorageResources
+from headrace.storage.resources import StorageResources
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class LogDirectory:
         "same_boot",
     )
 
-    def __init__(self, env: Env, path: str, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS) -> None:
+    def __init__(self, env: Env, path: str) -> None:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.cluster_id = ""
@@ -85,7 +85,7 @@ class LogDirectory:
         self._lock: int | None = None
         self._dirty_offsets: dict[TopicPartition, int] = {}
         """As the checkpoint has them."""
-        self._resources = StorageResources.create(env, producer_expiration_ms, path)
+        self._resources = StorageResources.create(env, path)
 
     @property
     def resources(self) -> StorageResources:
@@ -249,7 +249,9 @@ class LogDirectory:
         self._unlock()
 
     def _close_logs(self) -> None:
-        # One call for the whole volume first: the syncs of the files then find nothing left to write.
+        for log in self.logs.values():
+            log.prepare_close()
+        # One call for the whole volume: the syncs of the files then find nothing left to write.
         self._disk.sync_volume(self.path)
         for log in self.logs.values():
             log.close()

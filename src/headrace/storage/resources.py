@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.storage.segment import Segment
 
 DEFAULT_INDEX_CACHE_BYTES = 16 * 1024 * 1024
-DEFAULT_PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 
 class IndexCache:
@@ -97,12 +96,8 @@ class StorageResources:
     index_cache: IndexCache
     file_cache: FileCache
     graveyard: Graveyard
-    producer_expiration_ms: int = field(default=DEFAULT_PRODUCER_EXPIRATION_MS)
     health: DirectoryHealth = field(default_factory=DirectoryHealth)
 
     @classmethod
-    def create(
-        cls, env: Env, producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS, path: str = ""
-    ) -> StorageResources:
-        health = DirectoryHealth(path)
-        return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), producer_expiration_ms, health)
+    def create(cls, env: Env, path: str = "") -> StorageResources:
+        return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), DirectoryHealth(path))

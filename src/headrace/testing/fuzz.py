@@ -1,10 +1,10 @@
-"""Frames that no honest client sends: random ones, and valid requests of every API and version with some bytes wrong.
+"""Frames that no honest client sends: random ones, and valid requests of every API and version made wrong.
 
     python -m headrace.testing.fuzz --frames 1000000            decoders only, in this process
     python -m headrace.testing.fuzz --frames 100000 --broker    also sent to a broker, with a good client beside it
 
-Rules: a decoder returns a request or raises ProtocolError (KafkaError for records), and nothing else. A broker lives,
-its memory comes back, and the good client sees no error. Seeded: `--seed` repeats a run.
+Rules: a decoder returns a request or raises ProtocolError (KafkaError for records), and nothing else. A broker
+lives, its memory comes back, and the good client sees no error. Seeded: `--seed` repeats a run.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
 from headrace.model.errors import KafkaError, ProtocolError
-from headrace.records.batch import checked_header
+from headrace.records.batch import HEADER_SIZE, checked_header
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import read_records
 from headrace.wire.fetch import parse_fetch
 from headrace.wire.header import parse_request_header
 from headrace.wire.produce import parse_produce
-from headrace.wire.schema import Array, Request, Struct
+from headrace.wire.schema import Array, Request, Response, Struct
 
 INTERESTING = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
 NUMBERS = (0, 1, -1, 2, 7, 127, 128, 255, 32767, -32768, 2**31 - 1, -(2**31), 1_000_000)
@@ -36,6 +36,7 @@ NAMES = ("t", "", "..", "a/b", "x" * 249, "x" * 250, "__consumer_offsets", "\u00
 PRODUCE, FETCH = 0, 1
 LIMIT_BYTES = 16 * 1024 * 1024
 MAX_EDITS = 4
+RECORD_COUNT = 57
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,14 @@ def load_requests() -> None:
         import_module(f"{messages.__name__}.{module.name}")
 
 
-def request_types() -> list[type[Request]]:
-    """Every request there is a schema for, served or not."""
+Kind = TypeVar("Kind", Request, Response)
+
+
+def message_types(base: type[Kind]) -> list[type[Kind]]:
+    """Every request, or response, there is a schema for, served or not."""
     load_requests()
-    found: list[type[Request]] = []
-    todo = list(Request.__subclasses__())
+    found: list[type[Kind]] = []
+    todo = list(base.__subclasses__())
     while todo:
         kind = todo.pop()
         todo += kind.__subclasses__()
@@ -70,16 +74,18 @@ def request_types() -> list[type[Request]]:
     return sorted(found, key=lambda kind: (kind.api_key, kind.__name__))
 
 
-def make_request(rng: random.Random, kind: type[Struct], depth: int = 0) -> Any:
-    """A request with something in every field."""
-    return kind(**{name: _value(rng, spec.type, name, depth) for name, spec in kind._fields.items()})
+def make_request(rng: random.Random, kind: type[Struct], version: int, depth: int = 0) -> Any:
+    """A request with something in every field that the version has."""
+    fields = {name: spec for name, spec in kind._fields.items() if spec.in_version(version)}
+    return kind(**{name: _value(rng, spec.type, version, depth) for name, spec in fields.items()})
 
 
-def _value(rng: random.Random, kind: Any, name: str, depth: int) -> Any:
+def _value(rng: random.Random, kind: Any, version: int, depth: int) -> Any:
     if isinstance(kind, Array):
-        return [_value(rng, kind.element, name, depth + 1) for _ in range(rng.randrange(3 if depth < 3 else 1))]
+        count = rng.randrange(3 if depth < 3 else 1)
+        return [_value(rng, kind.element, version, depth + 1) for _ in range(count)]
     if isinstance(kind, type):
-        return make_request(rng, kind, depth + 1)
+        return make_request(rng, kind, version, depth + 1)
     if kind.name in ("string", "compact_string"):
         return rng.choice(NAMES)
     if kind.name == "records":
@@ -110,12 +116,12 @@ def _number(rng: random.Random, kind: Any) -> int:
 def seeds(rng: random.Random) -> list[Seed]:
     """Valid requests, several of every API and version."""
     found: list[Seed] = []
-    for kind in request_types():
+    for kind in message_types(Request):
         for version in kind.versions:
             for correlation in range(3):
                 head = struct.pack(">hhih", kind.api_key, version, correlation, 4) + b"fuzz"
                 head += b"\0" if version >= kind.flexible_since else b""
-                body = make_request(rng, kind).encode(version)
+                body = make_request(rng, kind, version).encode(version)
                 found.append(Seed(kind.api_key, version, head + body))
     return found
 
@@ -195,7 +201,7 @@ _by_version: dict[tuple[int, int], type[Request]] = {}
 
 def _schemas() -> dict[tuple[int, int], type[Request]]:
     if not _by_version:
-        for kind in request_types():
+        for kind in message_types(Request):
             _by_version.update({(kind.api_key, version): kind for version in kind.versions})
     return _by_version
 
@@ -207,8 +213,25 @@ def batches(rng: random.Random, count: int) -> Iterator[bytes]:
             NewRecord(rng.randbytes(rng.randrange(50)), rng.randbytes(4), rng.choice((0, -1, 2**62)))
             for _ in range(rng.randrange(1, 5))
         ]
-        batch = bytes(build_batch(records, codec=rng.choice(list(Codec))))
-        yield batch[:61] + mutate(rng, batch[61:]) if rng.random() < 0.9 else batch[:57] + mutate(rng, batch[57:])
+        batch = bytearray(build_batch(records, codec=rng.choice(list(Codec))))
+        if rng.random() < 0.2:
+            batch[RECORD_COUNT : RECORD_COUNT + 4] = struct.pack(">i", rng.choice(NUMBERS))
+        yield bytes(batch[:HEADER_SIZE]) + mutate(rng, bytes(batch[HEADER_SIZE:]))
+
+
+def fuzz_responses(rng: random.Random, count: int) -> None:
+    """What our own clients do with the answers of a broken broker."""
+    kinds = [(kind, version) for kind in message_types(Response) for version in kind.versions]
+    for _ in range(count):
+        kind, version = rng.choice(kinds)
+        body = mutate(rng, make_request(rng, kind, version).encode(version))
+        try:
+            kind.decode(body, version)
+        except ProtocolError:
+            continue
+        except BaseException as fault:
+            fault.add_note(f"{kind.__name__} v{version}: {body.hex()}")
+            raise
 
 
 def fuzz_decoders(seed: int, count: int, progress: Callable[[int], None] = lambda done: None) -> int:
@@ -223,6 +246,7 @@ def fuzz_decoders(seed: int, count: int, progress: Callable[[int], None] = lambd
             raise
         if number % 10_000 == 0:
             progress(number)
+    fuzz_responses(rng, count // 10)
     for batch in batches(rng, count // 10):
         try:
             decode_batch(batch, check=False)

@@ -95,29 +95,38 @@ class ServerProcess:
         return dict(os.environ)
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Starts the process and returns as soon as it accepts connections."""
+        """Starts the process and returns as soon as it serves."""
         self.launch()
         deadline = time.monotonic() + timeout_s
-        while not self._accepts_connections():
-            if (code := self.exit_code()) is not None:
-                raise ServerFailed(f"{self.name} ended with {code} while starting\n{self.log_tail()}")
-            if time.monotonic() > deadline:
-                self.kill()
-                raise ServerFailed(f"{self.name} was not ready after {timeout_s} s\n{self.log_tail()}")
+        while not self.is_ready(deadline):
             time.sleep(POLL_INTERVAL_S)
+
+    def is_ready(self, deadline: float) -> bool:
+        """Whether it serves by now; `ServerFailed` if it has ended instead, or the time has come."""
+        if self._serves():
+            return True
+        if (code := self.exit_code()) is not None:
+            raise ServerFailed(f"{self.name} ended with {code} while starting\n{self.log_tail()}")
+        if time.monotonic() > deadline:
+            self.kill()
+            raise ServerFailed(f"{self.name} was not ready in time\n{self.log_tail()}")
+        return False
 
     def launch(self) -> None:
         """Starts the process and does not wait."""
         assert self._process is None or self._process.poll() is not None, "already running"
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment(),
-                preexec_fn=_die_with_parent(),
-            )
+            self._process = self._spawn(log.fileno())
+
+    def _spawn(self, log: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=self.environment(),
+            preexec_fn=_die_with_parent(),
+        )
 
     def exit_code(self) -> int | None:
         """None while the process runs."""
@@ -178,7 +187,7 @@ class ServerProcess:
         self._process.send_signal(number)
         return self.wait(timeout_s)
 
-    def _accepts_connections(self) -> bool:
+    def _serves(self) -> bool:
         try:
             with socket.create_connection((HOST, self.port), timeout=1):
                 return True

@@ -38,7 +38,6 @@ from headrace.testing.raw_client import BatchShape, build_batch
 from headrace.wire.schema import Request
 
 LISTENER = "PLAINTEXT"
-PRODUCER_EXPIRATION_MS = 86_400_000
 load_all()
 
 
@@ -93,7 +92,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     store = MemoryCluster(env).connect()
     metadata = ClusterMetadata(env, store)
     await metadata.start()
-    directories = LogDirectories(env, config.log_dirs, 1, PRODUCER_EXPIRATION_MS)
+    directories = LogDirectories(env, config.log_dirs, 1)
     directories.open(metadata.image.cluster_id, lambda partition, topic_id: LogConfig())
     replicas = ReplicaSet(1, env, directories, _log_config(config))
     metadata.subscribe(replicas.follow)

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
-from headrace.env.real import real_env
+from headrace.env.real import RealDisk, real_env
 from headrace.env.worker_process import WorkerProcess
 from headrace.metrics.exposition import render
 from headrace.model.topics import TopicId, TopicPartition
@@ -78,7 +78,7 @@ class Bench:
 
     def __init__(self, env: Env, root: Path, **settings: str) -> None:
         self.env = env
-        self.directories = LogDirectories(env, [str(root)], 1, 86_400_000)
+        self.directories = LogDirectories(env, [str(root)], 1)
         self.directories.open("cluster", lambda partition, topic_id: COMPACTED)
         self.replicas = ReplicaSet(1, env, self.directories, lambda topic, image: COMPACTED)
         self.workers: list[InlineWorker] = []
@@ -226,6 +226,29 @@ async def test_a_worker_that_dies_is_replaced_and_the_log_rests(running: Bench) 
     running.cleaner._resting.clear()
     await running.until(lambda: held.first_dirty_offset == 50)
     assert len(running.workers) == 2
+
+
+class NoSwapDisk(RealDisk):
+    """Fails to sync a directory in which a swap has been decided."""
+
+    def fsync_directory(self, path: str) -> None:
+        if list(Path(path).glob("*.swap")):
+            raise OSError("the device is gone")
+        super().fsync_directory(path)
+
+
+async def test_a_swap_whose_decision_cannot_be_synced_is_taken_back(tmp_path: Path) -> None:
+    bench = Bench(replace(real_env(), disk=NoSwapDisk()), tmp_path)
+    held = bench.add("t")
+    fill(held)
+    chosen = bench.cleaner._choose()
+    assert chosen is not None
+    assert not await bench.cleaner._clean(await bench.start_worker(), *chosen)
+    assert bench.cleaner.totals.failures == 1
+    assert len(stored_records(held)) == 50
+    left = {path.suffix for path in Path(held.directory).iterdir()}
+    assert not left & {".swap", ".cleaned"}
+    bench.directories.close()
 
 
 async def test_limits_are_shared_and_can_change_while_running(tmp_path: Path) -> None:

@@ -121,14 +121,13 @@ async def test_a_join_waits_for_the_commits_before_it() -> None:
     world.partition.replicate(world.partition.log.end_offset)
     world.clock.turn()
     assert commit.done()
-    while not later.done():
+    while not (later.done() and join.done() and other.done()):
         world.clock.turn()
         world.clock.advance(0.01)
         world.partition.replicate(world.partition.log.end_offset)
     joined = reply_of(join)
     assert isinstance(joined, JoinReply)
     assert joined.error is NONE
-    assert other.done()
     assert errors_of(later) == (ErrorCode.UNKNOWN_MEMBER_ID,), "by then the group has a member"
 
 
@@ -275,7 +274,9 @@ async def test_at_random(seed: int) -> None:
         await asyncio.sleep(0)
         _note_acknowledged(answers, acknowledged)
         for group, offset in acknowledged.items():
-            assert (world.stored(group) or -1) >= offset, "acknowledged, and not known"
+            known = world.stored(group)
+            assert known is not None, "acknowledged, and not known"
+            assert known >= offset
     world.partition.failure = None
     for _ in range(20):
         world.partition.replicate(world.partition.log.end_offset)

@@ -119,6 +119,14 @@ def stored_records(log: Log) -> list[Record]:
     ]
 
 
+def stored_pairs(log: Log) -> list[tuple[int, str, str | None]]:
+    """(offset, key, value) of every data record, as text."""
+    return [
+        (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
+        for record in stored_records(log)
+    ]
+
+
 def latest(records: list[Record]) -> dict[bytes | None, bytes | None]:
     """What a reader of everything ends up with, deletions applied."""
     table: dict[bytes | None, bytes | None] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.records.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, checked_header, parse_header
+from headrace.records.batch import DELETE_HORIZON, checked_header, parse_header
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch, seal
 from headrace.records.reader import read_records
 from headrace.storage.compaction.batches import BatchFilter, ProducerEnd
@@ -17,13 +17,9 @@ from headrace.storage.compaction.messages import CleanedGroup
 from headrace.storage.compaction.offset_map import OffsetMap
 from headrace.storage.compaction.output import CLEANED
 from headrace.storage.compaction.transactions import (
-    AbortedTransaction,
     TransactionView,
-    encode_transaction_index,
-    read_transaction_index,
 )
 from headrace.storage.compaction.worker import DamagedSegment
-from headrace.storage.segment import TRANSACTION_INDEX
 from tests.unit.storage.compaction_shell import (
     compact,
     latest,
@@ -31,6 +27,7 @@ from tests.unit.storage.compaction_shell import (
     replies,
     request,
     stored_batches,
+    stored_pairs,
     stored_records,
     swap_in,
 )
@@ -45,13 +42,6 @@ def compacted(store: Store) -> None:
     store.create(cleanup_policy=COMPACT, index_interval_bytes=100)
 
 
-def pairs(store: Store) -> list[tuple[int, str, str | None]]:
-    return [
-        (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
-        for record in stored_records(store.log)
-    ]
-
-
 def test_only_the_last_value_of_a_key_stays_under_its_offset(store: Store) -> None:
     put(store, ("a", "1"), ("b", "1"))
     put(store, ("a", "2"))
@@ -61,7 +51,7 @@ def test_only_the_last_value_of_a_key_stays_under_its_offset(store: Store) -> No
     before = stored_records(store.log)
     report = compact(store)
     assert report is not None
-    assert pairs(store) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
+    assert stored_pairs(store.log) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
     assert stored_records(store.log) == [record for record in before if record.offset >= 2]
     assert (report.records_in, report.records_out, report.end_offset) == (5, 3, 5)
     assert store.log.end_offset == 5
@@ -74,7 +64,7 @@ def test_the_active_segment_is_not_touched_and_not_counted(store: Store) -> None
     active = store.log.segments[-1]
     compact(store)
     assert store.log.segments[-1] is active
-    assert pairs(store) == [(0, "a", "1"), (1, "a", "2")]
+    assert stored_pairs(store.log) == [(0, "a", "1"), (1, "a", "2")]
 
 
 def test_the_next_cleaning_drops_what_the_dirty_part_supersedes(store: Store) -> None:
@@ -82,7 +72,7 @@ def test_the_next_cleaning_drops_what_the_dirty_part_supersedes(store: Store) ->
         put(store, ("a", value), (f"only-{value}", "x"))
         store.log.roll()
         compact(store)
-    assert pairs(store) == [(1, "only-1", "x"), (3, "only-2", "x"), (4, "a", "3"), (5, "only-3", "x")]
+    assert stored_pairs(store.log) == [(1, "only-1", "x"), (3, "only-2", "x"), (4, "a", "3"), (5, "only-3", "x")]
 
 
 def test_small_segments_become_one(store: Store) -> None:
@@ -92,7 +82,7 @@ def test_small_segments_become_one(store: Store) -> None:
     compact(store)
     assert [segment.base_offset for segment in store.log.segments] == [0, 10]
     assert len(store.files(".log")) == 2
-    assert len(pairs(store)) == 10
+    assert len(stored_pairs(store.log)) == 10
 
 
 def test_segments_are_not_merged_beyond_segment_bytes(store: Store) -> None:
@@ -177,7 +167,7 @@ def test_records_without_a_key_from_before_the_topic_was_compacted_go(store: Sto
     store.reopen(cleanup_policy=COMPACT)
     store.log.roll()
     compact(store)
-    assert pairs(store) == [(3, "a", "1")]
+    assert stored_pairs(store.log) == [(3, "a", "1")]
 
 
 # Tombstones
@@ -189,7 +179,7 @@ def test_a_tombstone_stays_until_its_delete_horizon(store: Store) -> None:
     store.log.roll()
     compact(store)
     horizon = store.clock.now_ms + DAY_MS
-    assert pairs(store) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
+    assert stored_pairs(store.log) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
     header = stored_batches(store.log)[-1].header
     assert header.attributes & DELETE_HORIZON
     assert header.base_timestamp == horizon
@@ -203,8 +193,8 @@ def test_a_tombstone_stays_until_its_delete_horizon(store: Store) -> None:
         put(store, (f"other-{passed_ms}", "x"))
         store.log.roll()
         compact(store)
-        assert ((2, "a", None) in pairs(store)) is stays
-    assert (3, "c", "1") in pairs(store)
+        assert ((2, "a", None) in stored_pairs(store.log)) is stays
+    assert (3, "c", "1") in stored_pairs(store.log)
 
 
 def test_a_second_cleaning_does_not_move_the_horizon(store: Store) -> None:
@@ -225,7 +215,7 @@ def test_a_key_written_again_after_its_tombstone_lives(store: Store) -> None:
     put(store, ("a", "2"))
     store.log.roll()
     compact(store)
-    assert pairs(store) == [(2, "a", "2")]
+    assert stored_pairs(store.log) == [(2, "a", "2")]
 
 
 # Producers
@@ -277,87 +267,6 @@ def test_the_last_batch_of_a_segment_stays_so_that_its_end_is_known(store: Store
     assert latest(stored_records(store.log)) == {b"a": b"2", b"b": b"2"}
 
 
-# Transactions
-
-
-def marker(store: Store, producer_id: int, kind: int) -> None:
-    batch = build_batch(
-        [NewRecord(b"\0\0\0\0\0\0", b"\0\0" + kind.to_bytes(2, "big"), store.clock.now_ms)],
-        base_offset=store.log.end_offset,
-        attributes=CONTROL | TRANSACTIONAL,
-        producer=ProducerStamp(producer_id, 0, -1),
-        leader_epoch=0,
-    )
-    store.log.append_as_follower(bytes(batch))
-
-
-def transactional(store: Store, producer_id: int, sequence: int, *records: tuple[str, str]) -> int:
-    store.log.allow_transactional = True
-    stamp = ProducerStamp(producer_id, 0, sequence)
-    return put(store, *records, producer=stamp, attributes=TRANSACTIONAL)
-
-
-def test_aborted_data_goes_and_does_not_supersede(store: Store) -> None:
-    put(store, ("a", "1"))
-    transactional(store, 7, 0, ("a", "aborted"))
-    marker(store, 7, 0)
-    transactional(store, 7, 1, ("b", "committed"))
-    marker(store, 7, 1)
-    put(store, ("c", "1"))
-    entry = AbortedTransaction(7, 1, 2, 1)
-    Path(store.log.segments[0].path(TRANSACTION_INDEX)).write_bytes(encode_transaction_index([entry]))
-    store.log.roll()
-    compact(store)
-    assert pairs(store) == [(0, "a", "1"), (3, "b", "committed"), (5, "c", "1")]
-    markers = [
-        batch.header.base_offset for batch in stored_batches(store.log) if batch.header.attributes & CONTROL
-    ]
-    assert markers == [2, 4]
-    path = store.log.segments[0].path(TRANSACTION_INDEX)
-    assert read_transaction_index(store.env.disk, path) == [entry]
-
-
-def test_a_marker_goes_only_after_its_data_and_its_horizon(store: Store) -> None:
-    transactional(store, 7, 0, ("a", "1"))
-    marker(store, 7, 1)
-    transactional(store, 7, 1, ("b", "1"))
-    marker(store, 7, 1)
-    store.log.roll()
-    put(store, ("a", "2"))
-    store.log.roll()
-
-    def markers() -> list[tuple[int, bool]]:
-        return [
-            (batch.header.base_offset, bool(batch.header.attributes & DELETE_HORIZON))
-            for batch in stored_batches(store.log)
-            if batch.header.attributes & CONTROL
-        ]
-
-    compact(store)
-    assert markers() == [(1, False), (3, False)]
-    put(store, ("c", "1"))
-    store.log.roll()
-    compact(store)
-    assert markers() == [(1, True), (3, False)]
-    store.clock.now_ms += DAY_MS
-    put(store, ("d", "1"))
-    store.log.roll()
-    compact(store)
-    assert markers() == [(3, False)]
-
-
-def test_nothing_after_an_open_transaction_is_cleaned(store: Store) -> None:
-    put(store, ("a", "1"))
-    store.log.roll()
-    transactional(store, 7, 0, ("a", "2"))
-    store.log.roll()
-    put(store, ("a", "3"))
-    store.log.roll()
-    asked = request(store)
-    assert asked is not None
-    assert asked.upper_offset == 1
-
-
 # Choice
 
 
@@ -373,7 +282,7 @@ def test_what_is_younger_than_the_minimal_lag_is_not_cleaned(store: Store) -> No
     assert asked is not None
     assert asked.upper_offset == 2
     compact(store)
-    assert pairs(store) == [(1, "a", "2"), (2, "a", "3")]
+    assert stored_pairs(store.log) == [(1, "a", "2"), (2, "a", "3")]
 
 
 def test_a_log_is_due_by_its_dirty_share(store: Store) -> None:
@@ -458,8 +367,8 @@ def test_a_batch_with_more_keys_than_the_map_holds_is_passed_over(store: Store) 
     report = compact(store, memory_bytes=5000)
     assert report is not None
     assert report.end_offset == 1001
-    assert (1, "k1", "1") not in pairs(store)
-    assert len(pairs(store)) == 1000
+    assert (1, "k1", "1") not in stored_pairs(store.log)
+    assert len(stored_pairs(store.log)) == 1000
 
 
 def test_what_is_no_record_though_its_crc_is_right_stays(store: Store) -> None:
@@ -535,10 +444,10 @@ def test_compact_and_delete_together(store: Store) -> None:
     store.log.roll()
     size = max(segment.size for segment in store.log.segments)
     compact(store, segment_bytes=size)
-    assert pairs(store) == [(1, "b", "1"), (2, "a", "2")]
+    assert stored_pairs(store.log) == [(1, "b", "1"), (2, "a", "2")]
     store.clock.now_ms += 8_000
     assert store.log.delete_expired(store.log.end_offset) == 1
-    assert pairs(store) == [(2, "a", "2")]
+    assert stored_pairs(store.log) == [(2, "a", "2")]
 
 
 def test_reads_over_gaps_begin_at_the_next_record(store: Store) -> None:
@@ -605,7 +514,7 @@ def test_a_group_says_what_it_stands_for(store: Store) -> None:
     assert isinstance(group, CleanedGroup)
     assert (group.base_offset, group.sources, group.changed) == (0, (0, 1, 2), True)
     swap_in(store, group)
-    assert pairs(store) == [(2, "a", "1")]
+    assert stored_pairs(store.log) == [(2, "a", "1")]
 
 
 def test_an_unknown_producer_keeps_nothing() -> None:

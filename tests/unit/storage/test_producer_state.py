@@ -12,6 +12,8 @@ from headrace.records.builder import ProducerStamp
 from headrace.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from headrace.storage.producer_state import MAX_SEQUENCE
 
+EXPIRATION_MS = 86_400_000
+
 
 def refused(store: Any, code: ErrorCode, **fields: Any) -> None:
     end = store.log.end_offset
@@ -82,8 +84,8 @@ def test_silent_producers_are_forgotten(store: Any) -> None:
     store.produce(0)
     store.clock.now_ms += 1000
     store.produce(0, producer_id=8)
-    store.clock.now_ms += store.resources.producer_expiration_ms - 1000
-    store.log.expire_producers()
+    store.clock.now_ms += EXPIRATION_MS - 1000
+    store.log.expire_producers(EXPIRATION_MS)
     assert [row.producer_id for row in store.log.producers.describe()] == [8]
     assert store.produce(55) == 2
 
@@ -91,8 +93,8 @@ def test_silent_producers_are_forgotten(store: Any) -> None:
 def test_an_open_transaction_is_not_forgotten(store: Any) -> None:
     store.log.allow_transactional = True
     store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(3, 0, 0))
-    store.clock.now_ms += 2 * store.resources.producer_expiration_ms
-    store.log.expire_producers()
+    store.clock.now_ms += 2 * EXPIRATION_MS
+    store.log.expire_producers(EXPIRATION_MS)
     assert store.log.producers.describe()[0].transaction_first_offset == 0
 
 

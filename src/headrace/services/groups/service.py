@@ -12,10 +12,20 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic import current_text
+from headrace.config.naming import is_allowed
 from headrace.env import Env
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.errors import Request, error_reply
-from headrace.groups.messages import Heartbeat, JoinGroup, LeaveGroup, Reply, SyncGroup
+from headrace.groups.messages import (
+    CommitOffsets,
+    ConsumerHeartbeat,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Reply,
+    SyncGroup,
+)
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import MetadataImage, PartitionImage
@@ -35,6 +45,8 @@ CONCURRENT_LOADS = 2
 _TOPIC_KEY = CONSUMER_OFFSETS_TOPIC.encode()
 _OF_MEMBERS = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)
 """Refused without a group id wherever they arrive; offsets may be kept under an empty one."""
+
+_MAKING_GROUPS = (JoinGroup, ConsumerHeartbeat, CommitOffsets)
 
 R = TypeVar("R", bound=Reply)
 
@@ -164,6 +176,13 @@ class GroupService:
             if shard.state is ShardState.ACTIVE:
                 yield shard.coordinator()
 
+    def _check_name(self, group_id: str, shard: GroupShard) -> None:
+        """Refuse to make a group whose id the operator does not want; one that exists stays."""
+        pattern = current_text(self._config, self._metadata.image.broker_configs, "headrace.group.name.pattern")
+        if not is_allowed(pattern, group_id) and shard.coordinator().group(group_id) is None:
+            detail = f"The group id '{group_id}' does not match headrace.group.name.pattern={pattern}"
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, detail)
+
     async def ask(self, request: Request, kind: type[R]) -> R:
         """The answer to a request about one group, its refusal included."""
         group_id = request if isinstance(request, str) else request.group_id
@@ -171,8 +190,10 @@ class GroupService:
             if not group_id and isinstance(request, _OF_MEMBERS):
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             shard = self.shard(group_id)
+            if isinstance(request, _MAKING_GROUPS):
+                self._check_name(group_id, shard)
         except KafkaError as error:
-            reply = error_reply(request, error.code)
+            reply = error_reply(request, error.code, error.message)
         else:
             reply = await shard.ask(request)
         assert isinstance(reply, kind), reply

@@ -111,7 +111,7 @@ class BatchFilter:
     def _data(self, header: BatchHeader, batch: memoryview) -> memoryview | bytearray | None:
         if self._transactions.is_aborted(header) or not header.record_count:
             return None
-        if header.base_offset > self._map.latest_offset:
+        if header.base_offset > self._map.latest_offset:  # the map ends where a batch does
             self.counts.records_out += header.record_count
             return batch
         places, data = self._read(header, batch)
@@ -139,18 +139,16 @@ class BatchFilter:
 
     def _judge(self, header: BatchHeader, places: Places) -> tuple[list[int], bool]:
         """The numbers of the records that stay, and whether there are tombstones among them."""
-        get, base, latest = self._map.get, header.base_offset, self._map.latest_offset
+        get, base = self._map.get, header.base_offset
         is_expired = bool(header.attributes & DELETE_HORIZON) and header.base_timestamp <= self._now_ms
         kept: list[int] = []
         has_tombstones = False
         for number, (key, delta, _, has_value, _) in enumerate(places):
-            offset = base + delta
-            if offset <= latest:
-                if key is None or offset < get(key):
-                    continue
-                if is_expired and not has_value:
-                    self.counts.tombstones_dropped += 1
-                    continue
+            if key is None or base + delta < get(key):
+                continue
+            if is_expired and not has_value:
+                self.counts.tombstones_dropped += 1
+                continue
             has_tombstones = has_tombstones or not has_value
             kept.append(number)
         return kept, has_tombstones

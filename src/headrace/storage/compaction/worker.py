@@ -136,7 +136,7 @@ class _Cleaning:
         request = self._request
         dirty, upper = request.dirty_offset, request.upper_offset
         offset_map = OffsetMap(request.memory_bytes, upper - dirty, dirty - 1)
-        transactions = TransactionView(entry for entry in self._aborted if entry.last_offset >= dirty)
+        transactions = TransactionView(self._aborted)
         for source in request.sources:
             if source.end_offset <= dirty:
                 continue

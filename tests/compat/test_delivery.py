@@ -1,0 +1,167 @@
+"""R-CON-5: the examples of delivery semantics, killed at their worst moment, started again, and counted."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import confluent_kafka as ck
+import pytest
+
+from tests.compat.clients import Confluent, Record
+from tests.compat.conftest import MakeTopic
+from tests.compat.killed_at import load
+from tests.conftest import ROOT
+
+PROGRAMS = ROOT / "examples" / "delivery"
+KILLED_AT = ROOT / "tests" / "compat" / "killed_at.py"
+PARTITIONS = 2
+RECORDS = 600
+BATCH = 50
+TIMEOUT_S = 30.0
+Place = tuple[int, int]
+
+
+class Scenario:
+    """One program with its own topic and results."""
+
+    def __init__(self, bootstrap: str, topic: str, program: str, results: Path) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.results = results
+        self._program = str(PROGRAMS / f"{program}.py")
+        self._group = f"{program.replace('_', '-')}-{topic}"
+        self._arguments = [bootstrap, topic, str(results)]
+        records = [Record(b"%d" % number, partition=number % PARTITIONS) for number in range(RECORDS)]
+        Confluent().produce(bootstrap, topic, records)
+
+    def killed(self, function: str, moment: str, count: int) -> None:
+        command = [sys.executable, str(KILLED_AT), self._program, function, moment, str(count), *self._arguments]
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+    def killed_after(self, seconds: float) -> None:
+        """From outside, at no moment in particular after it has begun."""
+        with self._start() as process:
+            before = self.results.stat().st_size if self.results.exists() else 0
+            wait_for(lambda: self.results.exists() and self.results.stat().st_size != before, process)
+            time.sleep(seconds)
+            process.kill()
+
+    def finished(self, is_done: Callable[[], bool]) -> None:
+        with self._start() as process:
+            wait_for(is_done, process)
+            process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, self._program, *self._arguments])
+
+    def committed_all(self) -> bool:
+        consumer = ck.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self._group})
+        places = [ck.TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        held = consumer.committed(places, timeout=TIMEOUT_S)
+        consumer.close()
+        return sum(max(place.offset, 0) for place in held) == RECORDS
+
+    def lines(self) -> Counter[Place]:
+        rows = (line.split() for line in self.results.read_text().splitlines())
+        return Counter((int(partition), int(offset)) for partition, offset, _ in rows)
+
+    def rows(self) -> Counter[Place]:
+        with sqlite3.connect(self.results) as database:
+            return Counter(database.execute("SELECT part, record_offset FROM results").fetchall())
+
+    def all_rows_there(self) -> bool:
+        with sqlite3.connect(self.results) as database:
+            (count,) = database.execute("SELECT sum(next_offset) FROM positions").fetchone()
+        return bool(count == RECORDS)
+
+
+def wait_for(check: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not check():
+        assert process.poll() is None, "the program ended"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def lost(handled: Counter[Place]) -> int:
+    expected = {(number % PARTITIONS, number // PARTITIONS) for number in range(RECORDS)}
+    assert handled.keys() <= expected
+    return len(expected - handled.keys())
+
+
+def doubled(handled: Counter[Place]) -> int:
+    return sum(count - 1 for count in handled.values())
+
+
+@pytest.fixture
+def scenario(group_bootstrap: str, group_topic: MakeTopic, tmp_path: Path) -> Callable[[str], Scenario]:
+    return lambda program: Scenario(group_bootstrap, group_topic(PARTITIONS), program, tmp_path / "results")
+
+
+def test_at_most_once_loses_and_never_doubles(scenario: Callable[[str], Scenario]) -> None:
+    one = scenario("at_most_once")
+    for count in (1, 2, 3):
+        one.killed("commit", "after", count)
+    one.finished(one.committed_all)
+    handled = one.lines()
+    assert doubled(handled) == 0
+    assert 3 <= lost(handled) <= 3 * BATCH, "died each time between saying it was done and doing it"
+
+
+def test_at_least_once_doubles_and_never_loses(scenario: Callable[[str], Scenario]) -> None:
+    one = scenario("at_least_once")
+    for count in (1, 2, 3):
+        one.killed("commit", "before", count)
+    one.finished(one.committed_all)
+    handled = one.lines()
+    assert lost(handled) == 0
+    assert 3 <= doubled(handled) <= 3 * BATCH, "died each time between doing it and saying so"
+
+
+@pytest.mark.parametrize(
+    ("function", "moment", "count"),
+    [
+        ("move_position", "before", 75),
+        ("store", "after", 30),
+        ("commit", "before", 2),
+        ("commit", "after", 2),
+    ],
+)
+def test_exactly_once_neither_loses_nor_doubles(
+    scenario: Callable[[str], Scenario], function: str, moment: str, count: int
+) -> None:
+    one = scenario("exactly_once_sqlite")
+    for _ in range(2):
+        one.killed(function, moment, count)
+    one.finished(one.all_rows_there)
+    assert (lost(one.rows()), doubled(one.rows())) == (0, 0)
+
+
+def test_exactly_once_killed_from_outside(scenario: Callable[[str], Scenario]) -> None:
+    one = scenario("exactly_once_sqlite")
+    rng = random.Random(7)
+    for _ in range(3):
+        one.killed_after(rng.random() / 50)
+        if one.all_rows_there():
+            break
+    one.finished(one.all_rows_there)
+    assert (lost(one.rows()), doubled(one.rows())) == (0, 0)
+
+
+def test_a_member_that_was_overtaken_changes_nothing(tmp_path: Path) -> None:
+    program = load(str(PROGRAMS / "exactly_once_sqlite.py"))
+    database = program.open_database(str(tmp_path / "results"))
+    program.move_position(database, "t", 0, 7)
+    database.commit()
+    assert program.position(database, "t", 0) == 8
+    with pytest.raises(program.Overtaken):
+        program.move_position(database, "t", 0, 7)
