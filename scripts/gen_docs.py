@@ -1,14 +1,17 @@
-"""Writes the pages of docs/ that come from the code: settings, APIs, errors. Run by `make docs`."""
+"""Writes what comes from the code in docs/: settings, commands, APIs, errors, diagrams. Run by `make docs`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.cli.reference import commands_page
 from headrace.config.broker_config import environment_name
 from headrace.config.broker_settings import GROUPS
 from headrace.config.setting import ConfigType, Setting, UpdateMode
 from headrace.config.settings import BROKER_NOT_ACTED_ON, NOT_ACTED_ON, TOPIC_SETTINGS
+from headrace.groups.states import CONSUMER_NEXT, MEMBER_NEXT, NEXT, mermaid
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
 from headrace.model.errors import RETRIABLE, ErrorCode
@@ -68,9 +71,32 @@ Kafka's codes. A client may simply try again after a retriable one.
 """
 
 
+DIAGRAMS = {
+    "classic group": mermaid(NEXT),
+    "consumer group": mermaid(CONSUMER_NEXT),
+    "member": mermaid(MEMBER_NEXT),
+}
+_DIAGRAM = re.compile(r"<!-- diagram: ([a-z ]+) -->\n.*?<!-- end -->\n", re.DOTALL)
+
+
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
-    return {"configuration.md": configuration_page(), "apis.md": apis_page(), "errors.md": errors_page()}
+    return {
+        "configuration.md": configuration_page(),
+        "cli.md": commands_page(NOTICE),
+        "apis.md": apis_page(),
+        "errors.md": errors_page(),
+        "groups.md": with_diagrams((DOCS / "groups.md").read_text(encoding="utf-8")),
+    }
+
+
+def with_diagrams(text: str) -> str:
+    """A page written by hand, with the state diagrams in their places."""
+
+    def drawn(match: re.Match[str]) -> str:
+        return f"<!-- diagram: {match[1]} -->\n```mermaid\n{DIAGRAMS[match[1]]}```\n<!-- end -->\n"
+
+    return _DIAGRAM.sub(drawn, text)
 
 
 def configuration_page() -> str:

@@ -8,6 +8,7 @@ marker that saves the next start its recovery scan.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os.path
@@ -181,9 +182,10 @@ class Node:
             await admin.open(host, port if port >= 0 else _default_admin_port(self._listeners[0].port))
         except OSError as error:
             if port >= 0:
-                raise StartError(f"Cannot serve metrics on {host}:{port}: {error.strerror}") from error
+                raise StartError(f"Cannot serve metrics on {host}:{port}: {_bind_problem(error)}") from error
             await admin.open(host, 0)
-            log.warning("The default admin port is in use: metrics are on %s:%d instead", host, admin.port)
+            log.warning("The default admin port is in use: another is taken")
+        log.info("Metrics and health are on http://%s:%d", host, admin.port)
 
     def _admin_pages(self, observation: Observation, lag: Lag) -> dict[str, PageMaker]:
         dispatcher = self._dispatcher
@@ -268,7 +270,7 @@ class Node:
             try:
                 await listener.open(dispatcher, wanted.host or None, wanted.port)
             except OSError as error:
-                raise StartError(f"Cannot listen on {wanted}: {error.strerror}") from error
+                raise StartError(f"Cannot listen on {wanted}: {_bind_problem(error)}") from error
             self._listeners.append(listener)
             endpoints.append(
                 Endpoint(
@@ -295,6 +297,12 @@ class Node:
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+def _bind_problem(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there. Stop it, or choose another port."
+    return error.strerror or str(error)
 
 
 def _default_admin_port(client_port: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ import pytest
 
 from tests.compat.clients import TIMEOUT_S, Confluent, Record
 from tests.compat.conftest import MakeTopic, unique_name
-from tests.compat.test_cli import refused, run
+from tests.compat.test_cli import launch, refused, run
 
 AGE_S = 100.0
 Cli = Callable[..., str]
@@ -269,3 +271,48 @@ def test_watching(group_bootstrap: str, cli: Cli, topic: str) -> None:
     table = cli("group", "watch", group, "-n", "1", "-p").splitlines()
     assert table[0].split()[:5] == ["GROUP", "STATE", "#MEMBERS", "TOPIC", "PARTITION"]
     assert len(table) == 4
+
+
+def test_reading_in_a_group(group_bootstrap: str, cli: Cli, topic: str) -> None:
+    """R-CON-1: what one run printed, the next does not."""
+    group = unique_name("g")
+    first = cli("topic", "consume", topic, "-g", group, "-n", "7").split()
+    second = cli("kafka-console-consumer", "--topic", topic, "--group", group, "--max-messages", "5").split()
+    rest = cli("kafka-console-consumer", "--topic", topic, "--group", group, "--timeout-ms", "1500").split()
+    assert sorted(map(int, first + second + rest)) == list(range(20))
+    assert positions(cli, group) == [10, 10]
+    assert described(cli, group)["members"] == [], "it has said that it leaves"
+    fresh = run(
+        group_bootstrap, "kafka-console-consumer", "--topic", topic, "--group", group + "x", "--timeout-ms", "500"
+    )
+    assert fresh.stdout == b"", "a new group begins at the end unless --from-beginning"
+    refused(group_bootstrap, 2, "--group goes on", "topic", "consume", topic, "-g", group, "-o", "5")
+
+
+def test_two_readers_share_and_hand_over(group_bootstrap: str, cli: Cli, topic: str) -> None:
+    """R-CON-2"""
+    group = unique_name("g")
+    readers = [
+        launch(group_bootstrap, "topic", "consume", topic, "-g", group, stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    try:
+        shared = [[{"topic": topic, "partitions": [0]}], [{"topic": topic, "partitions": [1]}]]
+        deadline = time.monotonic() + TIMEOUT_S
+        while sorted(held := assignments(cli, group), key=str) != shared:
+            assert time.monotonic() < deadline, held
+        readers[0].send_signal(signal.SIGINT)
+        readers[0].wait(TIMEOUT_S)
+        while assignments(cli, group) != [[{"topic": topic, "partitions": [0, 1]}]]:
+            assert time.monotonic() < deadline
+        readers[1].send_signal(signal.SIGINT)
+        printed = [number for reader in readers for number in reader.communicate(timeout=TIMEOUT_S)[0].split()]
+        assert sorted(map(int, printed)) == list(range(20)), "each record once: all left cleanly"
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+
+
+def assignments(cli: Cli, group: str) -> list[Any]:
+    listed = json.loads(cli("group", "list", group, "--format", "json"))
+    return [one["assignment"] for one in described(cli, group)["members"]] if listed else []

@@ -107,7 +107,7 @@ def seek(
     yes: bool,
     format: str,
 ) -> None:
-    r"""Move the positions of GROUP, whose members must be stopped.
+    """Move the positions of GROUP, whose members must be stopped.
 
     \b
     headrace group seek billing --to earliest              read everything again

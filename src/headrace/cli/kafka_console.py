@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import click
 
-from headrace.cli.failure import CommandError
 from headrace.cli.kafka_tool import ignored, is_true, known_properties, unescaped
 from headrace.cli.offset_spec import END, START, Kind, Point, Span
 from headrace.cli.options import Target, cluster_options, parse_pairs
@@ -109,7 +108,7 @@ async def _prompted() -> AsyncIterator[list[bytes]]:
 @click.option("--timeout-ms", type=click.IntRange(min=1))
 @click.option("--property", "--formatter-property", "properties", multiple=True, metavar="KEY=VALUE")
 @click.option("--isolation-level", type=click.Choice(list(ISOLATION)), default="read_uncommitted")
-@click.option("--group", hidden=True)
+@click.option("--group", help="Read as a member of this group.")
 @ignored("--skip-message-on-error", "--enable-systest-events", flag=True)
 @ignored("--consumer.config", "--command-config", "--consumer-property", "--command-property", "--formatter")
 @cluster_options
@@ -126,8 +125,8 @@ def kafka_console_consumer(
     group: str | None,
 ) -> None:
     """Kafka's console consumer: prints records as they come."""
-    if group is not None:
-        raise CommandError("Reading in a group is not possible here yet.", advice="Leave --group out.")
+    if group is not None and partition is not None:
+        raise click.UsageError("--group and --partition do not go together.")
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition.")
     wanted = tuple(pair for pair in properties if not pair.startswith(DESERIALIZERS))
@@ -140,7 +139,12 @@ def kafka_console_consumer(
         None if timeout_ms is None else timeout_ms / 1000,
         ISOLATION[isolation_level],
     )
-    count = run(target, lambda cluster: read(cluster, reading, output))
+    if group is None:
+        count = run(target, lambda cluster: read(cluster, reading, output))
+    else:
+        from headrace.cli.group_reading import read_in_group
+
+        count = run(target, lambda cluster: read_in_group(cluster, reading, group, output))
     note(f"Processed a total of {count} messages")
 
 

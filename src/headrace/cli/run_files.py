@@ -50,7 +50,7 @@ class RunFiles(NamedTuple):
     def _written_pid(self) -> int | None:
         try:
             return int((self.directory / PID).read_text())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):
             return None
 
     def address(self) -> str | None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.cli.output import size_text
+from headrace.cli.output import plural, size_text
 
 DISK_HEADROOM = 0.7
 """A disk is planned to be this full: the rest is for a failed broker's share and what is not deleted yet."""
@@ -130,7 +130,8 @@ def _broker_reasons(
         ),
         Reason(
             "network out",
-            f"{_rate(read)} to {load.groups} groups, {load.replication - 1} followers / {_rate(usable_network)}",
+            f"{_rate(read)} to {plural(load.groups, 'group')}, {plural(load.replication - 1, 'follower')} "
+            f"/ {_rate(usable_network)}",
             math.ceil(read / usable_network),
         ),
         Reason(

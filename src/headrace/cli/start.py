@@ -7,6 +7,7 @@ files of `run_files` in its data directory say so. `--daemon` does the same in t
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -66,6 +67,7 @@ def start(
     """
     set_up_logging(log_format, log_level)
     config = load_config(file, _flags(overrides, data_dir, insecure))
+    _make_directories(config, log_format)
     if daemon:
         from headrace.cli.daemon import start_in_background
 
@@ -97,12 +99,26 @@ def _run(config: BrokerConfig, log_format: str) -> None:
     try:
         asyncio.run(run_broker(config, on_ready=ready))
     except StartError as error:
-        if log_format == "json":
-            log.error(str(error))
-            raise click.exceptions.Exit(FAILED) from None
-        raise click.ClickException(str(error)) from None
+        raise _refusal(str(error), log_format) from None
     finally:
         files.remove_if_mine()
+
+
+def _make_directories(config: BrokerConfig, log_format: str) -> None:
+    for directory in config.log_dirs:
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as error:
+            reason = f"The data directory {directory} cannot be made: {error.strerror}."
+            raise _refusal(f"{reason} Name another with --data-dir.", log_format) from None
+
+
+def _refusal(reason: str, log_format: str) -> Exception:
+    """In the log where programs read it, for people as a sentence."""
+    if log_format == "text":
+        return click.ClickException(reason)
+    log.error(reason)
+    return click.exceptions.Exit(FAILED)
 
 
 def _flags(overrides: tuple[str, ...], data_dir: str | None, insecure: bool) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`headrace topic consume`: reads records without a group, from any point to any point."""
+"""`headrace topic consume`: reads records, from any point to any point, or in a group from where it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import click
 
 from headrace.cli.failure import CommandError
-from headrace.cli.offset_spec import END, SYNTAX, Kind, Span, resolve, span_type
+from headrace.cli.offset_spec import END, START, SYNTAX, Kind, Span, resolve, span_type
 from headrace.cli.options import Target, cluster_options, format_option, topic_argument
 from headrace.cli.output import note, plural, warn
 from headrace.cli.record_format import WIDE_HEADING, Format, chosen_format
@@ -40,6 +40,7 @@ class Reading:
 @topic_argument
 @click.option("-o", "--offset", "span", type=span_type, default="start", metavar="WHERE", help=f"{SYNTAX}.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this one; may be repeated.")
+@click.option("-g", "--group", help="As a member of this group: go on where it is, and commit.")
 @click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after so many.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end now.")
 @click.option("-f", "--template", help=r"Print records so; kcat's letters, such as '%k: %s\n'.")
@@ -52,6 +53,7 @@ def consume(
     topic: str,
     span: Span,
     partitions: tuple[int, ...],
+    group: str | None,
     max_records: int | None,
     exit_at_end: bool,
     template: str | None,
@@ -77,7 +79,16 @@ def consume(
     reading = Reading(topic, partitions, span, max_records, isolation=ISOLATION[isolation])
     if format == "wide" and template is None:
         write_out(WIDE_HEADING)
-    run(target, lambda cluster: read(cluster, reading, output))
+    if group is None:
+        run(target, lambda cluster: read(cluster, reading, output))
+        return
+    if partitions or span.end is not None or span.begin not in (START, END):
+        raise click.UsageError(
+            "--group goes on where the group is: with it -o is start or end, for what it never read."
+        )
+    from headrace.cli.group_reading import read_in_group
+
+    run(target, lambda cluster: read_in_group(cluster, reading, group, output))
 
 
 def write_out(data: bytes) -> None:
@@ -126,12 +137,12 @@ async def _print(
     last_news = clock.monotonic()
     at_end = False
     while reader.positions:
-        fetched = await _poll(reader)
+        fetched = await poll(reader)
         lines: list[bytes] = []
         for one in fetched:
             stop = end[one.partition] if end is not None else None
             left = None if reading.max_records is None else reading.max_records - count - len(lines)
-            lines += _lines(one, output, stop, left)
+            lines += record_lines(one, output, stop, left)
             if stop is not None and one.next_offset >= stop:
                 reader.drop(one.partition)
         if lines:
@@ -149,7 +160,7 @@ async def _print(
     return count
 
 
-def _lines(fetched: Fetched, output: Format, stop: int | None, left: int | None) -> list[bytes]:
+def record_lines(fetched: Fetched, output: Format, stop: int | None, left: int | None) -> list[bytes]:
     lines: list[bytes] = []
     topic, partition = fetched.partition
     for record in fetched.records():
@@ -159,7 +170,7 @@ def _lines(fetched: Fetched, output: Format, stop: int | None, left: int | None)
     return lines
 
 
-async def _poll(reader: Reader) -> list[Fetched]:
+async def poll(reader: Reader) -> list[Fetched]:
     """Retention may overtake a slow reader: go on at what is left."""
     try:
         return await reader.poll()

@@ -133,7 +133,7 @@ def _print_topic(described: dict[str, Any], format: str) -> None:
             ("Id", described["id"]),
             ("Partitions", described["partitions"]),
             ("Replication factor", described["replication_factor"]),
-            *([("Settings", "all at their defaults")] if not settings else []),
+            ("Settings", "these differ from the default:" if settings else "all at their defaults"),
         ]
     )
     for name, value in settings.items():

@@ -165,10 +165,13 @@ def _offsets(
     return dict(sorted(found.items()))
 
 
+NOBODY = ("", -1)
+
+
 async def commit_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], member: tuple[str, int] = NOBODY
 ) -> dict[TopicPartition, Outcome]:
-    """Set positions from outside; brokers refuse it while the group has members."""
+    """Set positions, as a member with its epoch, or from outside; the latter only while there are no members."""
 
     async def ask(connection: Connection) -> dict[TopicPartition, Outcome]:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -179,6 +182,8 @@ async def commit_offsets(
             topics.setdefault(place.topic, []).append(wanted)
         request = OffsetCommitRequest(
             group_id=group,
+            member_id=member[0],
+            generation_id_or_member_epoch=member[1],
             topics=[OffsetCommitRequestTopic(name=name, partitions=wanted) for name, wanted in topics.items()],
         )
         response = await connection.request(request, OffsetCommitResponse, highest=LAST_VERSION_BY_NAME)

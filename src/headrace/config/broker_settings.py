@@ -114,8 +114,8 @@ _NETWORK: tuple[Setting, ...] = (
         INT,
         "-1",
         HIGH,
-        "The kernel's receive buffer of a connection; -1 leaves it to the kernel, which adapts it. Kafka's default "
-        "is 102400.",
+        "The kernel's receive buffer of a connection; -1 leaves it to the kernel, which adapts it. Kafka's "
+        "default is 102400.",
         minimum=-1,
     ),
     Setting(

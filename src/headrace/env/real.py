@@ -6,7 +6,9 @@ import asyncio
 import fcntl
 import os
 import random
+import re
 import shutil
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,8 @@ from headrace.env.env import Env, Timer
 T = TypeVar("T")
 
 BLOCKING_THREADS = 4
+SYNCFS_TELLS_ERRORS_SINCE = (5, 8)
+"""The Linux in which syncfs began to report what could not be written."""
 
 
 class RealClock:
@@ -66,18 +70,16 @@ class RealDisk:
         finally:
             os.close(fd)
 
-    def sync_volume(self, path: str) -> None:
+    def sync_volume(self, fd: int) -> bool:
         import ctypes  # Only a stop needs it, and a start should not pay for it.
 
-        syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:
             os.sync()
-            return
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            syncfs(fd)
-        finally:
-            os.close(fd)
+            return False
+        if syncfs(fd) != 0:
+            raise OSError(ctypes.get_errno(), "the volume could not be synced")
+        return _kernel() >= SYNCFS_TELLS_ERRORS_SINCE
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -102,6 +104,12 @@ class RealDisk:
     def boot_id(self) -> str:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
+
+
+def _kernel() -> tuple[int, int]:
+    """(0, 0) if the release is not a Linux kernel's."""
+    match = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
+    return (int(match[1]), int(match[2])) if match is not None else (0, 0)
 
 
 class RealRng:

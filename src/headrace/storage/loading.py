@@ -38,6 +38,7 @@ from headrace.storage.segment import (
     INDEX,
     LOG,
     SEGMENT_SUFFIXES,
+    SMALL_BYTES,
     SNAPSHOT,
     TIME_INDEX,
     Segment,
@@ -217,9 +218,9 @@ class _Recovery:
         index = SegmentIndex()
         if active.size:
             found = load_index(self._disk, active.path(INDEX), active.path(TIME_INDEX), active.size)
-            if found is None:
+            if found is None and active.size > SMALL_BYTES:
                 return None
-            index = active.index = found
+            index = active.index = found or SegmentIndex()
             active.own_index_from = active.size
         active.open_active(self._resources)
         active.created_ms = self._resources.env.clock.wall_ms()

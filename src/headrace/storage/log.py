@@ -33,7 +33,7 @@ from headrace.storage.replay import apply_batch, reload_producers
 from headrace.storage.resources import StorageResources
 from headrace.storage.retention import expired_segments
 from headrace.storage.scan import BatchPlace, split_batches
-from headrace.storage.segment import MAX_RELATIVE_OFFSET, SNAPSHOT, Segment, file_name
+from headrace.storage.segment import MAX_RELATIVE_OFFSET, SMALL_BYTES, SNAPSHOT, Segment, file_name
 from headrace.storage.syncing import sync_directory, sync_segments
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
@@ -142,10 +142,6 @@ class Log:
     def failure(self) -> OSError | None:
         """Why the data directory is offline: this log, and all beside it, take no more."""
         return self._resources.health.failure
-
-    @failure.setter
-    def failure(self, error: OSError) -> None:
-        self._resources.health.fail(error)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read: before the first open transaction."""
@@ -294,17 +290,18 @@ class Log:
 
     def _undo_write(self, file: OpenFile, position: int, error: OSError) -> KafkaError:
         """Give back what a failed write took. If that fails too, the next append or start gets rid of it."""
-        self._resources.health.judge(error)
         try:
             self._resources.env.disk.truncate(file.fd, position)
         except OSError as second:
             error.add_note(f"truncating back to {position} failed too: {second}")
+        return self._refused(error)
+
+    def _refused(self, error: OSError) -> KafkaError:
+        self._resources.health.judge(error)
         return self._storage_error(error)
 
     def _storage_error(self, error: OSError) -> KafkaError:
-        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition} in {self.directory}: {error}")
-        failure.__cause__ = error
-        return failure
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition} in {self.directory}: {error}")
 
     # Roll
 
@@ -324,8 +321,7 @@ class Log:
             else:
                 self._bury(self._segments.pop())
         except OSError as error:
-            self._resources.health.judge(error)
-            raise self._storage_error(error) from error
+            raise self._refused(error) from error
         self._segments.append(segment)
         self._active = segment
         self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
@@ -337,8 +333,7 @@ class Log:
         try:
             segment.open_active(self._resources)
         except OSError as error:
-            self._resources.health.judge(error)
-            raise self._storage_error(error) from error
+            raise self._refused(error) from error
         self._directory_changes += 1
         return segment
 
@@ -517,7 +512,7 @@ class Log:
         try:
             take_place(self._resources, self.config.file_delete_delay_ms, old, new)
         except OSError as error:
-            self.failure = error
+            self._resources.health.fail(error)
             raise self._storage_error(error) from error
 
     def _abort_cleaning(self) -> None:
@@ -545,7 +540,7 @@ class Log:
         except OSError as error:
             if self.abandoned:
                 return
-            self.failure = error
+            self._resources.health.fail(error)
             raise self._storage_error(error) from error
         if self._cuts == cuts:  # else what was synced is not what is there now
             self.recovery_point = max(self.recovery_point, target)
@@ -562,28 +557,28 @@ class Log:
             sync_directory(self._resources, self.directory)
             self._directory_synced = changes
 
-    def prepare_close(self) -> None:
-        """Blocking. Leave index files and a snapshot with which the next start needs no scan.
+    def save_state(self, final: bool = False) -> None:
+        """Blocking. Write, without syncing, what lets recovery in the same boot begin at the end of now.
 
-        They are not synced: a start that finds them short or missing makes them again.
+        `final`: also what a start after a clean stop needs so as not to scan. A few batches without a producer are
+        read again in less time than that takes.
         """
-        if self._active.size:
-            self._active.save_index(self._resources, final=True)
-            self.save_snapshot()
+        if not final or self._active.size > SMALL_BYTES or (self._active.size and self._producers is not None):
+            self._active.save_index(self._resources, final)
+            if final:
+                self.save_snapshot()
         if self._leader_epochs is not None:
             self._leader_epochs.save(self._resources.env.disk)
+
+    def mark_synced(self) -> None:
+        """Everything on the volume was synced at once, and nothing was written since."""
+        self.recovery_point, self._directory_synced = self.end_offset, self._directory_changes
 
     def close(self) -> None:
         """Blocking. Everything on the device, and every file let go of."""
-        self.prepare_close()
+        self.save_state(final=True)
         self.flush()
         self.abandon()
-
-    def save_state(self) -> None:
-        """Blocking. Write, without syncing, what lets recovery in the same boot begin at the end of now."""
-        self._active.save_index(self._resources, final=False)
-        if self._leader_epochs is not None:
-            self._leader_epochs.save(self._resources.env.disk)
 
     def relocate(self, directory: str, resources: StorageResources) -> None:
         """The files were renamed into another data directory, and are all there."""

@@ -26,6 +26,8 @@ DELETED = ".deleted"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+SMALL_BYTES = 4096
+"""A segment of this size may have no index files: a start reads its headers instead."""
 UNKNOWN = -2
 _LAGGING_INDEX_BYTES = 4 * 1024 * 1024
 """An index that ends so far before its segment does was lost in part and is rebuilt."""

@@ -112,7 +112,7 @@ def broken_rules(log: str) -> str:
     """What the broker's log says of faults of its own, with what follows the first of them."""
     lines = log.splitlines()
     for number, line in enumerate(lines):
-        if "after a fault of ours" in line or "Traceback" in line or line.endswith(" failed"):
+        if "Traceback" in line or " ERROR " in line:
             return "\n".join(lines[max(number - 1, 0) : number + 25])
     return ""
 

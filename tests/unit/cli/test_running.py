@@ -98,3 +98,13 @@ def test_a_process_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
         (files.directory / "headrace.pid").write_text(f"{other.pid}\n")
         assert files.pid() is None
         other.kill()
+
+
+@pytest.mark.parametrize("more", [(), ("--daemon",)])
+def test_a_data_directory_that_cannot_be_made(tmp_path: Path, more: tuple[str, ...]) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = headrace("start", "--data-dir", str(place), "--override", LISTENER, *more)
+        assert result.returncode == 1
+        assert f"The data directory {place} cannot be made" in result.stderr
+        assert "Traceback" not in result.stderr

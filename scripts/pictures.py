@@ -1,0 +1,190 @@
+"""Draws the README's pictures: real commands, run in a pseudo-terminal against a real broker, as SVG.
+
+    .venv/bin/python scripts/pictures.py            writes docs/images/*.svg
+
+`Screen` understands what our commands write: text, new lines, carriage returns, cursor up, erase line, bold and
+colours. Nothing is drawn that a command did not print, but for the prompt and the command itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.testing import Broker
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+COLUMNS = 100
+CELL_WIDTH, LINE_HEIGHT, FONT_SIZE, MARGIN, BAR = 8.4, 20, 14, 18, 34
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+BACKGROUND, FOREGROUND, BRIGHT, FRAME = "#10151c", "#c8d1dc", "#ffffff", "#2b3542"
+COLORS = {31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8ff", 36: "#76e3ea", 37: "#ffffff"}
+PROMPT = "\x1b[32m$\x1b[0m \x1b[1m{}\x1b[0m\r\n"
+_TOKEN = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n]+)")
+
+ORDERS = """amira:{"id": 1041, "item": "kettle", "euros": 39}
+jonas:{"id": 1042, "item": "bicycle lamp", "euros": 24}
+amira:{"id": 1043, "item": "tea, 250 g", "euros": 9}
+priya:{"id": 1044, "item": "field notebook", "euros": 7}
+"""
+
+
+class Cell(NamedTuple):
+    text: str
+    bold: bool = False
+    color: int = 0
+
+
+class Screen:
+    """Lines of cells, as a terminal would show them."""
+
+    def __init__(self) -> None:
+        self.lines: list[list[Cell]] = [[]]
+        self._row = self._column = 0
+        self._bold, self._color = False, 0
+
+    def feed(self, output: str) -> None:
+        for arguments, final, back, down, text in _TOKEN.findall(output):
+            if final:
+                self._control(arguments, final)
+            elif back:
+                self._column = 0
+            elif down:
+                self._row += 1
+                while self._row >= len(self.lines):
+                    self.lines.append([])
+            else:
+                self._write(text)
+
+    def _control(self, arguments: str, final: str) -> None:
+        if final == "m":
+            self._style([int(number or 0) for number in arguments.split(";")])
+        elif final == "A":
+            self._row = max(0, self._row - int(arguments or 1))
+        elif final == "K":
+            del self.lines[self._row][self._column :]
+
+    def _style(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number == 0:
+                self._bold, self._color = False, 0
+            elif number == 1:
+                self._bold = True
+            elif number in COLORS:
+                self._color = number
+
+    def _write(self, text: str) -> None:
+        line = self.lines[self._row]
+        line += [Cell(" ")] * (self._column - len(line))
+        for character in text:
+            line[self._column : self._column + 1] = [Cell(character, self._bold, self._color)]
+            self._column += 1
+
+
+def run(command: Sequence[str], environment: dict[str, str]) -> str:
+    """What the command writes to a terminal."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        output = b""
+        while True:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            output += part
+    os.close(leader)
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{output.decode()}")
+    return output.decode()
+
+
+def svg(screen: Screen, title: str) -> str:
+    lines = list(screen.lines)
+    while lines and not lines[-1]:
+        lines.pop()
+    columns = max(60, *(len(line) for line in lines))
+    width = round(columns * CELL_WIDTH + 2 * MARGIN)
+    height = BAR + len(lines) * LINE_HEIGHT + MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{escape(title)}" font-family="{FONT}" font-size="{FONT_SIZE}">',
+        f"<title>{escape(title)}</title>",
+        f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8" fill="{BACKGROUND}" '
+        f'stroke="{FRAME}"/>',
+    ]
+    parts += [f'<circle cx="{18 + 18 * number}" cy="17" r="5" fill="{FRAME}"/>' for number in range(3)]
+    for number, line in enumerate(lines):
+        parts += _line_svg(line, BAR + LINE_HEIGHT * number + FONT_SIZE)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _line_svg(line: Sequence[Cell], y: float) -> list[str]:
+    """One element for each run of cells that look the same; `textLength` keeps columns in line in any font."""
+    parts = []
+    start = 0
+    while start < len(line):
+        end = start
+        while end < len(line) and line[end][1:] == line[start][1:]:
+            end += 1
+        text = "".join(cell.text for cell in line[start:end])
+        if text.strip():
+            x = MARGIN + start * CELL_WIDTH
+            weight = ' font-weight="bold"' if line[start].bold else ""
+            color = COLORS.get(line[start].color, BRIGHT if line[start].bold else FOREGROUND)
+            parts.append(
+                f'<text x="{x:.1f}" y="{y}" fill="{color}"{weight} xml:space="preserve" '
+                f'textLength="{len(text) * CELL_WIDTH:.1f}">{escape(text)}</text>'
+            )
+        start = end
+    return parts
+
+
+def draw(name: str, title: str, commands: Sequence[Sequence[str]], environment: dict[str, str]) -> None:
+    screen = Screen()
+    for command in commands:
+        shown = " ".join(f"'{word}'" if re.search(r"[%\s\\]", word) else word for word in command)
+        screen.feed(PROMPT.format(shown) + run(_real(command), environment))
+        screen.feed("" if command is commands[-1] else "\r\n")
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    (IMAGES / f"{name}.svg").write_text(svg(screen, title), encoding="utf-8")
+    print(f"docs/images/{name}.svg")
+
+
+def _real(command: Sequence[str]) -> list[str]:
+    """With this environment's interpreter."""
+    if command[0] == "headrace":
+        return [sys.executable, "-m", *command]
+    if list(command) == ["make", "demo"]:
+        return [sys.executable, str(ROOT / "examples" / "demo.py"), "--seconds", "6"]
+    raise AssertionError(command)
+
+
+def main() -> None:
+    variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    draw("demo", "make demo: a stock client sends events through a broker", [["make", "demo"]], variables)
+    with Broker() as broker:
+        variables["HEADRACE_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
+        broker.create_topic("orders", 3, {"retention.ms": "86400000"})
+        produce = [sys.executable, "-m", "headrace", "topic", "produce", "orders", "-K", ":", "-H", "source=web"]
+        subprocess.run(produce, input=ORDERS, text=True, check=True, env=variables, stderr=subprocess.DEVNULL)
+        topic = ["headrace", "topic"]
+        draw("describe", "headrace topic describe", [[*topic, "list"], [*topic, "describe", "orders"]], variables)
+        template = [*topic, "consume", "orders", "-e", "-f", "%p@%o  %k  %s\\n"]
+        last = [*topic, "consume", "orders", "-p", "2", "-o", "@-10m:", "--format", "json"]
+        draw("consume", "headrace topic consume", [template, last], variables)
+        draw("health", "headrace cluster health", [["headrace", "cluster", "health"]], variables)
+
+
+if __name__ == "__main__":
+    main()

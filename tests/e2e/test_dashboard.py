@@ -1,0 +1,99 @@
+"""The dashboard asks only for what a broker exposes, with labels that are there (R-OPS-3)."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from headrace.testing import Broker
+from headrace.testing.process import free_port
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "dashboards" / "headrace.json"
+METRIC = re.compile(r"\b(?:headrace|kafka|process)_[a-z_]+\b")
+SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
+GROUPED = re.compile(r"by \(([^)]*)\)")
+ADDED_BY_PROMETHEUS = {"instance"}
+
+
+@pytest.fixture(scope="module")
+def exposed() -> Iterator[dict[str, set[str]]]:
+    """The metrics of a broker with a topic and a group, and their labels."""
+    port = free_port()
+    with Broker({"headrace.admin.port": str(port)}) as broker:
+        topic = broker.create_topic("watched")
+        cluster = {"bootstrap.servers": broker.bootstrap_servers}
+        producer = Producer(cluster)
+        for number in range(2):
+            producer.produce(topic, str(number))
+        assert producer.flush(20) == 0
+        consumer = Consumer(cluster | {"group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        message = consumer.poll(20)
+        assert message is not None
+        consumer.commit(message, asynchronous=False)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
+            text = response.read().decode()
+        consumer.close()
+    found: dict[str, set[str]] = {}
+    for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.MULTILINE):
+        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    yield found
+
+
+def expressions(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("expr", "definition") and isinstance(value, str):
+                yield value
+            else:
+                yield from expressions(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from expressions(value)
+
+
+def problems(expression: str, exposed: dict[str, set[str]]) -> list[str]:
+    names = METRIC.findall(expression)
+    found = [f"{name} is not exposed" for name in names if name not in exposed]
+    for name, selector in SELECTOR.findall(expression):
+        wanted = set(re.findall(r"(\w+)=~?\"", selector))
+        missing = wanted - exposed.get(name, set()) - ADDED_BY_PROMETHEUS
+        found += [f"{name} has no label {label}" for label in sorted(missing)]
+    for labels in GROUPED.findall(expression):
+        missing = {label.strip() for label in labels.split(",")} - ADDED_BY_PROMETHEUS
+        found += [f"no label {label}" for label in missing if not any(label in exposed.get(n, ()) for n in names)]
+    return found if names else ["it names no metric of ours"]
+
+
+def test_every_expression_can_be_answered(exposed: dict[str, set[str]]) -> None:
+    asked = list(expressions(json.loads(DASHBOARD.read_text())))
+    assert len(asked) > 20
+    assert {one: wrong for one in asked if (wrong := problems(one, exposed))} == {}
+
+
+def test_the_check_finds_what_is_not_there(exposed: dict[str, set[str]]) -> None:
+    assert problems("rate(headrace_reqests_total[1m])", exposed)
+    assert problems('kafka_brokers{topic="x"}', exposed)
+    assert problems("sum by (topic) (kafka_brokers)", exposed)
+    assert problems("up", exposed)
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
