@@ -27,7 +27,7 @@ demo: setup
 	@$(PY) examples/demo.py $(ARGS)
 
 test: setup
-	@scripts/apt-ensure kcat:kcat
+	@scripts/apt-ensure kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
 	@$(PY) -m pytest $(ARGS)
 
 check: setup

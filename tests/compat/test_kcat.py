@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from headrace.testing.raw_client import CODECS, stored_batches
 from tests.compat.clients import ALL_CODECS, CLIENTS, Confluent, Record
 from tests.compat.conftest import MakeTopic
-
-pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 
 TIMEOUT_S = 30
 

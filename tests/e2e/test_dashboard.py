@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,13 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "dashboards" / "headr
 METRIC = re.compile(r"\b(?:headrace|kafka|process)_[a-z_]+\b")
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
 GROUPED = re.compile(r"by \(([^)]*)\)")
+LAST_TO_COME = "headrace_consumergroup_lag_seconds"
+"""A broker looks at the lag of groups every now and then."""
 ADDED_BY_PROMETHEUS = {"instance"}
 
 
 @pytest.fixture(scope="module")
-def exposed() -> Iterator[dict[str, set[str]]]:
+def exposed() -> dict[str, set[str]]:
     """The metrics of a broker with a topic and a group, and their labels."""
     port = free_port()
     with Broker({"headrace.admin.port": str(port)}) as broker:
@@ -37,14 +40,21 @@ def exposed() -> Iterator[dict[str, set[str]]]:
         consumer.subscribe([topic])
         message = consumer.poll(20)
         assert message is not None
-        consumer.commit(message, asynchronous=False)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
-            text = response.read().decode()
+        consumer.commit(message=message, asynchronous=False)
+        deadline = time.monotonic() + 20
+        while LAST_TO_COME not in (found := scraped(port)) and time.monotonic() < deadline:
+            time.sleep(0.1)
         consumer.close()
+    return found
+
+
+def scraped(port: int) -> dict[str, set[str]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
+        text = response.read().decode()
     found: dict[str, set[str]] = {}
     for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.MULTILINE):
         found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
-    yield found
+    return found
 
 
 def expressions(node: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ others, eagerly or cooperatively (KIP-429).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from headrace.groups.embedded import (
@@ -46,7 +47,7 @@ SESSION_TIMEOUT_MS = 45_000
 Partitions = frozenset[tuple[str, int]]
 
 
-class ModelMember:
+class ModelMember(ABC):
     """What both kinds share."""
 
     def __init__(self, shell: GroupShell, group_id: str, topics: tuple[str, ...], instance_id: str | None) -> None:
@@ -79,14 +80,15 @@ class ModelMember:
             self.next_beat_ms = self.shell.now_ms + HEARTBEAT_INTERVAL_MS
             self.waiting = self.act()
 
+    @abstractmethod
     def act(self) -> int:
-        raise NotImplementedError
+        """Send what is due; the token under which its answer comes."""
 
-    def take(self, reply: Reply) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, reply: Reply) -> None: ...
 
-    def leave(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def leave(self) -> None: ...
 
 
 class ClassicModel(ModelMember):

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +63,7 @@ def _die_with_parent() -> Callable[[], None] | None:
     return ask_kernel
 
 
-class ServerProcess:
+class ServerProcess(ABC):
     """One server process on one port, with its files in a directory of its own."""
 
     name = "server"
@@ -88,8 +89,9 @@ class ServerProcess:
         assert self._process is not None, "not started"
         return self._process.pid
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """What starts the server."""
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import struct
 import threading
@@ -11,12 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from bench.loadgen import Load, run_load
 from bench.requests import batch, fetch, produce, uvarint, write_requests
-
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 TOPIC = b"t"
 Answer = Callable[[int, bytes], bytes | None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import ssl
 import struct
@@ -71,7 +70,6 @@ async def test_tls_that_answers_with_an_alert(serve: Serve) -> None:
     assert await reason(await serve(alert)) is Reason.TLS
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 async def test_tls_that_hangs_up_on_plain_text(tmp_path: Path) -> None:
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=x"]
