@@ -5,7 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.headrace-setup
 SOURCES := src tests bench scripts examples
 
-.PHONY: help setup demo test check format conformance bench docs clean
+.PHONY: help setup demo test check format conformance bench docs pictures clean
 
 help:
 	@echo "make demo         start a broker and watch a stock client use it (about ten seconds)"
@@ -14,6 +14,7 @@ help:
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
 	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
+	@echo "make pictures     draw the README's pictures again, from real output"
 	@echo "make format       format the code"
 	@echo "make clean        remove .venv and caches"
 
@@ -27,7 +28,7 @@ demo: setup
 	@$(PY) examples/demo.py $(ARGS)
 
 test: setup
-	@scripts/apt-ensure kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
+	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
 	@$(PY) -m pytest $(ARGS)
 
 check: setup
@@ -50,6 +51,9 @@ bench: setup
 
 docs: setup
 	@$(PY) scripts/gen_docs.py
+
+pictures: setup
+	@$(PY) scripts/pictures.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -110,7 +110,7 @@ def run(command: Sequence[str], environment: dict[str, str]) -> str:
 
 
 def svg(screen: Screen, title: str) -> str:
-    lines = list(screen.lines)
+    lines = [line[at : at + COLUMNS] for line in screen.lines for at in range(0, max(len(line), 1), COLUMNS)]
     while lines and not lines[-1]:
         lines.pop()
     columns = max(60, *(len(line) for line in lines))
@@ -166,7 +166,7 @@ def _real(command: Sequence[str]) -> list[str]:
     if command[0] == "headrace":
         return [sys.executable, "-m", *command]
     if list(command) == ["make", "demo"]:
-        return [sys.executable, str(ROOT / "examples" / "demo.py"), "--seconds", "6"]
+        return [sys.executable, str(ROOT / "examples" / "demo.py")]
     raise AssertionError(command)
 
 

@@ -21,9 +21,7 @@ from headrace.wire.messages.alter_replica_log_dirs import (
 
 
 @api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, versions=range(1, 3), authorize=cluster_alter)
-async def alter_replica_log_dirs(
-    ctx: Context, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+async def alter_replica_log_dirs(ctx: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """Moves partitions to other data directories of the broker."""
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     for wanted in request.dirs:
@@ -31,9 +29,7 @@ async def alter_replica_log_dirs(
             result = topics.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
             for index in topic.partitions:
                 code = _start(ctx, wanted.path, TopicPartition(topic.name, index))
-                result.partitions.append(
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                )
+                result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 

@@ -74,6 +74,8 @@ class Flusher:
 
     def _ended(self, sync: asyncio.Future[None]) -> None:
         self._running = None
+        if sync.cancelled():
+            return  # the process ends
         error = sync.exception()
         if error is not None and not isinstance(error, KafkaError):
             raise error

@@ -168,6 +168,8 @@ class ReplicaSet:
             self._elsewhere.add((partition.topic_id, partition.topic_partition.partition))
             partition.set_flusher(None)
             partition.resign()
+        for listener in self._listeners:
+            listener(self._image, self._image)
         log.error("%d partitions are offline with the data directory %s", len(gone), failed.path)
 
     def _install(self, partition: Partition) -> None:

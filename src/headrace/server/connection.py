@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import mmap
 import os
 import socket
 import struct
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 SCRATCH_SIZE = 256 * 1024
 GREEDY_BYTES_PER_TURN = 4 * 1024 * 1024
+UNTOUCHED_FROM = 4 * 1024 * 1024
+"""Frames above this are held in memory that the kernel gives page by page, as they arrive."""
 SENDFILE_FROM = 64 * 1024
 """Below this a `pread` and a joined write are cheaper than a `sendfile` of its own."""
 _LENGTH = struct.Struct(">i")
@@ -199,7 +202,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._pause_reading()
                 return
             self._held = needed
-        self._partial = memoryview(bytearray(needed))
+        # A bytearray is filled with zeros at once: a few bytes must not make us touch a hundred megabytes.
+        self._partial = memoryview(bytearray(needed) if needed <= UNTOUCHED_FROM else mmap.mmap(-1, needed))
         self._partial[: len(rest)] = rest
         self._received = len(rest)
         if needed > SCRATCH_SIZE:

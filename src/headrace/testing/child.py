@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -26,9 +27,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave)  # until the broker has its own handler
     try:
         _end_with(parent)
-        from headrace.cli.main import main as headrace
-
-        headrace()
+        runpy.run_module("headrace", run_name="__main__", alter_sys=True)
     finally:
         if directory and os.getppid() != parent:
             shutil.rmtree(directory, ignore_errors=True)

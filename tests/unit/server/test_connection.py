@@ -330,3 +330,11 @@ async def test_a_length_that_comes_alone_before_all_of_its_frame() -> None:
         await settle()
         client.writer.write(body)
         assert await client.receive() == body
+
+
+async def test_a_frame_of_many_megabytes() -> None:
+    """Its memory comes from elsewhere than that of smaller ones."""
+    async with served(EchoDispatcher()) as (client, _):
+        body = b"e" + bytes(range(256)) * 20_000
+        client.send(body)
+        assert await client.receive() == body

@@ -109,3 +109,17 @@ def test_snapshots_refuse_every_damage() -> None:
         damaged = bytearray(data)
         damaged[position] ^= 0x10
         assert decode_snapshot(bytes(damaged)) is None
+
+
+def test_a_partition_remembers_a_bounded_number_of_producers(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were silent longest go first; the others go on without a gap."""
+    monkeypatch.setattr("headrace.storage.producer_state.MAX_PRODUCERS_PER_PARTITION", 20)
+    store.create()
+    for producer_id in range(100):
+        store.clock.now_ms += 1
+        store.produce(0, producer_id=producer_id)
+        assert len(store.log.producers) <= 20
+    known = {row.producer_id for row in store.log.producers.describe()}
+    assert 99 in known
+    assert 0 not in known
+    assert store.produce(1, producer_id=99) == 100

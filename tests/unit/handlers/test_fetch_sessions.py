@@ -1,0 +1,52 @@
+"""Fetch sessions take a bounded amount of memory, whatever clients put into them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.env.real import real_env
+from headrace.handlers.fetch_sessions import FetchSession, FetchSessions
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.wire.fetch import FetchParameters
+
+
+def request(
+    *indexes: int, session_id: int = 0, epoch: int = 0, forgotten: list[tuple[bytes, int]] | None = None
+) -> FetchParameters:
+    wants = [(b"t", index, -1, 0, -1, 1000) for index in indexes]
+    return FetchParameters(-1, 0, 1, 1000, 0, session_id, epoch, wants, forgotten or [], "")
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> FetchSessions:
+    monkeypatch.setattr("headrace.handlers.fetch_sessions.MAX_WATCHED_PARTITIONS", 10)
+    return FetchSessions(real_env(), slots=100)
+
+
+def opened(sessions: FetchSessions, *indexes: int) -> FetchSession:
+    session = sessions.open(request(*indexes), uses_topic_ids=False)
+    assert session is not None
+    return session
+
+
+def test_no_session_beyond_the_limit_until_another_is_closed(sessions: FetchSessions) -> None:
+    first = opened(sessions, *range(6))
+    assert sessions.open(request(*range(5)), uses_topic_ids=False) is None
+    sessions.close(first.id)
+    opened(sessions, *range(10))
+
+
+def test_a_session_that_grows_beyond_the_limit_is_closed(sessions: FetchSessions) -> None:
+    session = opened(sessions, *range(8))
+    with pytest.raises(KafkaError) as refusal:
+        sessions.resume(request(8, 9, 10, session_id=session.id, epoch=session.epoch), uses_topic_ids=False)
+    assert refusal.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 0
+    opened(sessions, *range(10))
+
+
+def test_what_is_forgotten_makes_room(sessions: FetchSessions) -> None:
+    session = opened(sessions, *range(10))
+    forgotten = [(b"t", index) for index in range(5)]
+    sessions.resume(request(session_id=session.id, epoch=session.epoch, forgotten=forgotten), uses_topic_ids=False)
+    opened(sessions, *range(5))
