@@ -103,10 +103,9 @@ _NETWORK: tuple[Setting, ...] = (
     Setting(
         "socket.send.buffer.bytes",
         INT,
-        "-1",
+        "204800",
         HIGH,
-        "The kernel's send buffer of a connection; -1 leaves it to the kernel, which adapts it. Kafka's default "
-        "is 102400.",
+        "The kernel's send buffer of a connection; -1 leaves it to the kernel. Kafka's default is 102400.",
         minimum=-1,
     ),
     Setting(
