@@ -28,6 +28,8 @@ COLUMNS = {
     "p99_us": "p99 µs",
     "p999_us": "p99.9 µs",
     "first_ack_s": "first ack s",
+    "settled_s": "settled s",
+    "settle_cpu_ms": "CPU ms to settle",
     "create_ms_per_partition": "create ms each",
     "idle_cpu_percent": "idle CPU %",
     "rss_kb_per_connection": "KB/connection",

@@ -1,0 +1,104 @@
+"""W13: consumer groups of a hundred members, in both protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from bench import probes
+from bench.group_members import ClassicGroup, ConsumerGroup, Group, Link, commit_error, encoded
+from bench.measure import Figures, Latency, Measurement, latencies, rates
+from bench.registry import workload
+from bench.run import Run
+from headrace.cli.measuring import percentile
+
+MEMBERS = 100
+COMMITTERS = 50
+
+_group_numbers = itertools.count(1)
+
+
+@workload("W13", "Groups of 100")
+def groups_of_a_hundred(run: Run) -> Iterator[Measurement]:
+    """A hundred members with a connection each, on a topic of a hundred partitions, in the classic protocol and
+    in that of KIP-848. Rebalance: from the first member's join until all hold their partition in the same
+    generation. Commits: one partition each from 50 members. Heartbeats: from all 100. One request in flight per
+    connection, so that rates and latencies follow from each other. The client is one Python event loop beside
+    the broker: the broker's CPU per request (s per million, which is ms per thousand) is the figure to look at.
+
+    A member that waits for the others sends a heartbeat every 50 ms, much more often than a real one, so that
+    news reach it soon. A group settles once before the clock runs, and each kind of request is sent for a while.
+    """
+    topic = run.topic(MEMBERS)
+    for protocol, kind in (("classic", ClassicGroup), ("kip848", ConsumerGroup)):
+        yield from asyncio.run(protocol_cases(run, protocol, kind, topic))
+
+
+async def protocol_cases(
+    run: Run, protocol: str, kind: Callable[[str, str, Sequence[Link]], Group], topic: str
+) -> list[Measurement]:
+    links = await asyncio.gather(*(Link.open(run.system.port) for _ in range(MEMBERS)))
+    try:
+
+        def new_group() -> Group:
+            return kind(f"bench-{protocol}-{next(_group_numbers)}", topic, links)
+
+        found = [await rebalances(run, f"{protocol} rebalance", new_group)]
+        group = new_group()
+        await group.settle()
+        if isinstance(group, ClassicGroup):
+            commits = [encoded(group.commit(number)) for number in range(COMMITTERS)]
+            measured = await repeated(run, "commits", links, commits, commit_error)
+            found.append(measured.with_check(await group.missing_commits(COMMITTERS)))
+        beats = [encoded(group.heartbeat(number)) for number in range(MEMBERS)]
+        found.append(await repeated(run, f"heartbeats {protocol}", links, beats, group.heartbeat_error))
+        await group.leave()
+        return found
+    finally:
+        for link in links:
+            link.close()
+
+
+async def rebalances(run: Run, case: str, new_group: Callable[[], Group]) -> Measurement:
+    """The median of some groups that settle and leave; the first one is not counted."""
+    seconds, cpu_ms = [], []
+    pids = run.system.pids
+    for _ in range(1 + run.choose(5, 1)):
+        group = new_group()
+        before = probes.cpu_seconds(pids)
+        seconds.append(await group.settle())
+        cpu_ms.append((probes.cpu_seconds(pids) - before) * 1e3)
+        await group.leave()
+    figures = {"settled_s": statistics.median(seconds[1:]), "settle_cpu_ms": statistics.median(cpu_ms[1:])}
+    return Measurement(case, figures, notes={"first_settled_s": round(seconds[0], 3)})
+
+
+async def repeated(
+    run: Run, case: str, links: Sequence[Link], requests: Sequence[bytes], error_of: Callable[[bytes], int]
+) -> Measurement:
+    """Every connection sends its request again and again, for a while before the clock runs and then under it."""
+    pids = run.system.pids
+    for duration in (run.choose(1.0, 0.3), run.choose(2.5, 0.5)):
+        before, own_before, started = probes.cpu_seconds(pids), time.process_time(), time.perf_counter()
+        end = started + duration
+        found = await asyncio.gather(
+            *(link.repeat(request, end, error_of) for link, request in zip(links, requests, strict=False))
+        )
+        seconds = time.perf_counter() - started
+        cpu, own_cpu = probes.cpu_seconds(pids) - before, time.process_time() - own_before
+    taken = [one for exchanges in found for one in exchanges.seconds]
+    codes = [code for exchanges in found for code in exchanges.error_codes]
+    figures = rates(seconds=seconds, cpu_seconds=cpu, requests=len(taken))
+    notes: dict[str, object] = {"requests": len(taken), "client_cpu_share": round(own_cpu / seconds, 3)}
+    if codes:
+        notes["error_codes"] = sorted(set(codes))
+    return Measurement(case, {**figures, **round_trips(taken)}, len(codes), notes)
+
+
+def round_trips(seconds: Sequence[float]) -> Figures:
+    ordered = sorted(one * 1e6 for one in seconds)
+    p50, p99, p999 = (percentile(ordered, percent) for percent in (50, 99, 99.9))
+    return latencies(Latency(p50, p99, p999, ordered[-1]))
