@@ -49,7 +49,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "handlers": CORE,
     "server": ("handlers", *CORE),
     "node": ("server", *CORE),
-    "cli": ("node", "client", "storage"),
+    "spark": ("client",),
+    "cli": ("node", "client", "storage", "spark"),
     "__main__": ("cli",),
     "testing": ("node", "client"),
 }
@@ -63,6 +64,7 @@ EFFECTS_ALLOWED = (
     "server/file_sender",
     "coordination/sqlite",
     "coordination/zookeeper",
+    "spark/",
 )
 """Where the world is touched directly: its seam, the edges, and drivers that own their library (D8)."""
 

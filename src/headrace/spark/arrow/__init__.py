@@ -1,0 +1,1 @@
+"""Record batches to Arrow and back, without a Python object per record."""

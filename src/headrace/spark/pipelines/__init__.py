@@ -1,0 +1,1 @@
+"""Declared pipelines: a YAML file becomes Spark queries that are checked, run, watched and stopped."""

@@ -1,0 +1,1 @@
+"""The sink: rows of a frame become records, by idempotent producers."""

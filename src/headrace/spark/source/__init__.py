@@ -1,0 +1,1 @@
+"""The source: what to read (pure rules), and the readers that Spark calls."""
