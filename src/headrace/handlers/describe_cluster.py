@@ -25,7 +25,9 @@ async def describe_cluster(ctx: Context, request: DescribeClusterRequest) -> Des
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker's endpoint, not a controller's")
     if request.endpoint_type != BROKER_ENDPOINTS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"There are no endpoints of type {request.endpoint_type}"
+        )
     view = ClusterView(ctx.broker.metadata.image, ctx.listener)
     wants_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(

@@ -81,7 +81,7 @@ def _endpoint(view: ClusterView, broker_id: int) -> Endpoint | None:
 
 
 def _unavailable() -> KafkaError:
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "No broker leads the partition of this key yet.")
 
 
 def _failed(key: str, error: KafkaError) -> Coordinator:

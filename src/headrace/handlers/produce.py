@@ -78,7 +78,7 @@ def _check_may_write(partition: Partition, frame: memoryview) -> None:
     size = int.from_bytes(frame[CLIENT_ID_POSITION - 2 : CLIENT_ID_POSITION], "big", signed=True)
     if size < 0 or frame[CLIENT_ID_POSITION : CLIENT_ID_POSITION + size] != ADMIN_CLIENT_ID:
         name = partition.topic_partition.topic
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by brokers only")
 
 
 def _refuse_all(version: int, topics: list[TopicData], code: ErrorCode, message: str) -> bytes:

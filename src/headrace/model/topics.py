@@ -45,18 +45,18 @@ def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION for a name that Kafka would refuse."""
     problem = _name_problem(name)
     if problem:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have this name: {problem}.")
 
 
 def _name_problem(name: str) -> str | None:
     if not name:
-        return "the empty string is not allowed"
+        return "it is empty"
     if name in (".", ".."):
-        return "'.' or '..' is not allowed"
+        return f"'{name}' means a directory"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+        return f"it has {len(name)} characters, and {MAX_TOPIC_NAME_LENGTH} is the most"
     if not _LEGAL_NAME.fullmatch(name):
-        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        return f"'{name}' may have ASCII letters, digits, '.', '_' and '-' only"
     return None
 
 
