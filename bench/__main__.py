@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
+    # Ended from outside, it still ends its clients and removes its files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = parse(arguments)
     if options.list:
         for name, found in load_workloads().items():
@@ -45,7 +48,7 @@ def main(arguments: list[str]) -> int:
         output.write_text(json.dumps(results, indent=1))
 
     try:
-        workloads = pick_workloads(options.workloads)
+        workloads = pick_workloads(options.workloads, quick=options.quick)
     except KeyError as unknown_name:
         say(str(unknown_name.args[0]))
         return 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import re
@@ -13,15 +12,15 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PAGE = 4096
 MB = 1 << 20
 GB = 1 << 30
 CPU_CLOCK_SCHED = 2
-KEEP_FREE = 0.3
-"""The part of the free memory that pre-touching leaves alone."""
+REPORTED = Path("/sys/module/page_reporting/parameters/reported_kib")
+"""How much freed memory the host took back since the machine started. Not every kernel tells."""
 
 
 def process_tree(root: int) -> list[int]:
@@ -46,6 +45,38 @@ def _parent(entry: Path) -> int | None:
 def cpu_seconds(pids: Iterable[int]) -> float:
     """CPU time of all threads, ended ones too, in nanosecond steps: Linux has a clock for every process id."""
     return sum(time.clock_gettime((~pid << 3) | CPU_CLOCK_SCHED) for pid in pids)
+
+
+def split_cpu_seconds(pids: Iterable[int]) -> tuple[float, float]:
+    """CPU time in user code and in the kernel, as the kernel divides it (in steps of a tick)."""
+    tick = os.sysconf("SC_CLK_TCK")
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(one[11]) for one in fields) / tick, sum(int(one[12]) for one in fields) / tick
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Counters of the kernel's page allocator since the machine started."""
+
+    reclaimed: int
+    direct_reclaims: int
+    """How often an allocation had to reclaim pages itself, which the allocating process pays for."""
+    host_took_mb: int
+
+    @staticmethod
+    def now() -> Pages:
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        stalls = sum(int(value) for name, value in counters.items() if name.startswith("allocstall"))
+        reclaimed = int(counters["pgsteal_kswapd"]) + int(counters["pgsteal_direct"])
+        took_kb = int(REPORTED.read_text()) if REPORTED.exists() else 0
+        return Pages(reclaimed, stalls, took_kb // 1024)
+
+    def since(self, before: Pages) -> Pages:
+        return Pages(
+            self.reclaimed - before.reclaimed,
+            self.direct_reclaims - before.direct_reclaims,
+            self.host_took_mb - before.host_took_mb,
+        )
 
 
 def reset_peak_rss(pids: Iterable[int]) -> None:
@@ -112,33 +143,6 @@ def forget_file_cache(directory: Path) -> int:
         finally:
             os.close(descriptor)
     return total
-
-
-def pretouch(limit_bytes: int) -> int:
-    """Touches free memory once and gives it back.
-
-    On a virtual machine a page that was never used is fetched from the host at its first use, which makes whoever
-    comes first look several times slower. Returns how many bytes were touched.
-    """
-    size = min(limit_bytes, int(available_memory() * (1 - KEEP_FREE))) // PAGE * PAGE
-    step = 256 * MB
-    held: list[mmap.mmap] = []
-    try:
-        for start in range(0, size, step):
-            area = mmap.mmap(-1, min(step, size - start))
-            held.append(area)
-            for position in range(0, len(area), PAGE):
-                area[position] = 1
-    finally:
-        for area in held:
-            area.close()
-    return size
-
-
-def available_memory() -> int:
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    assert match, "/proc/meminfo has no MemAvailable"
-    return int(match[1]) * 1024
 
 
 def raise_descriptor_limit() -> int:

@@ -21,6 +21,7 @@ COLUMNS = {
     "mb_per_s": "MB/s",
     "requests_per_s": "requests/s",
     "records_per_s": "records/s",
+    "batches_per_s": "batches/s",
     "cpu_ms_per_gb": "CPU ms/GB",
     "cpu_us_per_request": "CPU s/M requests",
     "cpu_us_per_record": "CPU s/M records",
@@ -35,6 +36,7 @@ COLUMNS = {
     "rss_kb_per_connection": "KB/connection",
     "rss_mb": "RSS MB",
     "rss_peak_mb": "peak RSS MB",
+    "seconds": "lasted s",
 }
 GROWTH = {
     "G1": ("partitions", ("produce", "fetch")),
@@ -68,9 +70,20 @@ class Results:
         return list(dict.fromkeys(case for name, case, _ in self._rounds if name == workload))
 
     def spread(self, workload: str, case: str, system: str, figure: str) -> Spread | None:
-        rounds = self._rounds.get((workload, case, system), [])
+        rounds = self.counted(workload, case, system)
         values = [found["figures"][figure] for found in rounds if figure in found["figures"]]
         return Spread.of(values) if values else None
+
+    def counted(self, workload: str, case: str, system: str) -> list[dict[str, Any]]:
+        """The rounds that count: untainted ones, if there are any."""
+        rounds = self._rounds.get((workload, case, system), [])
+        return [found for found in rounds if not tainted(found)] or rounds
+
+    def left_out(self, workload: str, case: str, system: str) -> str:
+        """How many rounds were tainted, such as "2 of 5"; empty if none."""
+        rounds = self._rounds.get((workload, case, system), [])
+        count = sum(bool(tainted(found)) for found in rounds)
+        return f"{count} of {len(rounds)}" if count else ""
 
     def errors(self, workload: str, case: str, system: str) -> int:
         return sum(found["errors"] for found in self._rounds.get((workload, case, system), []))
@@ -83,6 +96,9 @@ class Results:
             for found in self._rounds.get((workload, case, system), []):
                 if reason := found.get("notes", {}).get("unverified"):
                     return f"{system}: {reason}"
+            counted = self.counted(workload, case, system)
+            if counted and (reason := tainted(counted[0])):
+                return f"{system}: {reason}"
         return ""
 
     def ratio(self, workload: str, case: str, figure: str) -> float | None:
@@ -90,6 +106,11 @@ class Results:
         ours = self.spread(workload, case, "headrace", figure)
         theirs = self.spread(workload, case, "kafka", figure)
         return ours.median / theirs.median if ours and theirs and theirs.median else None
+
+
+def tainted(found: dict[str, Any]) -> str:
+    """Why the machine, and not the broker, may have made this round's figures; empty if nothing speaks for it."""
+    return str(found.get("notes", {}).get("tainted", ""))
 
 
 def goal_table(results: Results) -> Iterator[str]:
@@ -140,6 +161,9 @@ def workload_section(results: Results, name: str) -> Iterator[str]:
     yield ""
     yield facts["description"]
     yield ""
+    if facts.get("rounds", results.raw["rounds"]) < results.raw["rounds"]:
+        yield f"Rounds: {facts['rounds']} only, as it takes long and hardly varies."
+        yield ""
     cases = results.cases(name)
     columns = [
         figure
@@ -155,6 +179,21 @@ def workload_section(results: Results, name: str) -> Iterator[str]:
                 cells = " | ".join(show(value) for value in found)
                 yield f"| {case} | {system} | {cells} | {results.errors(name, case, system)} |"
     yield ""
+    yield from tainted_lines(results, name)
+
+
+def tainted_lines(results: Results, name: str) -> Iterator[str]:
+    """Which rounds were left out, and that no others were there where all were tainted."""
+    found = [
+        f"{case} on {system} {count}"
+        for case in results.cases(name)
+        for system in results.systems
+        if (count := results.left_out(name, case, system))
+    ]
+    if found:
+        yield "Rounds in which the host took memory back meanwhile, or the kernel reclaimed some, count only if"
+        yield f"all were so: {'; '.join(found)}."
+        yield ""
 
 
 def growth_plots(results: Results) -> dict[str, str]:

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 from bench import probes
 from bench.loadgen import RequestFiles
 from bench.registry import Workload
+from bench.reservoir import Reservoir
 from bench.run import Run
 from bench.systems import System, make_system, versions
 from bench.warmup import warm_up
@@ -29,8 +30,9 @@ from headrace.testing.process import ServerFailed
 
 FAILURES = (OSError, subprocess.SubprocessError, KafkaException, ServerFailed, ValueError)
 """What a broken broker or client can raise; anything else is a fault of the benchmark and ends it."""
-SETTLE_SECONDS = 1.0
-MAX_PRETOUCH = {True: 4 * probes.GB, False: 16 * probes.GB}
+SETTLE_SECONDS = 0.3
+RESERVOIR = {True: 3 * probes.GB, False: 12 * probes.GB}
+"""By quick: what the largest workload writes, and some more."""
 
 Save = Callable[[dict[str, Any]], None]
 
@@ -41,20 +43,24 @@ class Runner:
     rounds: int
     quick: bool
     save: Save
+    reservoir: Reservoir = field(init=False)
     results: dict[str, Any] = field(default_factory=dict)
 
     def run(self, workloads: Sequence[Workload]) -> dict[str, Any]:
         probes.raise_descriptor_limit()
         self._begin(workloads)
-        say("pre-touching memory")
-        touched = probes.pretouch(MAX_PRETOUCH[self.quick])
-        self.results["pretouched_gb"] = round(touched / probes.GB, 1)
-        shared = [workload for workload in workloads if not workload.own_system]
-        if shared:
-            self._run_shared(shared)
-        for workload in workloads:
-            if workload.own_system:
-                self._run_alone(workload)
+        say("touching memory")
+        started = time.monotonic()
+        with Reservoir(RESERVOIR[self.quick]) as self.reservoir:
+            self.results["reservoir_gb"] = round(self.reservoir.held_mb / 1024, 1)
+            say(f"touched {self.reservoir.held_mb} MB in {time.monotonic() - started:.0f} s")
+            shared = [workload for workload in workloads if not workload.own_system]
+            if shared:
+                self._run_shared(shared)
+            for workload in workloads:
+                if workload.own_system:
+                    self._run_alone(workload)
+        self.results["took_s"] = round(time.monotonic() - started)
         return self.results
 
     def _begin(self, workloads: Sequence[Workload]) -> None:
@@ -66,7 +72,11 @@ class Runner:
             versions=versions(),
             systems={},
             warm_up={},
-            workloads={w.name: {"title": w.title, "description": w.description} for w in workloads},
+            workloads={
+                w.name: {"title": w.title, "description": w.description, "rounds": w.rounds(self.rounds)}
+                for w in workloads
+            },
+            took_by_workload_s={},
             runs=[],
             failures=[],
         )
@@ -77,8 +87,8 @@ class Runner:
             for name in self.systems:
                 self._ensure_running(brokers, name)
             for workload in workloads:
-                for number in range(self.rounds):
-                    for name in self.systems:
+                for number in range(workload.rounds(self.rounds)):
+                    for name in workload.systems(self.systems):
                         self._ensure_running(brokers, name)
                         if name in brokers:
                             self._turn(workload, brokers[name], number)
@@ -98,7 +108,7 @@ class Runner:
         try:
             system.start()
             with tempfile.TemporaryDirectory() as directory:
-                costs = warm_up(self._new_run(system, directory, 0))
+                costs = warm_up(self._new_run(system, directory))
             self.results["warm_up"][name] = costs
             say(f"{name}: CPU µs per request while warming up: {costs}")
         except FAILURES as problem:
@@ -108,8 +118,8 @@ class Runner:
         brokers[name] = system
 
     def _run_alone(self, workload: Workload) -> None:
-        for number in range(self.rounds):
-            for name in self.systems:
+        for number in range(workload.rounds(self.rounds)):
+            for name in workload.systems(self.systems):
                 system = self._new_system(name)
                 try:
                     self._turn(workload, system, number)
@@ -122,12 +132,12 @@ class Runner:
         self.results["systems"].setdefault(name, system.configuration())
         return system
 
-    def _new_run(self, system: System, directory: str, number: int) -> Run:
-        return Run(system, RequestFiles(Path(directory)), self.quick, number, fetch_libraries())
+    def _new_run(self, system: System, directory: str) -> Run:
+        return Run(system, RequestFiles(Path(directory)), self.quick, fetch_libraries(), self.reservoir)
 
     def _turn(self, workload: Workload, system: System, number: int) -> None:
         with tempfile.TemporaryDirectory() as directory:
-            run = self._new_run(system, directory, number)
+            run = self._new_run(system, directory)
             started = time.monotonic()
             try:
                 for measurement in workload.function(run):
@@ -138,7 +148,10 @@ class Runner:
                     run.drop_topics()
             except FAILURES as problem:
                 self._failed(workload.name, system.name, number, problem)
-            say(f"{workload.name} {system.name} #{number + 1} took {time.monotonic() - started:.1f} s")
+            seconds = time.monotonic() - started
+            took = self.results["took_by_workload_s"]
+            took[workload.name] = round(took.get(workload.name, 0.0) + seconds, 1)
+            say(f"{workload.name} {system.name} #{number + 1} took {seconds:.1f} s")
         time.sleep(SETTLE_SECONDS)
 
     def _failed(self, workload: str, system: str, number: int, problem: BaseException) -> None:
@@ -168,6 +181,8 @@ SHOWN = {
 def describe(found: dict[str, Any]) -> str:
     figures = found["figures"]
     parts = [f"{figures[name]:,.4g} {unit}" for name, unit in SHOWN.items() if name in figures]
+    if reason := found["notes"].get("tainted"):
+        parts.append(f"TAINTED: {reason}")
     errors = f" · {found['errors']} ERRORS {found['notes']}" if found["errors"] else ""
     return f"[{found['case']}] " + " · ".join(parts) + errors
 

@@ -34,8 +34,8 @@ JVM_FLAGS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 COMMON_SETTINGS = {
-    # Deleted logs give their pages back before the next round instead of a minute later.
-    "log.segment.delete.delay.ms": "1000",
+    # Deleted logs give their pages back before the next case instead of a minute later.
+    "log.segment.delete.delay.ms": "100",
     # A consumer's wait for others to join is a setting, not a speed.
     "group.initial.rebalance.delay.ms": "0",
 }

@@ -17,7 +17,7 @@ from bench.shapes import KB, MB, PARTITIONS, produce_file
 STEADY = 0.95
 """A slice that costs at least this part of the one before shows no more warming up."""
 MAX_SLICES = 15
-MAX_SLICES_QUICK = 6
+MAX_SLICES_QUICK = 4
 LARGE_PER_SLICE = 300
 """Batches of 1 MB in a slice: the disk must not fill."""
 
@@ -28,7 +28,7 @@ Costs = dict[str, list[float]]
 def warm_up(run: Run, *, small_only: bool = False) -> Costs:
     """`small_only` leaves out large batches, where the workload has none."""
     topic = run.topic(PARTITIONS)
-    seconds = run.choose(2.0, 1.0)
+    seconds = run.choose(1.5, 0.6)
     reads = run.requests(fetch(topic, partition, 0, 16 * KB) for partition in range(PARTITIONS))
     kinds = {"produce 100B": Load(produce_file(run, topic, record_size=100), 16, 4, seconds=seconds)}
     if not small_only:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.asking import supports_api
-from bench.clients import ClientResult, consumer_performance, librdkafka
+from bench.clients import consumer_performance, librdkafka
 from bench.loadgen import Load
-from bench.measure import Measurement, rates
+from bench.measure import Measurement
 from bench.registry import workload
 from bench.requests import batch, fetch, produce, random_values, values_per_batch
 from bench.run import IN, Run
@@ -45,15 +45,14 @@ def ordinary_clients(run: Run) -> Iterator[Measurement]:
     file = produce_file(run, topic, record_size=KB, batch_size=MB)
     run.load(Load(file, connections=2, inflight=2, count=batches))
     records, bootstrap = batches * count, run.system.bootstrap
-    before = run.cpu_seconds()
-    done = librdkafka("consume", bootstrap, topic, records=records, partitions=PARTITIONS)
-    yield _client_measurement("librdkafka consume", done, run.cpu_seconds() - before)
+    yield run.measure_client(
+        "librdkafka consume",
+        KB,
+        lambda: librdkafka("consume", bootstrap, topic, records=records, partitions=PARTITIONS),
+    )
     if supports_api(run.system.port, JOIN_GROUP):
-        before = run.cpu_seconds()
-        done = consumer_performance(run.libraries, bootstrap, topic, records=records)
-        yield _client_measurement("ConsumerPerformance", done, run.cpu_seconds() - before)
-
-
-def _client_measurement(case: str, done: ClientResult, cpu_seconds: float) -> Measurement:
-    figures = rates(seconds=done.seconds, cpu_seconds=cpu_seconds, records=done.records, size=done.records * KB)
-    return Measurement(case, figures, done.errors)
+        yield run.measure_client(
+            "ConsumerPerformance",
+            KB,
+            lambda: consumer_performance(run.libraries, bootstrap, topic, records=records),
+        )

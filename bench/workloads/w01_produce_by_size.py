@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.clients import ClientResult, librdkafka, producer_performance
+from bench.clients import librdkafka, producer_performance
 from bench.loadgen import Load
-from bench.measure import Measurement, latencies, rates
+from bench.measure import Measurement
 from bench.registry import workload
 from bench.run import OUT, Run
 from bench.shapes import KB, MB, PARTITIONS, produce_file
@@ -20,7 +20,8 @@ BATCHES = {"16KB": (16 * KB, 8, 4), "1MB": (MB, 4, 2)}
 @workload("W1", "Produce by record size")
 def produce_by_size(run: Run) -> Iterator[Measurement]:
     """Records of 10 B to 100 KB, in batches of 16 KB and of 1 MB, acks=all, eight partitions; the raw generator
-    in a closed loop, then Kafka's ProducerPerformance and librdkafka with records of 1 KB."""
+    in a closed loop, 300 MB and 1,000 MB a case; then Kafka's ProducerPerformance and librdkafka with a million
+    records of 1 KB."""
     for batch_name, (batch_size, connections, inflight) in BATCHES.items():
         for size in run.choose(SIZES, QUICK_SIZES):
             topic = run.topic(PARTITIONS)
@@ -30,7 +31,7 @@ def produce_by_size(run: Run) -> Iterator[Measurement]:
             run.acknowledged = 0
             run.load(Load(file, connections, inflight, count=max(8, count // 10)))
             load = Load(file, connections, inflight, count=count, seconds=10)
-            found = run.measure(f"{size_name(size)} in {batch_name}", load, OUT)
+            found = run.measure(f"{size_name(size)} in {batch_name}", load, OUT, quiet=batch_size == MB)
             yield found.with_check(run.lost(topic, PARTITIONS))
             run.drop_topics()
     yield from ordinary_clients(run)
@@ -44,21 +45,17 @@ def ordinary_clients(run: Run) -> Iterator[Measurement]:
     topic = run.topic(PARTITIONS)
     properties = {"acks": "all", "batch.size": "262144", "linger.ms": "5", "enable.idempotence": "false"}
     bootstrap = run.system.bootstrap
-    before = run.cpu_seconds()
-    done = producer_performance(
-        run.libraries,
-        bootstrap,
-        topic,
-        records=run.choose(1_000_000, 200_000),
-        size=KB,
-        properties=properties,
+    records = run.choose(1_000_000, 200_000)
+    yield run.measure_client(
+        "ProducerPerformance 1KB",
+        KB,
+        lambda: producer_performance(
+            run.libraries, bootstrap, topic, records=records, size=KB, properties=properties
+        ),
     )
-    yield _client_measurement("ProducerPerformance 1KB", done, run.cpu_seconds() - before)
-    before = run.cpu_seconds()
-    done = librdkafka("produce", bootstrap, topic, records=run.choose(1_000_000, 200_000), size=KB)
-    yield _client_measurement("librdkafka 1KB", done, run.cpu_seconds() - before)
-
-
-def _client_measurement(case: str, done: ClientResult, cpu_seconds: float) -> Measurement:
-    figures = rates(seconds=done.seconds, cpu_seconds=cpu_seconds, records=done.records, size=done.records * KB)
-    return Measurement(case, {**figures, **latencies(done.latency)}, done.errors)
+    run.drop_topics()
+    other = run.topic(PARTITIONS)
+    yield run.measure_client(
+        "librdkafka 1KB", KB, lambda: librdkafka("produce", bootstrap, other, records=records, size=KB)
+    )
+    run.drop_topics()

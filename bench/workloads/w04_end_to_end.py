@@ -26,14 +26,14 @@ def end_to_end(run: Run) -> Iterator[Measurement]:
     a tail consumer each. Latency: from the time a record was due to its arrival at the consumer. At 50k/s ten
     records go in one request. Then Kafka's EndToEndLatency, one record at a time."""
     for case, (rate, per_request) in CASES.items():
-        for seconds in (run.choose(1.0, 0.5), run.choose(6.0, 2.0)):
+        for seconds in (run.choose(1.0, 0.5), run.choose(5.0, 1.5)):
             load = live_load(run, rate=rate, per_request=per_request, seconds=seconds)
             result = run.load(load)
         yield load_measurement(case, result, "", result.delivery, run.memory())
         run.drop_topics()
     if not supports_api(run.system.port, OFFSET_COMMIT):
         return  # the tool commits its offsets at the end
-    topic, records = run.topic(1), run.choose(10_000, 2_000)
+    topic, records = run.topic(1), run.choose(5_000, 2_000)
     before = run.cpu_seconds()
     done = end_to_end_latency(run.libraries, run.system.bootstrap, topic, records=records, size=RECORD_SIZE)
     figures = rates(seconds=done.seconds, cpu_seconds=run.cpu_seconds() - before, records=done.records)

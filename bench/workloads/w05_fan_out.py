@@ -24,7 +24,7 @@ def fan_out(run: Run) -> Iterator[Measurement]:
         load = Load(
             produce_file(run, topic, record_size=KB, partitions=1),
             rate=RATE,
-            seconds=run.choose(5.0, 2.0),
+            seconds=run.choose(4.0, 1.0),
             fetch=tail_file(run, topic, 1),
             consumers=consumers,
             stamp=True,

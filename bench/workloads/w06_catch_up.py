@@ -27,7 +27,7 @@ def catch_up(run: Run) -> Iterator[Measurement]:
     topic = run.topic(1)
     batches, per_batch, size = fill(run, topic, run.choose(2000, 400) * MB)
     reads = run.requests(fetch(topic, 0, index * per_batch, size) for index in range(batches))
-    live = live_load(run, rate=LIVE_RATE, per_request=1, seconds=run.choose(6.0, 3.0))
+    live = live_load(run, rate=LIVE_RATE, per_request=1, seconds=run.choose(5.0, 2.0))
     dropped = probes.forget_file_cache(run.system.data_dir)
     pids = run.system.pids
     probes.reset_peak_rss(pids)

@@ -15,12 +15,12 @@ from bench.run import Run
 from bench.warmup import warm_up
 
 COUNTS = (1_000, 5_000, 10_000)
-QUICK_COUNTS = (1_000,)
+QUICK_COUNTS = (500,)
 PER_TOPIC = 500
-IDLE_SECONDS = 3.0
+IDLE_SECONDS = 2.0
 
 
-@workload("W7", "Thousands of partitions", own_system=True)
+@workload("W7", "Thousands of partitions", own_system=True, max_rounds=2)
 def thousands_of_partitions(run: Run) -> Iterator[Measurement]:
     """1,000, 5,000 and 10,000 partitions in topics of 500: time to create, memory, cost of single records
     spread over all of them, and the CPU that the broker uses with no traffic at all."""
@@ -43,7 +43,7 @@ def spread_case(run: Run, topics: list[str], create_seconds_each: float) -> Meas
     file = run.requests(produce(topic, number, body) for number in range(PER_TOPIC) for topic in topics)
     # The first record of a partition opens its files: all get one before the clock starts.
     first = run.load(Load(file, connections=4, inflight=16, count=count))
-    result = run.load(Load(file, connections=4, inflight=16, seconds=run.choose(4.0, 2.0)))
+    result = run.load(Load(file, connections=4, inflight=16, seconds=run.choose(3.0, 1.5)))
     idle_started = run.cpu_seconds()
     time.sleep(IDLE_SECONDS)
     idle_percent = (run.cpu_seconds() - idle_started) / IDLE_SECONDS * 100

@@ -13,11 +13,11 @@ from bench.requests import Request, batch, produce, random_values
 from bench.run import Run
 
 MANY = 10_000
-QUICK_MANY = 1_000
+QUICK_MANY = 500
 PER_TOPIC = 500
 
 
-@workload("W9", "Start to first acknowledged record", own_system=True)
+@workload("W9", "Start to first acknowledged record", own_system=True, max_rounds=2)
 def start_to_first_ack(run: Run) -> Iterator[Measurement]:
     """The time from starting the process, after a clean stop, to the first acknowledged record: with one topic
     of one partition, and with 10,000 partitions."""

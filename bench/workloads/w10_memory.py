@@ -13,7 +13,7 @@ from bench.requests import fetch
 from bench.run import Run
 from bench.shapes import KB, MB, PARTITIONS, produce_file
 
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 2.0
 
 
 @workload("W10", "Memory idle and loaded", own_system=True)
@@ -26,7 +26,7 @@ def memory_idle_and_loaded(run: Run) -> Iterator[Measurement]:
     yield Measurement("idle", {"rss_mb": probes.rss_mb(pids), **run.memory()})
     probes.reset_peak_rss(pids)
     topic = run.topic(PARTITIONS)
-    seconds = run.choose(3.0, 1.0)
+    seconds = run.choose(2.0, 0.7)
     large = produce_file(run, topic, record_size=KB, batch_size=MB)
     small = produce_file(run, topic, record_size=100)
     reads = run.requests(fetch(topic, partition, 0, MB) for partition in range(PARTITIONS))

@@ -27,7 +27,7 @@ def crash_and_restart(run: Run) -> Iterator[Measurement]:
     topic = run.topic(PARTITIONS)
     file = produce_file(run, topic, record_size=100)
     background = start_load(run.system.port, Load(file, connections=16, inflight=4, seconds=60))
-    time.sleep(run.choose(LOAD_BEFORE_KILL_S * 2, LOAD_BEFORE_KILL_S))
+    time.sleep(run.choose(LOAD_BEFORE_KILL_S, LOAD_BEFORE_KILL_S / 2))
     run.system.server.kill()
     result = finish_load(background)
     started = time.monotonic()

@@ -6,13 +6,15 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from bench import probes
-from bench.group_members import ClassicGroup, ConsumerGroup, Group, Link, commit_error, encoded
+from bench.group_members import ClassicGroup, ConsumerGroup, Exchanges, Group, Link, commit_error, encoded
 from bench.measure import Figures, Latency, Measurement, latencies, rates
 from bench.registry import workload
 from bench.run import Run
+from bench.warmup import is_steady
 from headrace.cli.measuring import percentile
 
 MEMBERS = 100
@@ -30,7 +32,8 @@ def groups_of_a_hundred(run: Run) -> Iterator[Measurement]:
     the broker: the broker's CPU per request (s per million, which is ms per thousand) is the figure to look at.
 
     A member that waits for the others sends a heartbeat every 50 ms, much more often than a real one, so that
-    news reach it soon. A group settles once before the clock runs, and each kind of request is sent for a while.
+    news reach it soon. A group settles once before the clock runs, and each kind of request is sent until its
+    cost is steady.
     """
     topic = run.topic(MEMBERS)
     for protocol, kind in (("classic", ClassicGroup), ("kip848", ConsumerGroup)):
@@ -76,26 +79,57 @@ async def rebalances(run: Run, case: str, new_group: Callable[[], Group]) -> Mea
     return Measurement(case, figures, notes={"first_settled_s": round(seconds[0], 3)})
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """All connections for some time."""
+
+    seconds: float
+    cpu_seconds: float
+    client_cpu_seconds: float
+    exchanges: Sequence[Exchanges]
+
+    @property
+    def requests(self) -> int:
+        return sum(len(one.seconds) for one in self.exchanges)
+
+
+Repeat = Callable[[float], Awaitable[Slice]]
+
+
 async def repeated(
     run: Run, case: str, links: Sequence[Link], requests: Sequence[bytes], error_of: Callable[[bytes], int]
 ) -> Measurement:
-    """Every connection sends its request again and again, for a while before the clock runs and then under it."""
+    """Every connection repeats its request: until the cost no longer falls, and then under the clock."""
     pids = run.system.pids
-    for duration in (run.choose(1.0, 0.3), run.choose(2.5, 0.5)):
+
+    async def repeat(duration: float) -> Slice:
         before, own_before, started = probes.cpu_seconds(pids), time.process_time(), time.perf_counter()
         end = started + duration
         found = await asyncio.gather(
             *(link.repeat(request, end, error_of) for link, request in zip(links, requests, strict=False))
         )
         seconds = time.perf_counter() - started
-        cpu, own_cpu = probes.cpu_seconds(pids) - before, time.process_time() - own_before
-    taken = [one for exchanges in found for one in exchanges.seconds]
-    codes = [code for exchanges in found for code in exchanges.error_codes]
-    figures = rates(seconds=seconds, cpu_seconds=cpu, requests=len(taken))
-    notes: dict[str, object] = {"requests": len(taken), "client_cpu_share": round(own_cpu / seconds, 3)}
+        return Slice(seconds, probes.cpu_seconds(pids) - before, time.process_time() - own_before, found)
+
+    warm = await warm_costs(repeat, run.choose(1.0, 0.3), run.choose(range(5, 12), range(2, 4)))
+    measured = await repeat(run.choose(5.0, 0.7))
+    taken = [one for exchanges in measured.exchanges for one in exchanges.seconds]
+    codes = [code for exchanges in measured.exchanges for code in exchanges.error_codes]
+    figures = rates(seconds=measured.seconds, cpu_seconds=measured.cpu_seconds, requests=len(taken))
+    share = round(measured.client_cpu_seconds / measured.seconds, 3)
+    notes: dict[str, object] = {"requests": len(taken), "client_cpu_share": share, "warm_up_us": warm}
     if codes:
         notes["error_codes"] = sorted(set(codes))
     return Measurement(case, {**figures, **round_trips(taken)}, len(codes), notes)
+
+
+async def warm_costs(repeat: Repeat, seconds: float, slices: range) -> list[float]:
+    """CPU µs per request, slice by slice, until they are steady; between a least and a most number of them."""
+    costs: list[float] = []
+    while len(costs) < slices.start or (len(costs) < slices.stop and not is_steady(costs)):
+        done = await repeat(seconds)
+        costs.append(round(done.cpu_seconds * 1e6 / done.requests, 1))
+    return costs
 
 
 def round_trips(seconds: Sequence[float]) -> Figures:

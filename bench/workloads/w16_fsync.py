@@ -26,7 +26,7 @@ def fsync_per_batch(run: Run) -> Iterator[Measurement]:
         topic = run.topic(partitions, {"flush.messages": "1"})
         file = produce_file(run, topic, record_size=100, partitions=partitions)
         run.load(Load(file, CONNECTIONS, seconds=run.choose(1.0, 0.5)))
-        load = Load(file, CONNECTIONS, seconds=run.choose(4.0, 1.5))
+        load = Load(file, CONNECTIONS, seconds=run.choose(3.0, 1.0))
         found = run.measure(f"{partitions} partitions", load, OUT)
         missing, doubt = missing_syncs(run, topic)
         yield found.with_check(missing, **doubt)

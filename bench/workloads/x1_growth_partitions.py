@@ -18,7 +18,7 @@ QUICK_COUNTS = (1, 100, 1_000)
 PER_TOPIC = 500
 
 
-@workload("G1", "Growth: partitions", own_system=True)
+@workload("G1", "Growth: partitions", own_system=True, max_rounds=2, in_quick=False)
 def growth_with_partitions(run: Run) -> Iterator[Measurement]:
     """Single records of 100 B written to, then read from, all of 1 to 10,000 partitions in turn, 4 connections
     with 16 requests in flight: cost of a request, and resident memory."""
@@ -46,6 +46,6 @@ def growth_cases(run: Run, places: list[tuple[str, int]]) -> Iterator[Measuremen
     reads = run.requests(fetch(topic, number, 0, len(body)) for topic, number in places)
     run.load(Load(writes, connections=4, inflight=16, count=max(len(places), 2_000)))
     for case, file in (("produce", writes), ("fetch", reads)):
-        result = run.load(Load(file, connections=4, inflight=16, seconds=run.choose(3.0, 1.0)))
+        result = run.load(Load(file, connections=4, inflight=16, seconds=run.choose(2.0, 0.7)))
         memory = {"x": float(len(places)), "rss_mb": probes.rss_mb(run.system.pids)}
         yield load_measurement(f"{case} at {len(places)}", result, "", result.round_trip, memory)

@@ -17,7 +17,7 @@ QUICK_COUNTS = (1, 100, 1_000)
 RATE = 5_000
 
 
-@workload("G2", "Growth: connections", own_system=True)
+@workload("G2", "Growth: connections", own_system=True, max_rounds=2, in_quick=False)
 def growth_with_connections(run: Run) -> Iterator[Measurement]:
     """5,000 single records a second, open loop, spread over 1 to 5,000 connections: cost of a request, latency,
     and the peak of resident memory."""
@@ -28,6 +28,6 @@ def growth_with_connections(run: Run) -> Iterator[Measurement]:
     for count in run.choose(COUNTS, QUICK_COUNTS):
         pids = run.system.pids
         probes.reset_peak_rss(pids)
-        result = run.load(Load(file, connections=count, rate=RATE, seconds=run.choose(4.0, 1.5)))
+        result = run.load(Load(file, connections=count, rate=RATE, seconds=run.choose(3.0, 1.0)))
         memory = {"x": float(count), "rss_mb": probes.peak_rss_mb(pids)}
         yield load_measurement(f"produce at {count}", result, "", result.round_trip, memory)

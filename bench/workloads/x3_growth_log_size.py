@@ -20,7 +20,7 @@ BATCH_SIZE = 64 * KB
 READS = 20_000
 
 
-@workload("G3", "Growth: log size", own_system=True)
+@workload("G3", "Growth: log size", own_system=True, max_rounds=2, in_quick=False)
 def growth_with_log_size(run: Run) -> Iterator[Measurement]:
     """One partition grows from 10 MB to 10 GB in batches of 64 KB; after each step one batch is fetched at each
     of many random offsets, from the page cache: cost of a fetch and its latency."""
@@ -39,7 +39,7 @@ def growth_with_log_size(run: Run) -> Iterator[Measurement]:
         offsets = (source.randrange(batches * count) for _ in range(READS))
         reads = run.requests(fetch(topic, 0, offset, len(body)) for offset in offsets)
         run.load(Load(reads, connections=4, inflight=1, seconds=0.5))
-        result = run.load(Load(reads, connections=4, inflight=1, seconds=run.choose(3.0, 1.0)))
+        result = run.load(Load(reads, connections=4, inflight=1, seconds=run.choose(2.0, 0.7)))
         memory = {"x": size_mb / 1000, "rss_mb": probes.rss_mb(run.system.pids)}
         found = load_measurement(f"fetch in {size_mb}MB", result, "in", result.round_trip, memory)
         yield Measurement(found.case, found.figures, found.errors + filled.errors, found.notes)

@@ -11,7 +11,7 @@ from bench.goals import GOALS, Goal
 from bench.measure import Spread, rates
 from bench.plots import Bar, LogAxis, line_plot, number, ratio_bars
 from bench.registry import load_workloads, pick_workloads
-from bench.report import Results, goal_table, growth_plots, markdown
+from bench.report import Results, goal_table, growth_plots, markdown, workload_section
 from bench.warmup import is_steady
 
 
@@ -60,6 +60,26 @@ def test_a_run_with_errors_or_doubts_passes_no_goal() -> None:
     assert "**void**: headrace: no strace" in "\n".join(goal_table(Results(found.raw)))
 
 
+def test_tainted_rounds_count_only_if_there_are_no_others() -> None:
+    found = results(*(("W1", "1KB in 1MB", "kafka", {"cpu_ms_per_gb": value}) for value in (900.0, 2600.0)))
+    found.raw["runs"][1]["notes"] = {"tainted": "the host took pages"}
+    assert found.spread("W1", "1KB in 1MB", "kafka", "cpu_ms_per_gb") == Spread(900.0, 900.0, 900.0)
+    assert not found.doubt("W1", "1KB in 1MB")
+    assert "1KB in 1MB on kafka 1 of 2" in "\n".join(workload_section(found, "W1"))
+    found.raw["runs"][0]["notes"] = {"tainted": "the host took pages"}
+    assert found.spread("W1", "1KB in 1MB", "kafka", "cpu_ms_per_gb") == Spread(1750.0, 900.0, 2600.0)
+    assert found.doubt("W1", "1KB in 1MB") == "kafka: the host took pages"
+
+
+def test_a_workload_with_fewer_rounds_says_so() -> None:
+    assert load_workloads()["G1"].rounds(5) == 2
+    assert load_workloads()["W1"].rounds(5) == 5
+    assert load_workloads()["R1"].systems(["kafka", "headrace"]) == ["headrace"]
+    found = results(("G1", "produce at 1", "kafka", {"x": 1.0}))
+    found.raw["workloads"]["G1"]["rounds"] = 2
+    assert "Rounds: 2 only" in "\n".join(workload_section(found, "G1"))
+
+
 def test_goals_for_rates_and_costs_point_the_right_way() -> None:
     assert Goal("", "", "", "", 2.0, at_least=True).holds(2.1)
     assert not Goal("", "", "", "", 2.0, at_least=True).holds(1.9)
@@ -79,6 +99,9 @@ def test_every_goal_names_a_workload_that_exists() -> None:
 
 def test_workloads_are_picked_by_name() -> None:
     assert [workload.name for workload in pick_workloads("w4, W1")] == ["W4", "W1"]
+    assert "G1" not in [workload.name for workload in pick_workloads("", quick=True)]
+    assert "G1" in [workload.name for workload in pick_workloads("")]
+    assert [workload.name for workload in pick_workloads("G1", quick=True)] == ["G1"]
     with pytest.raises(KeyError, match="no workload W99"):
         pick_workloads("W99")
 
