@@ -100,6 +100,7 @@ class ResolvedRegex:
 
 class ConsumerGroup:
     __slots__ = (
+        "_patterns",
         "_subscribed",
         "assignment_epoch",
         "epoch",
@@ -127,6 +128,7 @@ class ConsumerGroup:
         self.owners: dict[tuple[TopicId, int], str] = {}
         """Who has a partition, or has yet to give it up."""
         self._subscribed: frozenset[str] | None = None
+        self._patterns: frozenset[str] | None = None
 
     def copy(self) -> ConsumerGroup:
         other = ConsumerGroup(self.id, self.epoch)
@@ -138,7 +140,7 @@ class ConsumerGroup:
         other.target = dict(self.target)
         other.regexes = dict(self.regexes)
         other.owners = dict(self.owners)
-        other._subscribed = self._subscribed
+        other._subscribed, other._patterns = self._subscribed, self._patterns
         return other
 
     @property
@@ -165,6 +167,15 @@ class ConsumerGroup:
         if self._subscribed is None:
             self._subscribed = frozenset().union(*(self.topics_of(member) for member in self.members.values()))
         return self._subscribed
+
+    @property
+    def patterns(self) -> frozenset[str]:
+        """What members subscribe to by pattern. Remembered: every heartbeat asks."""
+        if self._patterns is None:
+            self._patterns = frozenset(
+                member.regex for member in self.members.values() if member.regex is not None
+            )
+        return self._patterns
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """By name and by pattern."""
@@ -204,7 +215,7 @@ class ConsumerGroup:
         )
 
     def apply(self, event: ConsumerRecord) -> None:
-        self._subscribed = None
+        self._subscribed = self._patterns = None
         match event:
             case ConsumerEpochStored():
                 self.epoch, self.metadata_hash = event.epoch, event.metadata_hash

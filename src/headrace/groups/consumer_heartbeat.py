@@ -81,6 +81,8 @@ def decide_heartbeat(
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
     """A join says everything; later on, what is left out did not change."""
+    if _says_nothing_new(member, request):
+        return member
     if request.member_epoch == 0:
         # A static member may come back with another subscription than the one that its instance had.
         member = replace(member, rack_id=None, assignor=None, topics=frozenset(), regex=None)
@@ -97,6 +99,22 @@ def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMemb
         client_id=request.client.id,
         client_host=request.client.host,
         classic=None,
+    )
+
+
+def _says_nothing_new(member: ConsumerMember, request: ConsumerHeartbeat) -> bool:
+    """Most heartbeats say only that the member is alive."""
+    return (
+        request.member_epoch != 0
+        and member.classic is None
+        and request.topics is None
+        and request.regex is None
+        and request.instance_id in (None, member.instance_id)
+        and request.rack_id in (None, member.rack_id)
+        and request.rebalance_timeout_ms in (NOT_SET, member.rebalance_timeout_ms)
+        and request.assignor in (None, member.assignor)
+        and request.client.id == member.client_id
+        and request.client.host == member.client_host
     )
 
 
@@ -196,7 +214,7 @@ def advance(
 
 def _resolve_regexes(work: Workspace, draft: Draft) -> bool:
     """Bring the topics of all patterns up to date; whether one changed."""
-    patterns = {member.regex for member in work.group.members.values() if member.regex is not None}
+    patterns = work.group.patterns
     if not patterns and not work.group.regexes:
         return False
     work.drop_unused_regexes()

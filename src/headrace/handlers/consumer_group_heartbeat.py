@@ -5,9 +5,11 @@ v1 subscription by regular expression (RE2, never backtracking), and the client 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from headrace.groups.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.handlers.context import Context, group_read
-from headrace.handlers.group_requests import client_of
+from headrace.handlers.group_requests import begin, client_of
 from headrace.handlers.registry import api
 from headrace.model.topics import TopicId
 from headrace.wire.messages.consumer_group_heartbeat import (
@@ -19,11 +21,14 @@ from headrace.wire.messages.consumer_group_heartbeat import (
 
 
 @api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, versions=range(2), authorize=group_read)
-async def consumer_group_heartbeat(
+def consumer_group_heartbeat(
     ctx: Context, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     """Joins, keeps and leaves a consumer group, and tells the member its partitions."""
-    reply = await ctx.broker.groups.ask(_received(ctx, request), ConsumerHeartbeatReply)
+    return begin(ctx, _received(ctx, request), ConsumerHeartbeatReply, _response)
+
+
+def _response(reply: ConsumerHeartbeatReply) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=reply.error,
         error_message=reply.message,

@@ -1,7 +1,8 @@
 """One registration per API, from which dispatch, ApiVersions, metrics, authorisation and the docs derive.
 
-A cold handler is a coroutine from a decoded request to a response. The hot ones (Produce, Fetch) are plain
-functions over the raw frame (architecture D13) and are registered with `hot_api`.
+A cold handler is a coroutine from a decoded request to a response, or a plain function that gives the response
+where it has it at once and a coroutine where it must wait: that saves a task. The hot ones (Produce, Fetch) are
+plain functions over the raw frame (architecture D13) and are registered with `hot_api`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from headrace.wire.schema import Request, Response
 
 Rq = TypeVar("Rq", bound=Request)
 Rs = TypeVar("Rs", bound=Response)
-ColdHandler = Callable[[Context, Any], Awaitable[Response]]
+ColdHandler = Callable[[Context, Any], Awaitable[Response] | Response]
+Handler = Callable[[Context, Rq], Awaitable[Rs] | Rs]
 HotHandler = Callable[..., Any]
 
 
@@ -42,10 +44,10 @@ APIS: dict[int, Api] = {}
 
 def api(
     request: type[Rq], response: type[Rs], *, versions: range, authorize: Authorize
-) -> Callable[[Callable[[Context, Rq], Awaitable[Rs]]], Callable[[Context, Rq], Awaitable[Rs]]]:
-    """Register a coroutine as the handler of an API."""
+) -> Callable[[Handler[Rq, Rs]], Handler[Rq, Rs]]:
+    """Register a cold handler of an API."""
 
-    def register(handler: Callable[[Context, Rq], Awaitable[Rs]]) -> Callable[[Context, Rq], Awaitable[Rs]]:
+    def register(handler: Handler[Rq, Rs]) -> Handler[Rq, Rs]:
         assert set(versions) <= set(request.versions), f"{request.__name__} lacks some of {versions}"
         name = request.__name__.removesuffix("Request")
         _add(

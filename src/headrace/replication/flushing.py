@@ -5,17 +5,17 @@
     flush.ms           so long after a record came: in the background, nobody waits for it.
 
 A group commit has no delay of its own: the first append starts a sync in a thread, what is appended while it runs
-gathers, and when it ends everybody it covers is released and the next one begins. A sync that fails takes the data
-directory offline and is not tried again.
+gathers, and when it ends everybody it covers is released and the next one begins (partitions share them: see
+`sync_rounds`). A sync that fails takes the data directory offline and is not tried again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.env import Env, Timer
-from headrace.model.errors import KafkaError
+from headrace.replication.sync_rounds import Outcome, SyncRounds
+from headrace.storage.log import Log
 from headrace.storage.log_config import NEVER_MS, LogConfig
 
 if TYPE_CHECKING:
@@ -25,21 +25,27 @@ BEFORE_THE_ACK = 1
 
 
 class Flusher:
-    __slots__ = ("_env", "_every_messages", "_every_ms", "_partition", "_running", "_timer", "commits")
+    __slots__ = ("_asked", "_env", "_every_messages", "_every_ms", "_partition", "_rounds", "_timer", "commits")
 
-    def __init__(self, env: Env, partition: Partition, config: LogConfig) -> None:
+    def __init__(self, env: Env, rounds: SyncRounds, partition: Partition, config: LogConfig) -> None:
         self._env = env
+        self._rounds = rounds
         self._partition = partition
         self._every_messages = config.flush_messages
         self._every_ms = config.flush_ms
         self.commits = config.flush_messages == BEFORE_THE_ACK
         """Whether only what is on the device counts as written."""
-        self._running: asyncio.Future[None] | None = None
+        self._asked = False
+        """Whether a sync is due or under way."""
         self._timer: Timer | None = None
 
     @staticmethod
     def is_needed(config: LogConfig) -> bool:
         return config.flush_messages != NEVER_MS or config.flush_ms != NEVER_MS
+
+    @property
+    def log(self) -> Log:
+        return self._partition.log
 
     @property
     def _unflushed(self) -> int:
@@ -65,20 +71,12 @@ class Flusher:
             self._start()
 
     def _start(self) -> None:
-        log = self._partition.log
-        if self._running is None and log.failure is None:
-            # The index can wait for the checkpoint: recovery would only look a little further back.
-            work = self._env.run_blocking(lambda: log.flush(save_index=False))
-            self._running = asyncio.ensure_future(work)
-            self._running.add_done_callback(self._ended)
+        if not self._asked and self.log.failure is None:
+            self._asked = True
+            self._rounds.ask(self)
 
-    def _ended(self, sync: asyncio.Future[None]) -> None:
-        self._running = None
-        if sync.cancelled():
-            return  # the process ends
-        error = sync.exception()
-        if error is not None and not isinstance(error, KafkaError):
-            raise error
+    def synced(self, error: Outcome) -> None:
+        self._asked = False
         partition = self._partition
         if partition.flusher is self:
             partition.flushed()

@@ -17,6 +17,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.replication.flushing import Flusher
 from headrace.replication.partition import Partition
+from headrace.replication.sync_rounds import SyncRounds
 from headrace.replication.waiters import WakeList
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
@@ -37,6 +38,7 @@ class ReplicaSet:
         self._directories = directories
         self._config_of = config_of
         self._wakes = WakeList(env.clock)
+        self._sync_rounds = SyncRounds(env)
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.offline: dict[TopicPartition, TopicId] = {}
@@ -182,7 +184,7 @@ class ReplicaSet:
         config = partition.log.config
         if partition.flusher is not None or Flusher.is_needed(config):
             needed = Flusher.is_needed(config)
-            partition.set_flusher(Flusher(self._env, partition, config) if needed else None)
+            partition.set_flusher(Flusher(self._env, self._sync_rounds, partition, config) if needed else None)
 
     def _drop_all(self, partitions: list[Partition]) -> None:
         for partition in partitions:

@@ -16,7 +16,7 @@ from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
 from headrace.handlers.registry import APIS, Api
-from headrace.handlers.reply import Pending, Piece
+from headrace.handlers.reply import CloseConnection, Pending, Piece
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.server.connection import Connection
 from headrace.server.framing import FramedPending, framed, framed_bytes
@@ -86,15 +86,28 @@ class Dispatcher:
             listener=connection.listener,
         )
         assert api.cold is not None
+        flexible = version >= api.flexible_since and key != ApiKey.API_VERSIONS
+        response: Response | None
+        try:
+            work = api.cold(context, request)
+            if not isinstance(work, Response):
+                return FramedPending(
+                    self._answer_later(api, version, work), header.correlation_id, flexible, exclusive=True
+                )
+            response = work
+        except Exception as error:
+            response = _failure(api, version, error)
+        if response is None:
+            raise CloseConnection("a request could not be answered")
+        return framed_bytes(response.encode(version), header.correlation_id, flexible)
+
+    def _answer_later(self, api: Api, version: int, work: Awaitable[Response]) -> Pending:
         pending = Pending()
-        task = asyncio.get_running_loop().create_task(
-            self._answer(api, version, api.cold(context, request), pending)
-        )
+        task = asyncio.get_running_loop().create_task(self._answer(api, version, work, pending))
         # The loop itself keeps only weak references to tasks.
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        flexible = version >= api.flexible_since and key != ApiKey.API_VERSIONS
-        return FramedPending(pending, header.correlation_id, flexible, exclusive=True)
+        return pending
 
     async def drain(self, seconds: float) -> None:
         """Let the requests that are being handled finish, for so long at most."""
@@ -105,11 +118,8 @@ class Dispatcher:
         response: Response | None
         try:
             response = await work
-        except KafkaError as error:
-            response = _error_response(api, error)
-        except Exception:
-            log.exception("%s v%d failed", api.name, version)
-            response = _error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception as error:
+            response = _failure(api, version, error)
         if pending.done:
             return  # the connection is gone
         if response is None:
@@ -122,6 +132,14 @@ class Dispatcher:
             raise ProtocolError(f"{api.name} v{version} is not supported")
         _, _, correlation, _ = _HEADER.unpack_from(frame)
         return framed_bytes(api_versions.unsupported_version_response().encode(0), correlation, flexible=False)
+
+
+def _failure(api: Api, version: int, error: Exception) -> Response | None:
+    """What a request that could not be done is answered with."""
+    if isinstance(error, KafkaError):
+        return _error_response(api, error)
+    log.error("%s v%d failed", api.name, version, exc_info=error)
+    return _error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 def _error_response(api: Api, error: KafkaError) -> Response | None:

@@ -22,8 +22,6 @@ from headrace.records.compression import LAST_CODEC, Buffer
 from headrace.records.reader import read_records
 from headrace.storage.log_config import LogConfig
 
-_UNUSUAL = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
-
 
 def check_size(size: int, config: LogConfig) -> None:
     if size > config.max_message_bytes:
@@ -40,32 +38,45 @@ def check_size(size: int, config: LogConfig) -> None:
 
 def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> None:
     """Raise the error that Kafka answers for a header that does not add up or is not a client's to write."""
-    count = header.record_count
-    if count <= 0 or header.last_offset_delta != count - 1 or header.base_offset:
+    (
+        base_offset,
+        _,
+        _,
+        _,
+        _,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = header  # at once: a named tuple's fields are slow to get one by one
+    if count <= 0 or last_offset_delta != count - 1 or base_offset:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            f"The record batch states {count} records, last offset delta {header.last_offset_delta} "
-            f"and base offset {header.base_offset}",
+            f"The record batch states {count} records, last offset delta {last_offset_delta} "
+            f"and base offset {base_offset}",
         )
-    attributes = header.attributes
-    if attributes & CODEC_MASK > LAST_CODEC:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Codec {attributes & CODEC_MASK} is not known")
-    if attributes & _UNUSUAL:
-        _check_flags(attributes, allow_transactional)
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if attributes:
+        _check_attributes(attributes, allow_transactional)
+    if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            f"Producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
+            f"Producer {producer_id} sent epoch {producer_epoch}, sequence {base_sequence}",
         )
     if (
-        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
-        or header.base_timestamp > header.max_timestamp
+        max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        or now_ms - base_timestamp > config.message_timestamp_before_max_ms
+        or base_timestamp > max_timestamp
     ):
         _check_times(header, config, now_ms)
 
 
-def _check_flags(attributes: int, allow_transactional: bool) -> None:
+def _check_attributes(attributes: int, allow_transactional: bool) -> None:
+    if attributes & CODEC_MASK > LAST_CODEC:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Codec {attributes & CODEC_MASK} is not known")
     if attributes & CONTROL:
         raise KafkaError(ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records")
     if attributes & LOG_APPEND_TIME:

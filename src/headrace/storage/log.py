@@ -196,7 +196,8 @@ class Log:
         header = checked_header(memoryview(batch))
         now_ms = self._resources.env.clock.wall_ms()
         check_header(header, config, now_ms, self.allow_transactional)
-        if header.producer_id >= 0 and self._producers is not None:
+        producer_id = header.producer_id
+        if producer_id >= 0 and self._producers is not None:
             duplicate = self._producers.check(header)
             if duplicate is not None:
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
@@ -213,9 +214,9 @@ class Log:
         if leader_epoch != self._leader_epoch:
             self.leader_epochs.assign(leader_epoch, base_offset)
             self._leader_epoch = self.leader_epochs.latest
-        if header.producer_id >= 0:
+        if producer_id >= 0:
             self.producers.apply(header, base_offset)
-        return Append(base_offset, append_time)
+        return _new_tuple(Append, (base_offset, append_time))
 
     def _adapted(
         self, header: BatchHeader, batch: memoryview | bytearray | bytes, now_ms: int
@@ -271,12 +272,13 @@ class Log:
         ):
             segment = self.roll(base_offset)
             position = 0
-        if self._resources.health.failure is not None:
-            raise self._storage_error(self._resources.health.failure)
+        resources = self._resources
+        if resources.health.failure is not None:
+            raise self._storage_error(resources.health.failure)
         file = segment.file
         assert file is not None
         try:
-            written = self._resources.env.disk.pwrite(file.fd, batch, position)
+            written = resources.env.disk.pwrite(file.fd, batch, position)
         except OSError as error:
             raise self._undo_write(file, position, error) from error
         if written != size:

@@ -68,6 +68,8 @@ def _client_id(frame: Buffer, position: int, size: int) -> str:
 
 
 def _skip_tagged_fields(frame: Buffer, position: int) -> int:
+    if frame[position : position + 1] == b"\0":  # none, the usual case
+        return position + 1
     count, position = read_uvarint(frame, position)
     if count > MAX_TAGGED_FIELDS:
         raise ProtocolError(f"{count} tagged fields in a header")

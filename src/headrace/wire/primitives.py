@@ -43,7 +43,11 @@ class Cursor:
         return bytes(self.buffer[start : self.position])
 
     def uvarint(self) -> int:
-        value, self.position = read_uvarint(self.buffer, self.position)
+        position = self.position
+        if position < self.end and (byte := self.buffer[position]) < 0x80:  # one byte, the usual case
+            self.position = position + 1
+            return byte
+        value, self.position = read_uvarint(self.buffer, position)
         return value
 
     def count(self, value: int) -> int:

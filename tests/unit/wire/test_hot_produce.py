@@ -18,6 +18,8 @@ from headrace.wire.messages.produce import (
 )
 from headrace.wire.produce import (
     TOPIC_IDS,
+    _parse_flexible,
+    _parse_usual,
     encode_failure,
     encode_produce_response,
     encode_result,
@@ -140,3 +142,31 @@ def test_noise_raises_nothing_else(version: int, noise: bytes) -> None:
         parse_produce(memoryview(noise), 0, version)
     except ProtocolError:
         pass
+
+
+@pytest.mark.parametrize("size", [126, 127, 128, 200, 16_382, 16_383, 16_384])
+@pytest.mark.parametrize("version", [9, 13])
+def test_the_short_way_for_usual_requests_reads_what_the_long_one_does(version: int, size: int) -> None:
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=1,
+        topic_data=[
+            TopicProduceData(
+                name="topic" if version < TOPIC_IDS else "",
+                topic_id=TopicId(bytes(range(16)) if version >= TOPIC_IDS else bytes(16)),
+                partition_data=[PartitionProduceData(index=7, records=b"x" * size)],
+            )
+        ],
+    )
+    whole = memoryview(request.encode(version))
+    expected = _parse_flexible(whole, 0, version >= TOPIC_IDS)
+    usual = _parse_usual(whole, 0, version >= TOPIC_IDS)
+    assert usual == (expected if 127 <= size < 16_383 else None)
+    assert parse_produce(whole, 0, version) == expected
+    for cut in (0, 5, 20, 30, size // 2, size, len(whole) - 1):
+        assert _parse_usual(whole[:cut], 0, version >= TOPIC_IDS) is None
+
+
+def test_a_length_written_longer_than_it_must_be_is_still_null() -> None:
+    whole = b"\0\0\1\0\0\0\1\2\2t\2\0\0\0\7" + b"\x80\0" + b"\0\0\0"
+    assert parse_produce(memoryview(whole), 0, 9)[2] == [(b"\2t", b"t", [(7, None)])]

@@ -36,7 +36,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.hashing import partition_of
 from headrace.services.groups.settings import group_settings, shell_settings
-from headrace.services.groups.shard import GroupShard, ShardState
+from headrace.services.groups.shard import Answer, GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
 
 log = logging.getLogger(__name__)
@@ -185,6 +185,14 @@ class GroupService:
 
     async def ask(self, request: Request, kind: type[R]) -> R:
         """The answer to a request about one group, its refusal included."""
+        reply = self.begin(request)
+        if isinstance(reply, asyncio.Future):
+            reply = await reply
+        assert isinstance(reply, kind), reply
+        return reply
+
+    def begin(self, request: Request) -> Reply | Answer:
+        """The same without waiting: the answer, where it is there at once."""
         group_id = request if isinstance(request, str) else request.group_id
         try:
             if not group_id and isinstance(request, _OF_MEMBERS):
@@ -193,8 +201,6 @@ class GroupService:
             if isinstance(request, _MAKING_GROUPS):
                 self._check_name(group_id, shard)
         except KafkaError as error:
-            reply = error_reply(request, error.code, error.message)
-        else:
-            reply = await shard.ask(request)
-        assert isinstance(reply, kind), reply
-        return reply
+            return error_reply(request, error.code, error.message)
+        answer = shard.ask(request)
+        return answer.result() if answer.done() else answer
