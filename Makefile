@@ -8,7 +8,7 @@ SOURCES := src tests bench scripts examples
 .PHONY: help setup demo test check format conformance bench docs pictures clean
 
 help:
-	@echo "make demo         start a broker and watch a stock client use it (about ten seconds)"
+	@echo "make demo         a broker, log events, and a Spark pipeline over them (about a minute)"
 	@echo "make test         all tests"
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
@@ -25,10 +25,12 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@touch $@
 
 demo: setup
-	@$(PY) examples/demo.py $(ARGS)
+	@scripts/java-ensure
+	@$(PY) -m examples.demo $(ARGS)
 
 test: setup
 	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
+	@scripts/java-ensure
 	@$(PY) -m pytest $(ARGS)
 
 check: setup

@@ -15,6 +15,8 @@ from headrace.groups.states import CONSUMER_NEXT, MEMBER_NEXT, NEXT, mermaid
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
 from headrace.model.errors import RETRIABLE, ErrorCode
+from headrace.spark.options_page import options_page
+from headrace.spark.pipelines.keys import SECTIONS, Key
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTICE = "<!-- Written by scripts/gen_docs.py from the code: change it there, then run `make docs`. -->"
@@ -70,6 +72,25 @@ Kafka's codes. A client may simply try again after a retriable one.
 |---|---|---|
 """
 
+PIPELINES_PAGE = f"""# Keys of a pipeline file
+
+{NOTICE}
+
+How to write a pipeline is in [pipelines.md](pipelines.md). `headrace pipeline check FILE` says what is wrong with
+one, where, and what to do.
+
+Names of sources and steps are views in SQL: letters, digits and `_`. Names of sinks may have `-` too. Paths stand
+beside the file; addresses such as `s3://...` stay as they are. A duration is `500ms`, `30s`, `10 minutes` or
+`1h 30m`; a bare number is seconds. `${{NAME}}` and `${{NAME:-default}}` in a value are taken from the environment;
+`$${{` stands for `${{`.
+"""
+
+PIPELINE_SECTIONS = {
+    "A source": "Exactly one of `topic`, `topics`, `pattern`, `table` and `files`; `files` with `table: true`.",
+    "A step": "`name`, one of the keys that say what it does, and `from` unless SQL names what it reads.",
+    "A sink": "`from`, and exactly one of `topic`, `parquet` and `console`.",
+}
+
 
 DIAGRAMS = {
     "classic group": mermaid(NEXT),
@@ -86,6 +107,8 @@ def pages() -> dict[str, str]:
         "cli.md": commands_page(NOTICE),
         "apis.md": apis_page(),
         "errors.md": errors_page(),
+        "pipeline-reference.md": pipeline_page(),
+        "spark-source.md": options_page(NOTICE),
         "groups.md": with_diagrams((DOCS / "groups.md").read_text(encoding="utf-8")),
     }
 
@@ -133,6 +156,20 @@ def errors_page() -> str:
     return ERRORS_PAGE + "".join(
         _row([str(int(code)), f"`{code.name}`", "yes" if code in RETRIABLE else ""]) for code in ErrorCode
     )
+
+
+def pipeline_page() -> str:
+    parts = [PIPELINES_PAGE]
+    for title, keys in SECTIONS.items():
+        heading = f"`{title}`" if title.islower() else title
+        said = f"{PIPELINE_SECTIONS[title]}\n\n" if title in PIPELINE_SECTIONS else ""
+        parts.append(f"\n## {heading}\n\n{said}| key | value | default | meaning |\n|---|---|---|---|\n")
+        parts += [_row([f"`{name}`", key.type, _default(key), key.meaning]) for name, key in keys.items()]
+    return "".join(parts)
+
+
+def _default(key: Key) -> str:
+    return "*required*" if key.required else key.default
 
 
 def _common(setting: Setting) -> list[str]:

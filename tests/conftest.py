@@ -25,11 +25,15 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+# Every Java that the tests start lives for seconds: to compile thoroughly would take half of its time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 KINDS: Mapping[str, type[ServerProcess]] = {"headrace": BrokerProcess, "kafka": ApacheKafka}
 MARKERS = (
     "headrace_only: about our own process or promise; not run against Apache Kafka",
     "slow: takes more than ten seconds",
     "java: with the tools of Apache Kafka; only with --with-java",
+    "spark: with a Spark session, which needs Java 17",
 )
 LOG_TAIL_LINES = 60
 

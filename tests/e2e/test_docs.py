@@ -38,7 +38,8 @@ HIGHEST_PORT = 2**16 - 1 - ADMIN_PORT_DISTANCE
 BLOCK = re.compile(r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 RUN = ("sh", "python")
 MARKS = re.compile(r"not run: .{8,}|fails: \d+|background|file: [\w.]+|output")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 150.0
+"""Of one block: those that start Spark take some ten seconds on a free machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ class Reader:
         return {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HEADRACE_STATE_DIR": str(self.directory / "state"),
             "HEADRACE_LISTENERS": f"PLAINTEXT://{self.address}",
             "HEADRACE_BOOTSTRAP_SERVERS": self.address,
             "HEADRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",  # nobody else is coming
@@ -178,6 +180,7 @@ def starts_its_own(page: list[Block]) -> bool:
     )
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_what_a_page_says_works(path: Path, reader: Reader) -> None:
     page = blocks(path.read_text())

@@ -18,6 +18,7 @@ from headrace.cli.group_options import groups_argument
 from headrace.cli.group_view import GroupLag, PositionView, all_lags, lags_of
 from headrace.cli.options import Target, cluster_options, duration
 from headrace.cli.output import Column, emit_data, headings_in_bold, note, number, table_lines
+from headrace.cli.screen import Screen
 from headrace.cli.session import run
 from headrace.client.cluster import Cluster
 
@@ -118,39 +119,6 @@ def chart(values: Sequence[int]) -> str:
     return "".join(BLOCKS[value * (len(BLOCKS) - 1) // top if top else 0] for value in values)
 
 
-class Screen:
-    """Draws lines in the place of those drawn before, as far as they fit."""
-
-    def __init__(self) -> None:
-        self._drawn = 0
-
-    def draw(self, lines: Sequence[str]) -> None:
-        width, height = _terminal_size()
-        if len(lines) > height - 1:
-            hidden = len(lines) - (height - 2)
-            lines = [*lines[: height - 2], f"... and {hidden} more; name groups to see fewer"]
-        back = f"\x1b[{self._drawn}F" if self._drawn else ""
-        shown = "".join(f"{_cut(line, width)}\x1b[K\n" for line in lines)
-        click.echo(f"{back}{shown}\x1b[J", nl=False, color=True)
-        self._drawn = len(lines)
-
-
-def _terminal_size() -> tuple[int, int]:
-    import shutil
-
-    size = shutil.get_terminal_size()
-    return size.columns, size.lines
-
-
-def _cut(line: str, width: int) -> str:
-    """A line that does not fit would take two, and the next drawing would miss its place."""
-    plain = click.unstyle(line)
-    if len(plain) <= width:
-        return line
-    cut = plain[: width - 1] + "…"
-    return f"\x1b[1m{cut}\x1b[0m" if plain != line else cut
-
-
 @click.command()
 @groups_argument(required=False)
 @click.option("-i", "--interval", "interval_s", type=duration, default="1s", show_default=True)
@@ -181,7 +149,7 @@ async def _watch(
 ) -> None:
     interval_s, count = pace
     clock = cluster.env.clock
-    screen = Screen() if format == "table" and sys.stdout.isatty() else None
+    screen = Screen("name groups to see fewer") if format == "table" and sys.stdout.isatty() else None
     looks = 0
     while True:
         due = clock.monotonic() + interval_s

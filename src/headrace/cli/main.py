@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("headrace.cli.topic:topic", "Topics: list, create, describe, produce, consume, ..."),
     "group": ("headrace.cli.group:group", "Consumer groups: list, describe, watch, seek, delete."),
     "cluster": ("headrace.cli.cluster:cluster", "The cluster: info, health, logdirs, config, check."),
+    "pipeline": ("headrace.cli.pipeline:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
     "perf": ("headrace.cli.perf:perf", "Measure: produce, consume, e2e."),
     "plan": ("headrace.cli.plan:plan", "How many partitions, brokers, disks a load needs."),
     "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the way to a cluster."),

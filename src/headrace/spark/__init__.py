@@ -1,1 +1,1 @@
-"""Spark without jars: a data source and sink, and declared pipelines, over blocking clients of the wire protocol."""
+"""Spark without jars: a data source, a sink and declared pipelines, over blocking clients of the wire protocol."""

@@ -11,9 +11,10 @@ from headrace.cli.failure import CommandError
 from headrace.cli.group_change import Move, Shift, parse_where, summary
 from headrace.cli.group_options import TopicChoice, parse_choice
 from headrace.cli.group_view import GroupLag, GroupView, MemberView, PositionView, assignment_text, by_topic
-from headrace.cli.group_watch import Screen, Watch, chart
+from headrace.cli.group_watch import Watch, chart
 from headrace.cli.kafka_consumer_groups import parse_datetime, parse_iso_duration, read_plan
 from headrace.cli.offset_spec import END, START, Kind, Point
+from headrace.cli.screen import Screen
 from headrace.client.address import Address
 from headrace.model.topics import TopicPartition
 from tests.unit.cli.test_mistakes import UNUSED, headrace
@@ -118,7 +119,7 @@ def test_a_drawing_takes_the_place_of_the_last(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("LINES", "5")
-    screen = Screen()
+    screen = Screen("name groups to see fewer")
     screen.draw(["one", "two"])
     screen.draw(["x" * 30, "\x1b[1mhead" + "y" * 30 + "\x1b[0m"])
     screen.draw([str(number) for number in range(10)])

@@ -1,0 +1,56 @@
+"""Makes a topic that is written to and not there yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.client.errors import kafka_error
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.spark.client.cluster import Cluster
+from headrace.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+AS_THE_BROKER_HAS_IT = -1
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How a topic is made. Travels to the tasks."""
+
+    partitions: int = AS_THE_BROKER_HAS_IT
+    replication: int = AS_THE_BROKER_HAS_IT
+    config: tuple[tuple[str, str], ...] = ()
+
+
+def ensure_topic(cluster: Cluster, name: str, wanted: NewTopic) -> None:
+    """Somebody else may make it at the same time: that is as good."""
+    if name in cluster.topics([name]):
+        return
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=wanted.partitions,
+        replication_factor=wanted.replication,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in wanted.config],
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+    def attempt() -> None:
+        with cluster.entry() as connection:
+            response = connection.request(request, CreateTopicsResponse)
+        for answer in response.topics:
+            if answer.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise kafka_error(answer.error_code, f"topic {name} cannot be made: {answer.error_message or ''}")
+
+    cluster.retrying(attempt)
+    cluster.retrying(lambda: _check_known(cluster, name))
+
+
+def _check_known(cluster: Cluster, name: str) -> None:
+    """A cluster answers before all of its brokers have heard of a new topic."""
+    if name not in cluster.topics([name]):
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} was made, but no broker knows it yet")

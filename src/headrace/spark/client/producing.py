@@ -1,0 +1,397 @@
+"""Writes finished record batches: stamped with a producer's sequence, sent without waiting, acknowledged in order.
+
+Batches of a partition form a *lane*. A request carries at most one batch of each lane that the same broker leads;
+up to `max_in_flight` requests are under way to a broker, so a lane has no more batches under way than that: it is
+what a broker remembers of an idempotent producer.
+
+When a batch is refused for a passing reason, or its connection is lost, its lane stops until nothing of it is
+under way, then begins again with its first batch that was not acknowledged. The broker recognises by the sequence
+what it has already: nothing is written twice, nothing is left out, nothing changes places (KIP-98). Without
+idempotence only one request is under way, so order holds, but a lost answer may mean a second copy.
+
+A batch that a topic finds too large is cut in two and sent again; one record that is too large is an error.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from headrace.client.errors import ClientError, RequestTimedOut, kafka_error
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.records.batch import parse_header
+from headrace.records.builder import NewRecord, build_batch, seal
+from headrace.records.reader import read_records
+from headrace.spark.client.cluster import BACKOFF_S, MAX_BACKOFF_S, MISSING_TOPIC_GRACE_S, Cluster
+from headrace.spark.client.connection import Connection, Ticket, readable
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+ALL_IN_SYNC = -1
+MAX_IN_FLIGHT = 5
+"""The most that a broker can put in order again, and the most duplicates it can recognise."""
+DELIVERY_TIMEOUT_S = 120.0
+MAX_REQUEST_BYTES = 8 * 1024 * 1024
+MAX_BUFFERED_BYTES = 32 * 1024 * 1024
+LAST_VERSION_BY_NAME = 12
+"""From v13 on Produce names topics by id."""
+SEQUENCES = 1 << 31
+
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_AT = 43
+"""Where a batch's header has producer id, epoch and base sequence."""
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    data: bytearray
+    record_count: int
+    sequence: int
+    deadline: float
+
+
+class _Lane:
+    """What goes to one partition, in order: `under_way` at the head of `batches` are sent and not yet answered."""
+
+    __slots__ = (
+        "attempts", "batches", "leader", "next_sequence", "partition", "retry_at", "stopped", "troubled_since",
+        "under_way",
+    )  # fmt: skip
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.batches: deque[_Batch] = deque()
+        self.under_way = 0
+        self.leader = -1
+        """Where those under way went: the next ones go there too, or they could overtake."""
+        self.next_sequence = 0
+        self.stopped = False
+        """Until what is under way has come back."""
+        self.attempts = 0
+        self.troubled_since = 0.0
+        """When the first of these attempts failed."""
+        self.retry_at = 0.0
+
+    def can_send(self, now: float) -> bool:
+        return self.under_way < len(self.batches) and not self.stopped and self.retry_at <= now
+
+    def add(self, data: bytearray, record_count: int, deadline: float) -> None:
+        self.batches.append(_Batch(data, record_count, self.next_sequence, deadline))
+        self.next_sequence = (self.next_sequence + record_count) % SEQUENCES
+
+    def stop(self) -> None:
+        """Begin again as soon as nothing is under way."""
+        self.stopped = self.under_way > 0
+
+    def pause(self, now: float) -> None:
+        """Begin again after a time that grows with each attempt that fails."""
+        if not self.stopped:
+            self.retry_at = now + min(BACKOFF_S * 2**self.attempts, MAX_BACKOFF_S)
+            self.troubled_since = self.troubled_since if self.attempts else now
+            self.attempts += 1
+        self.stop()
+
+    def remove(self, batch: _Batch) -> None:
+        """It is written."""
+        self.batches.remove(batch)
+        self.attempts = 0
+        self.stopped = self.stopped and self.under_way > 0
+
+
+@dataclass(slots=True)
+class _Sent:
+    ticket: Ticket
+    batches: list[tuple[_Lane, _Batch]]
+    deadline: float
+
+
+class _Link:
+    """A connection to one broker, and what is under way on it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.sent: deque[_Sent] = deque()
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+
+class BatchProducer:
+    """For one task: `send` what is to be written, `flush` before saying that it is, `close` at the end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = ALL_IN_SYNC,
+        idempotent: bool = True,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+    ) -> None:
+        assert not idempotent or (acks == ALL_IN_SYNC and max_in_flight <= MAX_IN_FLIGHT)
+        self._cluster = cluster
+        self._acks = acks
+        self._max_in_flight = max_in_flight if idempotent else 1
+        self._delivery_timeout_s = delivery_timeout_s
+        self._max_request_bytes = max_request_bytes
+        self._max_buffered_bytes = max_buffered_bytes
+        self._stamp = cluster.producer_id() if idempotent else None
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._active: dict[TopicPartition, _Lane] = {}
+        """Lanes with batches that are not acknowledged."""
+        self._links: dict[int, _Link] = {}
+        self._buffered_bytes = 0
+        self._accepted_bytes: dict[str, int] = {}
+
+    def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
+        """Take a batch, without waiting unless too much is under way."""
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane(partition)
+        lane.add(batch, record_count, time.monotonic() + self._delivery_timeout_s)
+        self._stamp_batch(lane.batches[-1])
+        self._active[partition] = lane
+        self._buffered_bytes += len(batch)
+        self._advance(wait=False)
+        while self._buffered_bytes > self._max_buffered_bytes:
+            self._advance(wait=True)
+
+    def flush(self) -> None:
+        """Wait until all is acknowledged; raises what keeps a batch from being written."""
+        while self._active:
+            self._advance(wait=True)
+        if self._acks == 0:
+            for link in self._links.values():
+                link.connection.flush()
+
+    def close(self) -> None:
+        """Give the connections back. What was not flushed may or may not be written."""
+        for link in self._links.values():
+            self._cluster.give_back(link.connection)
+        self._links.clear()
+
+    def accepted_bytes(self, topic: str) -> int | None:
+        """The size of batches that a topic is known to accept, once it has refused a larger one."""
+        return self._accepted_bytes.get(topic)
+
+    # --- one step: send what can be sent, take what has come
+
+    def _advance(self, *, wait: bool) -> None:
+        self._dispatch()
+        waiting = [link for link in self._links.values() if link.sent]
+        for link in readable(waiting, self._pause_s(waiting) if wait else 0.0):
+            self._take_answer(link)
+        now = time.monotonic()
+        for link in waiting:
+            if link.sent and link.sent[0].deadline < now and not link.connection.closed:
+                self._lose(link, self._silence(link))
+
+    def _pause_s(self, waiting: Iterable[_Link]) -> float:
+        """Until the next thing that has a time: a request that is too late, a lane that goes on."""
+        now = time.monotonic()
+        moments = [link.sent[0].deadline for link in waiting]
+        moments += [lane.retry_at for lane in self._active.values() if lane.retry_at > now]
+        return max(0.0, min(moments, default=now) - now)
+
+    def _dispatch(self) -> None:
+        while True:
+            now = time.monotonic()
+            ready = [lane for lane in self._active.values() if lane.can_send(now)]
+            sent = [self._send_request(link, lanes) for link, lanes in self._by_link(ready)]
+            if not any(sent):
+                return
+
+    def _by_link(self, ready: list[_Lane]) -> list[tuple[_Link, list[_Lane]]]:
+        """Lanes with the link they go to, as far as it has room."""
+        groups: dict[int, list[_Lane]] = {}
+        for lane in ready:
+            try:
+                if not lane.under_way:
+                    lane.leader = self._cluster.leader(lane.partition)
+                groups.setdefault(lane.leader, []).append(lane)
+            except (KafkaError, ClientError) as error:
+                self._fail(lane, error)
+        found = []
+        for leader, lanes in groups.items():
+            try:
+                link = self._link(leader)
+            except (KafkaError, ClientError) as error:
+                for lane in lanes:
+                    self._fail(lane, error)
+                continue
+            if len(link.sent) < self._max_in_flight:
+                found.append((link, lanes))
+        return found
+
+    def _link(self, leader: int) -> _Link:
+        link = self._links.get(leader)
+        if link is None or link.connection.closed:
+            link = self._links[leader] = _Link(self._cluster.take(leader))
+        return link
+
+    def _send_request(self, link: _Link, lanes: list[_Lane]) -> bool:
+        """One request with a batch of each lane, up to a size; whether it was sent."""
+        chosen: list[tuple[_Lane, _Batch]] = []
+        size = 0
+        for lane in lanes:
+            batch = lane.batches[lane.under_way]
+            if chosen and size + len(batch.data) > self._max_request_bytes:
+                break
+            chosen.append((lane, batch))
+            size += len(batch.data)
+        request = self._request(chosen)
+        try:
+            if self._acks == 0:
+                link.connection.post(request, highest=LAST_VERSION_BY_NAME)
+                for lane, batch in chosen:
+                    self._finish(lane, batch)
+                return True
+            ticket = link.connection.send(request, highest=LAST_VERSION_BY_NAME)
+        except ClientError as error:
+            self._lose(link, error)
+            for lane, _ in chosen:
+                self._fail(lane, error)
+            return False
+        for lane, _ in chosen:
+            lane.under_way += 1
+        link.sent.append(_Sent(ticket, chosen, time.monotonic() + self._cluster.settings.request_timeout_s))
+        return True
+
+    def _request(self, chosen: list[tuple[_Lane, _Batch]]) -> ProduceRequest:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for lane, batch in chosen:
+            records = cast("bytes", batch.data)  # any buffer will do: it is only copied into the request
+            data = PartitionProduceData(index=lane.partition.partition, records=records)
+            topics.setdefault(lane.partition.topic, []).append(data)
+        return ProduceRequest(
+            acks=self._acks,
+            timeout_ms=int(self._cluster.settings.request_timeout_s * 1000),
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+
+    def _stamp_batch(self, batch: _Batch) -> None:
+        if self._stamp is not None:
+            _PRODUCER.pack_into(batch.data, _PRODUCER_AT, self._stamp.id, self._stamp.epoch, batch.sequence)
+        seal(batch.data)
+
+    # --- answers
+
+    def _take_answer(self, link: _Link) -> None:
+        sent = link.sent[0]
+        try:
+            response = link.connection.receive(sent.ticket, ProduceResponse)
+        except ClientError as error:
+            self._lose(link, error)
+            return
+        link.sent.popleft()
+        answers = {
+            TopicPartition(topic.name, answer.index): answer
+            for topic in response.responses
+            for answer in topic.partition_responses
+        }
+        for lane, batch in sent.batches:
+            lane.under_way -= 1
+            self._judge(lane, batch, answers[lane.partition])
+
+    def _judge(self, lane: _Lane, batch: _Batch, answer: PartitionProduceResponse) -> None:
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            # A broker takes sequences in order only: what is before an accepted batch is there, whatever was said.
+            while lane.batches[0] is not batch:
+                self._finish(lane, lane.batches[0])
+            self._finish(lane, batch)
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not lane.batches[0]:
+            lane.stop()  # only because of the one before it
+        elif code in _TOO_LARGE and batch.record_count > 1:
+            self._cut(lane, batch)
+        else:
+            self._fail(lane, kafka_error(code, self._refusal(lane, batch, answer)))
+
+    def _finish(self, lane: _Lane, batch: _Batch) -> None:
+        lane.remove(batch)
+        self._buffered_bytes -= len(batch.data)
+        if not lane.batches:
+            self._active.pop(lane.partition, None)
+
+    def _fail(self, lane: _Lane, error: KafkaError | ClientError) -> None:
+        """Stop the lane, to begin again; raises the error when that makes no sense."""
+        now = time.monotonic()
+        if isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            passing = not lane.attempts or now - lane.troubled_since < MISSING_TOPIC_GRACE_S
+        else:
+            passing = self._cluster.is_passing(error)
+        if not passing:
+            raise error
+        if now > lane.batches[0].deadline:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"records for partition {lane.partition} were not acknowledged in {self._delivery_timeout_s:g} s; "
+                f"the last error was: {error}",
+            ) from error
+        self._cluster.forget_leaders([lane.partition])
+        lane.pause(now)
+
+    def _lose(self, link: _Link, error: ClientError) -> None:
+        """What was under way may be written or not: the lanes begin again with it."""
+        link.connection.close()
+        lost, link.sent = link.sent, deque()
+        for sent in lost:
+            for lane, _ in sent.batches:
+                lane.under_way -= 1
+        for lane in {id(lane): lane for sent in lost for lane, _ in sent.batches}.values():
+            self._fail(lane, error)
+
+    def _silence(self, link: _Link) -> RequestTimedOut:
+        return RequestTimedOut(link.connection.address, "Produce", self._cluster.settings.request_timeout_s)
+
+    def _refusal(self, lane: _Lane, batch: _Batch, answer: PartitionProduceResponse) -> str:
+        if answer.error_code in _TOO_LARGE:
+            return (
+                f"a record for partition {lane.partition} makes a batch of {len(batch.data)} bytes, more than the "
+                "topic accepts: raise its max.message.bytes, or write smaller records"
+            )
+        said = f": {answer.error_message}" if answer.error_message else ""
+        return f"records for partition {lane.partition} were refused{said}"
+
+    def _cut(self, lane: _Lane, batch: _Batch) -> None:
+        """Two batches in the place of one that is too large, with the same sequences."""
+        topic = lane.partition.topic
+        self._accepted_bytes[topic] = min(self._accepted_bytes.get(topic, len(batch.data)), len(batch.data) // 2)
+        halves = [
+            _Batch(data, count, (batch.sequence + first) % SEQUENCES, batch.deadline)
+            for first, count, data in cut_batch(batch.data)
+        ]
+        for half in halves:
+            self._stamp_batch(half)
+        position = lane.batches.index(batch)
+        del lane.batches[position]
+        for half in reversed(halves):
+            lane.batches.insert(position, half)
+        self._buffered_bytes += sum(len(half.data) for half in halves) - len(batch.data)
+        lane.stop()
+
+
+def cut_batch(batch: bytearray) -> list[tuple[int, int, bytearray]]:
+    """The two halves of a batch, each as (index of its first record, count, batch)."""
+    header = parse_header(batch)
+    records = [
+        NewRecord(record.value, record.key, record.timestamp, record.headers) for record in read_records(batch)
+    ]
+    middle = len(records) // 2
+    return [
+        (first, len(part), build_batch(part, codec=header.codec))
+        for first, part in ((0, records[:middle]), (middle, records[middle:]))
+    ]

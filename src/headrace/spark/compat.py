@@ -1,0 +1,86 @@
+"""What differs between the versions of PySpark, in one place.
+
+PySpark 4.2 brought admission control for Python streams: `latestOffset(start, limit)`, `ReadLimit` and
+`SupportsTriggerAvailableNow`. Before it `latestOffset()` has no arguments, and a run with AvailableNow asks it
+once and takes one batch up to there. A reader that serves both:
+
+- gives `latestOffset` arguments that default to None (Spark calls it with or without);
+- keeps in mind the end of the last batch it planned: Spark tells a restarted one by `partitions(end, end)`;
+- does not limit the first batch of a run: it may be the only one, of an AvailableNow run, and the rest would stay
+  unread. Limits hold from the second batch on. After the only batch nobody asks again, so the positions of a
+  consumer group are one run behind there.
+
+PySpark 4.1 brought filter pushdown. A reader that overrides `pushFilters` is refused when
+`spark.sql.python.filterPushdown.enabled` is off. With it on, Spark runs the planning in a worker module of its
+own, so a reader with pushdown is made in that worker and nowhere else.
+
+PySpark 4.1 also brought `DataSourceStreamArrowWriter`. Before it the sink of a stream gets Python rows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+
+__all__ = [
+    "HAS_READ_LIMITS",
+    "HAS_STREAM_ARROW_WRITER",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "StreamArrowWriter",
+    "SupportsTriggerAvailableNow",
+]
+
+HAS_READ_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+HAS_STREAM_ARROW_WRITER = hasattr(datasource, "DataSourceStreamArrowWriter")
+
+if TYPE_CHECKING or HAS_READ_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """Stands for the one of PySpark 4.2."""
+
+    class ReadAllAvailable(ReadLimit):
+        pass
+
+    class ReadMaxRows(ReadLimit):
+        def __init__(self, max_rows):
+            self.max_rows = max_rows
+
+    class SupportsTriggerAvailableNow:
+        pass
+
+
+if TYPE_CHECKING or HAS_STREAM_ARROW_WRITER:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+else:
+
+    class StreamArrowWriter:
+        """Stands for the one of PySpark 4.1."""
+
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_QUERY_ID = "sql.streaming.queryId"
+
+
+def in_pushdown_worker() -> bool:
+    """Whether this process plans a read with filters: that worker is its main module, or an import."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or (main is not None and main.name == _PUSHDOWN_WORKER)
+
+
+def in_streaming_query() -> bool:
+    """Whether this task belongs to a batch of a streaming query."""
+    context = TaskContext.get()
+    return context is not None and context.getLocalProperty(_QUERY_ID) is not None

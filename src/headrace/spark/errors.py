@@ -1,0 +1,56 @@
+"""Errors of the source and sink as a user sees them through Spark, and the way back from Spark's exceptions.
+
+Our code runs in Spark's Python workers. What it raises there reaches the user as text inside an exception of
+Spark's: a traceback, whose last line names the class and the message, between Spark's own words. So:
+
+- a mistake of the user is one `SourceError` with the whole story in one line, and nothing chained to it;
+- `user_message` finds that line again in whatever Spark made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.client.errors import ClientError, NoneReachable
+from headrace.model.errors import KafkaError
+
+_OUR_LAST_LINE = re.compile(r"^headrace(?:\.\w+)+: (?P<message>.+?)\s*$", re.MULTILINE)
+_SQL_STATE = re.compile(r"\s+SQLSTATE: \w+(?: SQLSTATE: \w+)*$")
+
+
+class SourceError(Exception):
+    """Why the source cannot go on, in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+@contextmanager
+def explained(bootstrap: str, *own: type[Exception]) -> Iterator[None]:
+    """Errors of a broker, of the way to it, and of the classes given, come out of the block as a SourceError."""
+    kinds: tuple[type[Exception], ...] = (KafkaError, ClientError, *own)
+    try:
+        yield
+    except kinds as error:
+        raise SourceError(_explanation(error, bootstrap)) from None
+
+
+def _explanation(error: Exception, bootstrap: str) -> str:
+    if isinstance(error, NoneReachable):
+        return f"cannot reach a broker: {error}. Does it run, and is kafka.bootstrap.servers ({bootstrap}) right?"
+    if isinstance(error, ClientError):
+        return f"the cluster at {bootstrap} failed to answer: {error}"
+    return str(error)
+
+
+def user_message(exception: BaseException) -> str | None:
+    """The message of the headrace error inside an exception of Spark's, or None if there is none."""
+    if type(exception).__module__.partition(".")[0] == "headrace":
+        return str(exception)
+    found = list(_OUR_LAST_LINE.finditer(str(exception)))
+    if found:
+        return _SQL_STATE.sub("", found[-1]["message"])
+    inner = exception.__cause__ or exception.__context__
+    return user_message(inner) if inner is not None else None

@@ -1,0 +1,137 @@
+"""The page docs/spark-source.md: columns and options of `format("headrace")`, from the tables that check them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.spark.option_table import Option
+from headrace.spark.sink.options import PRODUCER_SETTINGS, SINK_OPTIONS
+from headrace.spark.sink.options import REFUSED as REFUSED_BY_SINK
+from headrace.spark.source.option_names import CONSUMER_SETTINGS, REFUSED_SETTINGS, SOURCE_OPTIONS
+
+_HEAD = """# The Spark format `headrace`
+
+{notice}
+
+A source and a sink for batches and streams, with the columns and options of Spark's own `kafka` format and no
+jar to fetch. They work with any broker that speaks Kafka's protocol.
+
+<!-- not run: a piece of a program; pipelines.md has a whole one that is run -->
+```python
+orders = (
+    spark.readStream.format("headrace")
+    .option("kafka.bootstrap.servers", "localhost:9092")
+    .option("subscribe", "orders")
+    .option("startingOffsets", "-1h")
+    .load()
+)
+```
+
+Names of options are compared without case. A name that is close to a known one is an error that says which; any
+other unknown name is passed over, because Spark hands options of its own to every format. Security settings
+other than `PLAINTEXT` are not supported yet.
+
+## Columns of the source
+
+| column | type | |
+|---|---|---|
+| `key` | binary | null when the record has none |
+| `value` | binary | null for a tombstone |
+| `topic` | string | |
+| `partition` | int | |
+| `offset` | bigint | |
+| `timestamp` | timestamp | in milliseconds |
+| `timestampType` | int | 0: set by the producer; 1: set by the broker |
+| `headers` | array<struct<key: string, value: binary>> | with `includeHeaders` |
+
+`.schema("value binary")` reads only the columns it names, and is faster.
+"""
+
+_OFFSETS = """
+## Where a stream goes on
+
+The position is in the checkpoint, as `{"orders": {"0": 12}}` with two keys of our own beside the topics: `@ids`,
+the ids of the topics, and `@start`, where the first batch began. Such an offset, and one of Spark's `kafka`
+format, can be given as `startingOffsets`. Partitions that appear while the query runs are read from their
+beginning. A run with `trigger(availableNow=True)` ends where the logs ended when it began.
+
+When records that should come next are gone, the query fails with one of these; with `failOnDataLoss=false` it
+warns and goes on.
+
+| error | what happened | goes on |
+|---|---|---|
+| `TopicDeleted` | the topic is gone, or no longer read | without it |
+| `TopicRecreated` | the topic was deleted and created again | at the first record of the new one |
+| `PartitionGone` | the topic is there, the partition is not | without it |
+| `OffsetAgedOut` | retention or DeleteRecords removed the next records | at the first record there is |
+| `OffsetBeyondEnd` | the log ends before the position: it was cut off | at its end |
+| `NewPartitionTrimmed` | a partition that appeared has already lost its first records | at the first there is |
+
+## Filters
+
+With `spark.sql.python.filterPushdown.enabled=true` a batch skips what conditions on `topic`, `partition`,
+`offset` and lower bounds of `timestamp` rule out.
+
+## Differences from Spark's `kafka` format
+
+- Transactions: `read_committed` is the default.
+- Partitions that offsets in JSON leave out have a default; Spark demands all of them.
+- Starts by age (`-10m`) and by moments in ISO 8601.
+- Limits by bytes, and splitting by size when nothing else was asked for.
+- `maxTriggerDelay` counts from the last batch that read something.
+- `endingTimestamp` in a stream is refused like the other ends.
+"""
+
+_SINK = """
+## Columns of the sink
+
+| column | type | |
+|---|---|---|
+| `value` | string or binary | must be there; null is a tombstone |
+| `key` | string or binary | decides the partition, as with every other client |
+| `topic` | string | where the row goes, when the option `topic` does not say it |
+| `partition` | int | goes before the key |
+| `headers` | array<struct<key: string, value: binary>> | |
+| `timestamp` | timestamp | in milliseconds; now, where it is null or not there |
+
+Other columns are left out, so that what the source gave can be written back.
+"""
+
+
+def options_page(notice: str) -> str:
+    return "".join(
+        [
+            _HEAD.replace("{notice}", notice),
+            _table("Options of the source", SOURCE_OPTIONS),
+            _table("Settings of a consumer", CONSUMER_SETTINGS),
+            "\nOther settings of a Kafka consumer are accepted without effect. Refused are:\n\n",
+            _refused(REFUSED_SETTINGS),
+            _OFFSETS,
+            _SINK,
+            _table("Options of the sink", SINK_OPTIONS),
+            _table("Settings of a producer", PRODUCER_SETTINGS),
+            "\nRefused are:\n\n",
+            _refused(REFUSED_BY_SINK),
+        ]
+    )
+
+
+def _table(title: str, options: Iterable[Option]) -> str:
+    """With a column for where options apply, when that differs."""
+    rows = list(options)
+    if all(option.use == "both" for option in rows):
+        head = "| name | default | meaning |\n|---|---|---|\n"
+        lines = [_row(f"`{option.name}`", option.default, option.meaning) for option in rows]
+    else:
+        head = "| name | default | in | meaning |\n|---|---|---|---|\n"
+        lines = [_row(f"`{option.name}`", option.default, option.use, option.meaning) for option in rows]
+    return f"\n## {title}\n\n{head}{''.join(lines)}"
+
+
+def _refused(settings: Mapping[str, tuple[str, str]]) -> str:
+    head = "| setting | why | instead |\n|---|---|---|\n"
+    return head + "".join(_row(f"`kafka.{name}`", *said) for name, said in sorted(settings.items()))
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"

@@ -1,0 +1,107 @@
+"""What a pipeline needs of the cluster: its topics are there, and those read as tables are compacted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import INTERNAL_TOPICS
+from headrace.spark.client.cluster import Cluster, TopicInfo
+from headrace.spark.pipelines.definition import BROKER_DEFAULT, Pipeline, Problem, Sink, Source
+from headrace.spark.pipelines.nearest import nearest
+from headrace.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+
+_TOPIC_RESOURCE = 2
+_POLICY = "cleanup.policy"
+
+Topics = Mapping[str, TopicInfo]
+
+
+def check_cluster(pipeline: Pipeline, cluster: Cluster, *, made: Collection[str] = ()) -> list[Problem]:
+    """`made`: topics that other pipelines of the same run create, so that they need not be there yet."""
+    topics = cluster.topics()
+    coming = {*made, *topics_made(pipeline)}
+    found: list[Problem] = []
+    for source in pipeline.sources:
+        found += _source(pipeline, source, topics, coming)
+    for sink in pipeline.sinks:
+        found += _sink(pipeline, sink, topics, coming)
+    tables = [source for source in pipeline.sources if source.kind == "table" and source.topics[0] in topics]
+    if tables:
+        policies = cleanup_policies(cluster, [source.topics[0] for source in tables])
+        found += [problem for source in tables for problem in _table(pipeline, source, policies)]
+    return sorted(found, key=lambda problem: (problem.line, problem.column))
+
+
+def topics_made(pipeline: Pipeline) -> set[str]:
+    """Topics that the pipeline itself creates when they are not there."""
+    created = {sink.topic for sink in pipeline.sinks if sink.create is not None}
+    return created | {source.dead_letter for source in pipeline.sources if source.dead_letter is not None}
+
+
+def _source(pipeline: Pipeline, source: Source, topics: Topics, coming: set[str]) -> Iterator[Problem]:
+    key = next((key for key in ("topic", "topics", "table") if key in source.places), "")
+    for topic in source.topics:
+        if topic not in topics and topic not in coming:
+            near = nearest(topic, (name for name in topics if name not in INTERNAL_TOPICS))
+            advice = f"Did you mean {near}?" if near else f"Make it with `headrace topic create {topic}`."
+            yield pipeline.problem(source, key, f"there is no topic {topic}", advice)
+    if source.pattern is not None and not any(_matches(source.pattern, name) for name in (*topics, *coming)):
+        advice = "Topics that are made later and match are read, so this can be right."
+        what = f"no topic matches {source.pattern}"
+        yield pipeline.problem(source, "pattern", what, advice, warning=True)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name not in INTERNAL_TOPICS and re.fullmatch(pattern, name) is not None
+
+
+def _sink(pipeline: Pipeline, sink: Sink, topics: Topics, coming: set[str]) -> Iterator[Problem]:
+    if sink.kind != "topic":
+        return
+    if "{" in sink.topic:
+        if sink.create is None:
+            what = f"the topics of {sink.topic} must all be there, and which they are is not known yet"
+            yield pipeline.problem(sink, "topic", what, "Add create: {partitions: 3} to make them.", warning=True)
+        return
+    there = topics.get(sink.topic)
+    if there is None:
+        if sink.topic not in coming:
+            advice = f"Add create: {{partitions: 3}} to the sink, or run `headrace topic create {sink.topic}`."
+            yield pipeline.problem(sink, "topic", f"there is no topic {sink.topic}", advice)
+    elif sink.create is not None and sink.create.partitions not in (BROKER_DEFAULT, there.partition_count):
+        count, wanted = there.partition_count, sink.create.partitions
+        what = f"topic {sink.topic} is there with {count} partition{'s' if count > 1 else ''}, not {wanted}"
+        yield pipeline.problem(sink, "create", what, "It is used as it is.", warning=True)
+
+
+def _table(pipeline: Pipeline, source: Source, policies: Mapping[str, str]) -> Iterator[Problem]:
+    topic = source.topics[0]
+    policy = policies.get(topic)
+    if policy is not None and "compact" not in policy:
+        what = f"topic {topic} is read as a table, and its records are deleted by age (cleanup.policy={policy})"
+        advice = f"Keep the latest of each key: headrace topic alter {topic} --set cleanup.policy=compact"
+        yield pipeline.problem(source, "table", what, advice, warning=True)
+
+
+def cleanup_policies(cluster: Cluster, topics: list[str]) -> dict[str, str]:
+    """By topic; one whose settings may not be read is left out."""
+    resources = [
+        DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[_POLICY])
+        for topic in topics
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
+    with cluster.entry() as connection:
+        response = connection.request(request, DescribeConfigsResponse)
+    return {
+        result.resource_name: entry.value
+        for result in response.results
+        if result.error_code == ErrorCode.NONE
+        for entry in result.configs
+        if entry.name == _POLICY and entry.value is not None
+    }

@@ -1,0 +1,233 @@
+"""A pipeline as its file declares it: values only, nothing here reads a file or knows Spark.
+
+`loading` makes these from YAML. What it promises of a loaded `Pipeline`:
+- paths (`files`, `schema_file`, `python_file`, `path`, `checkpoint`) are absolute, or addresses such as s3://...;
+- intervals for Spark (`Watermark.delay`, `Step.within`) are text that it reads: "10 minutes", "1500 milliseconds";
+- `Step.inputs` names the views a step reads. For SQL they are found in its text: perhaps too many, never too few;
+- `dead_letter` is filled in where records are decoded: None says that malformed ones are counted and dropped.
+
+Lines and columns count from 1, as editors do. Each part knows its place and those of its keys: `part.at("topic")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+SourceKind = Literal["topics", "table", "files"]
+StepKind = Literal["sql", "python", "deduplicate", "filter", "select", "watermark"]
+SinkKind = Literal["topic", "parquet", "console"]
+OutputMode = Literal["append", "update", "complete"]
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+BROKER_DEFAULT = -1
+METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""Where a record came from: columns beside the decoded ones of a topic."""
+
+
+class Place(NamedTuple):
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Anything that stands somewhere in the file."""
+
+    name: str
+    line: int
+    column: int = field(default=1, kw_only=True)
+    places: Mapping[str, Place] = field(default_factory=dict, kw_only=True, compare=False, repr=False)
+
+    def at(self, key: str) -> Place:
+        """Where the value of a key stands, or the part itself when the file does not give that key."""
+        return self.places.get(key, Place(self.line, self.column))
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    column: str
+    delay: str
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """The name and Spark type under which a table shows the key of its records."""
+
+    name: str
+    type: str = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A sink's topic is created when it is not there. BROKER_DEFAULT: as CreateTopics takes it on the wire."""
+
+    partitions: int = BROKER_DEFAULT
+    replication: int = BROKER_DEFAULT
+    config: Mapping[str, str] = field(default_factory=dict)
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Master None: as spark-submit says, else local[*]."""
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Part):
+    """A view that others read: topics as a stream, a compacted topic as a table, or files."""
+
+    kind: SourceKind
+    topics: tuple[str, ...] = ()
+    """One name for a table; empty for files and for a pattern."""
+    pattern: str | None = None
+    files: str | None = None
+    format: str = "raw"
+    """json | avro | csv | text | raw; for files json | csv | text | parquet."""
+    schema: str | None = None
+    """DDL as Spark reads it. With `schema_file` this is None."""
+    schema_file: str | None = None
+    """An Avro schema (.avsc), or for json and csv a schema as Spark writes it in JSON (.json) or DDL (.ddl)."""
+    starting: str = "earliest"
+    """earliest | latest | -10m | an ISO time with its zone."""
+    watermark: Watermark | None = None
+    dead_letter: str | None = None
+    key: KeyColumn | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    static: bool = False
+    """Files read once as a table (`table: true`), not followed as a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Part):
+    """A view made of earlier ones. Which fields count follows from `kind`."""
+
+    kind: StepKind
+    inputs: tuple[str, ...] = ()
+    text: str = ""
+    """sql: the query; filter: the condition; python: as written ("steps.py:enrich")."""
+    columns: tuple[str, ...] = ()
+    """deduplicate: columns; select: expressions."""
+    within: str | None = None
+    watermark: Watermark | None = None
+    python_file: str | None = None
+    function: str | None = None
+    text_line: int = 1
+    """The line of the file on which the text itself begins (for a block `|`, the one after the key)."""
+    text_indent: int = 0
+    """By how many characters the lines of the text are indented in the file, when it is a block."""
+    text_column: int = 1
+    """The column at which the first line of the text begins."""
+    folded: str = ""
+    """As the file has it, when several lines there are one in `text` (`>`, or a plain text over many lines)."""
+
+    def place_in_text(self, line: int, column: int = 1) -> Place:
+        """Where a position inside `text`, both counted from 1, stands in the file."""
+        if self.folded:
+            return self._place_in_folded(line, column)
+        if line == 1:
+            return Place(self.text_line, self.text_column + column - 1)
+        return Place(self.text_line + line - 1, self.text_indent + column)
+
+    def _place_in_folded(self, line: int, column: int) -> Place:
+        """Folding changes only white space: the nth character that is none is the same in both."""
+        lines = self.text.split("\n")
+        before = "".join([*lines[: line - 1], lines[min(line, len(lines)) - 1][: column - 1]])
+        left = sum(not character.isspace() for character in before)
+        at = Place(self.text_line, self.text_column)
+        for character in self.folded:
+            if not character.isspace():
+                if left == 0:
+                    break
+                left -= 1
+            at = Place(at.line + 1, 1) if character == "\n" else Place(at.line, at.column + 1)
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Part):
+    """Where a view goes: one streaming query."""
+
+    kind: SinkKind
+    input: str
+    topic: str = ""
+    """May hold {column}: the records are split into many topics by the value of it."""
+    format: str = "json"
+    """json | avro | csv | text | raw; topics only."""
+    key: str | None = None
+    schema_file: str | None = None
+    path: str = ""
+    partition_by: tuple[str, ...] = ()
+    mode: OutputMode = "append"
+    create: Create | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, where, and what to do about it. A warning does not stop the pipeline."""
+
+    path: str
+    line: int
+    column: int
+    what: str
+    advice: str | None = None
+    warning: bool = False
+
+    def __str__(self) -> str:
+        kind = "warning: " if self.warning else ""
+        shown = f"{self.path}:{self.line}:{self.column}: {kind}{self.what}"
+        return shown if self.advice is None else f"{shown}\n    {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Part):
+    path: str
+    """The file, as the user named it: what messages show."""
+    bootstrap: str | None = None
+    checkpoint: str | None = None
+    schedule_s: float | None = None
+    every_s: float | None = None
+    spark: SparkSettings = SparkSettings()
+    sources: tuple[Source, ...] = ()
+    steps: tuple[Step, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+
+    @property
+    def views(self) -> tuple[Source | Step, ...]:
+        """What steps and sinks can read, in order."""
+        return (*self.sources, *self.steps)
+
+    @property
+    def ends(self) -> tuple[Source | Sink, ...]:
+        """Where records come in and go out."""
+        return (*self.sources, *self.sinks)
+
+    def source(self, name: str) -> Source | None:
+        return next((source for source in self.sources if source.name == name), None)
+
+    def step(self, name: str) -> Step | None:
+        return next((step for step in self.steps if step.name == name), None)
+
+    def problem(
+        self, part: Part, key: str, what: str, advice: str | None = None, *, warning: bool = False
+    ) -> Problem:
+        """At the value of a key of one of its parts, or at the part when the file does not give the key."""
+        line, column = part.at(key)
+        return Problem(self.path, line, column, what, advice, warning)
+
+
+class PipelineError(Exception):
+    """The file cannot be run as it is: every problem that was found, in the order of the file."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)

@@ -1,0 +1,191 @@
+"""Every key of a pipeline file: what goes there, what it means, and with what it goes.
+
+docs/pipeline-reference.md is written from these tables.
+`goes_with` names the kinds of source or sink that have the key; empty means all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+TOPIC_FORMATS = ("json", "avro", "csv", "text", "raw")
+FILE_FORMATS = ("json", "csv", "text", "parquet")
+MODES = ("append", "update", "complete")
+AS_BROKER = "as the broker has it"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    type: str
+    meaning: str
+    default: str = ""
+    required: bool = False
+    goes_with: tuple[str, ...] = ()
+
+
+Keys = Mapping[str, Key]
+
+PIPELINE_KEYS: Keys = {
+    "name": Key(
+        "lower case letters, digits, `-`, `_`",
+        "Names the pipeline: its state, its Spark queries and its consumer groups carry it.",
+        "the file's name",
+    ),
+    "bootstrap": Key(
+        "host:port, ...",
+        "Brokers to ask first. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` are stronger.",
+        "localhost:9092",
+    ),
+    "checkpoint": Key(
+        "path",
+        "Where Spark keeps how far it is, so that a restart goes on there.",
+        "the user's state directory",
+    ),
+    "schedule": Key(
+        "duration", "Process what is there, then wait until this span has passed since the last start."
+    ),
+    "every": Key(
+        "duration", "How often a continuous pipeline starts a micro-batch.", "as soon as there are records"
+    ),
+    "spark": Key("mapping", "How Spark is set up: see below."),
+    "sources": Key("mapping: name to source", "What is read. The names are views in SQL.", required=True),
+    "steps": Key("list of steps", "What is done with it, in order. Each gives a view that later ones can use."),
+    "sinks": Key("mapping: name to sink", "Where it goes. Each sink is one streaming query.", required=True),
+}
+
+SPARK_KEYS: Keys = {
+    "master": Key(
+        "text", "Where Spark runs, such as `spark://host:7077`.", "what spark-submit says, else `local[*]`"
+    ),
+    "conf": Key("mapping", "Settings of Spark, such as `spark.sql.shuffle.partitions: 4`."),
+}
+
+SOURCE_KEYS: Keys = {
+    "topic": Key("topic", "The topic to read as a stream.", goes_with=("topics",)),
+    "topics": Key("list of topics", "Several topics as one stream.", goes_with=("topics",)),
+    "pattern": Key(
+        "regular expression", "All topics whose whole name matches, also those made later.", goes_with=("topics",)
+    ),
+    "table": Key(
+        "topic, or `true`",
+        "A compacted topic as a table that follows its updates: the latest value of each key; a record without "
+        "value deletes its key. `true` beside `files`: read them once as a table.",
+        goes_with=("table", "files"),
+    ),
+    "files": Key("path with `*`", "Files as a stream: new ones are read as they appear.", goes_with=("files",)),
+    "format": Key(
+        "json, avro, csv, text, raw; files: json, csv, text, parquet",
+        "How values are written. `raw` gives the columns of the source `headrace` as they are.",
+        "raw; files: by their extension",
+    ),
+    "schema": Key("DDL", 'Columns and types for json and csv: `"ts timestamp, host string"`.'),
+    "schema_file": Key("path", "The schema in a file: `.avsc` for avro; `.ddl`, or `.json` as Spark writes it."),
+    "starting": Key(
+        "earliest, latest, `-10m`, a time with its zone",
+        "Where the very first run starts. Later ones go on where the last one stopped.",
+        "earliest",
+        goes_with=("topics",),
+    ),
+    "watermark": Key(
+        "mapping: column, delay",
+        "Event time, and how late a record may come.",
+        goes_with=("topics", "files"),
+    ),
+    "dead_letter": Key(
+        "topic, or `false`",
+        "Where records go that cannot be decoded; `false` counts and drops them.",
+        "`<name of the pipeline>.dead-letter`",
+    ),
+    "key": Key(
+        "name, or name and type",
+        "The column in which the key of a record appears, with its type.",
+        "type string",
+        goes_with=("table",),
+    ),
+    "options": Key(
+        "mapping",
+        "Any option of the source `headrace`, or of Spark's reader of files; with the name of the format in "
+        "front, of the format: `csv.delimiter`.",
+    ),
+}
+
+WATERMARK_KEYS: Keys = {
+    "column": Key("column", "A timestamp column: when the event happened.", required=True),
+    "delay": Key("duration", "How late a record may come and still be counted.", required=True),
+}
+
+STEP_KEYS: Keys = {
+    "name": Key("name", "The view that this step makes.", required=True),
+    "from": Key("name, or list of names", "What the step reads. SQL names it in its text; Python takes several."),
+    "sql": Key(
+        "SQL",
+        "A query over sources and earlier steps. Decoded topics also have `_key`, `_topic`, `_partition`, "
+        "`_offset`, `_timestamp` and `_headers`.",
+    ),
+    "filter": Key("SQL condition", "The rows of `from` for which it holds."),
+    "select": Key("list of SQL expressions", "A row with these columns for each row of `from`."),
+    "deduplicate": Key("mapping: columns, within", "One row for each value of the columns."),
+    "watermark": Key("mapping: column, delay", "Event time for what follows, when the source cannot give it yet."),
+    "python": Key(
+        "file.py:function", "A function that takes a DataFrame for each name in `from` and returns one."
+    ),
+}
+STEP_KINDS = ("sql", "filter", "select", "deduplicate", "watermark", "python")
+
+DEDUPLICATE_KEYS: Keys = {
+    "columns": Key("list of columns", "Rows that agree in all of these are the same.", required=True),
+    "within": Key("duration", "How far apart in event time the same row can come again; needs a watermark."),
+}
+
+SINK_KEYS: Keys = {
+    "from": Key("name", "The source or step to write.", required=True),
+    "topic": Key(
+        "topic, with `{column}`",
+        "The topic to write to. `logs.{service}` splits the records into many topics.",
+        goes_with=("topic",),
+    ),
+    "parquet": Key("path", "A directory of Parquet files.", goes_with=("parquet",)),
+    "console": Key("`true`", "Show the rows on the screen.", goes_with=("console",)),
+    "format": Key(
+        "json, avro, csv, text, raw",
+        "How values are written. `raw` takes the columns key, value, headers, ... as they are.",
+        "json",
+        goes_with=("topic",),
+    ),
+    "key": Key("column", "The key of the records.", "none", goes_with=("topic",)),
+    "schema_file": Key("path", "The Avro schema (`.avsc`) to write with.", goes_with=("topic",)),
+    "create": Key(
+        "`true`, or mapping: partitions, replication, config",
+        "Make the topic when it is not there.",
+        goes_with=("topic",),
+    ),
+    "partition_by": Key("list of columns", "A directory for each value of these.", goes_with=("parquet",)),
+    "mode": Key(
+        "append, update, complete",
+        "Which rows of an aggregate are written: final ones, changed ones, or all of them. Parquet appends.",
+        "append",
+    ),
+    "options": Key(
+        "mapping",
+        "Any option of the sink `headrace`, or of Spark's writer; with the name of the format in front, of the "
+        "format: `csv.delimiter`.",
+    ),
+}
+
+CREATE_KEYS: Keys = {
+    "partitions": Key("whole number", "How many partitions.", AS_BROKER),
+    "replication": Key("whole number", "How many replicas.", AS_BROKER),
+    "config": Key("mapping", "Settings of the topic, such as `retention.ms: 86400000`."),
+}
+
+SECTIONS: Mapping[str, Keys] = {
+    "The file": PIPELINE_KEYS,
+    "spark": SPARK_KEYS,
+    "A source": SOURCE_KEYS,
+    "watermark": WATERMARK_KEYS,
+    "A step": STEP_KEYS,
+    "deduplicate": DEDUPLICATE_KEYS,
+    "A sink": SINK_KEYS,
+    "create": CREATE_KEYS,
+}

@@ -1,0 +1,18 @@
+"""The name that was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    by_lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else None
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Advice: the nearest name, or what there is to say without one."""
+    near = nearest(name, known)
+    return otherwise if near is None else f"Did you mean {near}?"

@@ -1,0 +1,45 @@
+"""Pipelines that feed pipelines: which must have run before which, when each processes what is there and ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from headrace.spark.pipelines.definition import Pipeline, Sink, Source
+
+_COLUMN = re.compile(r"\\\{[^{}]*\\\}")
+
+
+def stages(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
+    """Those of one stage do not feed each other. Where they feed each other in a circle, all are one stage."""
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for number, reader in enumerate(pipelines):
+        feeders = (other for other, writer in enumerate(pipelines) if other != number and feeds(writer, reader))
+        sorter.add(number, *feeders)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return [list(pipelines)]
+    found: list[list[Pipeline]] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        found.append([pipelines[number] for number in ready])
+        sorter.done(*ready)
+    return found
+
+
+def feeds(writer: Pipeline, reader: Pipeline) -> bool:
+    return any(_reads(source, sink) for sink in writer.sinks for source in reader.sources)
+
+
+def _reads(source: Source, sink: Sink) -> bool:
+    if sink.kind == "parquet":
+        return source.files is not None and source.files.startswith(sink.path)
+    if sink.kind != "topic" or source.kind == "files":
+        return False
+    written = re.compile(_COLUMN.sub(".+", re.escape(sink.topic)))
+    if any(written.fullmatch(topic) for topic in source.topics):
+        return True
+    # A pattern on one side and a template on the other cannot be compared: only whole names can.
+    return source.pattern is not None and re.fullmatch(source.pattern, sink.topic) is not None

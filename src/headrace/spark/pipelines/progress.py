@@ -1,0 +1,133 @@
+"""How far a pipeline is: Spark's progress reports of its queries, summed up for a screen, a file or a scraper.
+
+A report is the JSON that Spark writes after every micro-batch. Rows are those that a batch read. Lag is how many
+records were in the topics beyond the end of the last batch when it was planned: Spark puts both offsets into the
+report. Rates are over the last few batches, waiting included, so that a bar does not jump with every batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from headrace.model.topics import TopicPartition
+from headrace.spark.source.offsets import OffsetFormatError, offset_from_json
+
+Report = Mapping[str, Any]
+QueryState = Literal["starting", "running", "waiting", "restarting", "finished", "stopped", "failed"]
+
+MALFORMED = "malformed"
+"""The name under which a dead-letter query counts what it sends away."""
+RATE_WINDOW_S = 10.0
+
+
+@dataclass(slots=True)
+class QueryProgress:
+    """Of one streaming query, over all its batches since the pipeline was started."""
+
+    pipeline: str
+    name: str
+    state: QueryState = "starting"
+    batches: int = 0
+    rows: int = 0
+    rows_per_second: float = 0.0
+    lag: int | None = None
+    batch_seconds: float | None = None
+    malformed: int = 0
+    restarts: int = 0
+    problem: str | None = None
+    """Why it is being started again."""
+    _recent: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
+    """When a batch ended, and its rows."""
+
+    def see(self, report: Report) -> None:
+        rows = int(report.get("numInputRows") or 0)
+        took_s = _seconds(report)
+        self.batches += 1
+        self.rows += rows
+        self.batch_seconds = took_s
+        self.malformed += malformed_in(report)
+        self.lag = lag_in(report, self.lag)
+        self._rate(_started_s(report), took_s, rows)
+
+    def _rate(self, started_s: float, took_s: float, rows: int) -> None:
+        ended_s = started_s + took_s
+        self._recent.append((ended_s, rows))
+        while len(self._recent) > 1 and self._recent[0][0] < ended_s - RATE_WINDOW_S:
+            self._recent.popleft()
+        since_s = min(started_s, self._recent[0][0])
+        self.rows_per_second = sum(count for _, count in self._recent) / max(ended_s - since_s, 0.001)
+
+    def quiet(self) -> None:
+        """Nothing has come for a while."""
+        self._recent.clear()
+        self.rows_per_second = 0.0
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "query": self.name,
+            "state": self.state,
+            "batches": self.batches,
+            "rows": self.rows,
+            "rows_per_second": round(self.rows_per_second, 1),
+            "lag": self.lag,
+            "batch_seconds": None if self.batch_seconds is None else round(self.batch_seconds, 3),
+            "malformed": self.malformed,
+            "restarts": self.restarts,
+            "problem": self.problem,
+        }
+
+
+def malformed_in(report: Report) -> int:
+    observed = (report.get("observedMetrics") or {}).get(MALFORMED) or {}
+    return int(observed.get("count") or 0)
+
+
+def lag_in(report: Report, before: int | None) -> int | None:
+    """Over all sources of the query that are topics; what it was when the report does not say."""
+    lags = [lag for source in report.get("sources") or () if (lag := _source_lag(source)) is not None]
+    return sum(lags) if lags else before
+
+
+def _source_lag(source: Mapping[str, Any]) -> int | None:
+    end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return sum(max(latest.get(partition, 0) - position, 0) for partition, position in end.items())
+
+
+def _positions(offset: Any) -> Mapping[TopicPartition, int] | None:
+    """None for what is not an offset of topics: files, or nothing yet."""
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    if not isinstance(offset, Mapping):
+        return None
+    try:
+        return offset_from_json(offset).positions
+    except OffsetFormatError:
+        return None
+
+
+def _seconds(report: Report) -> float:
+    return float((report.get("durationMs") or {}).get("triggerExecution") or 0) / 1000
+
+
+def _started_s(report: Report) -> float:
+    return datetime.fromisoformat(str(report["timestamp"]).replace("Z", "+00:00")).timestamp()
+
+
+def totals(rows: Iterable[QueryProgress]) -> dict[str, Any]:
+    """Of a whole pipeline. Its queries read the same records, each for itself: the busiest one says how many."""
+    all_rows = list(rows)
+    return {
+        "rows": max((one.rows for one in all_rows), default=0),
+        "rows_per_second": round(max((one.rows_per_second for one in all_rows), default=0.0), 1),
+        "lag": max((one.lag for one in all_rows if one.lag is not None), default=None),
+        "malformed": sum(one.malformed for one in all_rows),
+        "batches": sum(one.batches for one in all_rows),
+    }

@@ -1,0 +1,225 @@
+"""The Spark session of a pipeline: finds Java, sets what our queries need, keeps Java's chatter off the terminal.
+
+Rules:
+- A session that is there already (a notebook, a test) is not changed: the pipeline gets a session of its own
+  beside it, with its own views and SQL settings. Under spark-submit, its master and its settings stand.
+- What the pipeline file sets under `spark: conf:` wins over every default here.
+- Java's standard error, with all that log4j writes, goes to the log file from the first line on. Its standard
+  output stays: the console sink prints there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from headrace.spark.pipelines.definition import SparkSettings
+
+MIN_JAVA = 17
+DEFAULT_MASTER = "local[*]"
+JAVA_FOLDERS = (Path("/usr/lib/jvm"), Path("/opt/java"), Path("/Library/Java/JavaVirtualMachines"))
+JAVA_ANSWER_S = 20
+
+SQL_DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+LOCAL_SQL_DEFAULTS = {"spark.sql.shuffle.partitions": "4"}
+LOCAL_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+OWN_DEFAULTS = {"spark.ui.showConsoleProgress": "false"}
+
+
+NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Through these PySpark prints every error in a query a second time, with its Java stack trace."""
+
+
+class Java(NamedTuple):
+    home: Path
+    version: int
+
+
+class NoJava(Exception):
+    """Spark needs a Java that is not there. `advice` says what to install."""
+
+    advice = (
+        "install one, for example with: apt install openjdk-17-jre-headless (Debian, Ubuntu) or brew install "
+        "openjdk@17 (macOS); or set JAVA_HOME to where it is"
+    )
+
+
+def find_java(environment: Mapping[str, str], folders: Sequence[Path] = JAVA_FOLDERS) -> Java:
+    """The first that Spark can use: JAVA_HOME, then the PATH, then the oldest good one of the usual folders."""
+    too_old: list[Java] = []
+    for home in _named_homes(environment):
+        java = _java_at(home)
+        if java is not None and java.version >= MIN_JAVA:
+            return java
+        too_old += [java] if java is not None else []
+    installed = sorted(_installed(folders), key=lambda java: (java.version, java.home))
+    good = [java for java in installed if java.version >= MIN_JAVA]
+    if good:
+        return good[0]
+    too_old += installed
+    if too_old:
+        newest = max(too_old, key=lambda java: java.version)
+        raise NoJava(
+            f"Spark needs Java {MIN_JAVA} or newer, and only Java {newest.version} was found ({newest.home})"
+        )
+    raise NoJava(f"Spark needs Java {MIN_JAVA} or newer, and there is none: not in JAVA_HOME, not on the PATH")
+
+
+def _named_homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    if environment.get("JAVA_HOME"):
+        yield Path(environment["JAVA_HOME"])
+    command = shutil.which("java", path=environment.get("PATH", ""))
+    if command is not None:
+        yield Path(command).resolve().parent.parent
+
+
+def _installed(folders: Sequence[Path]) -> Iterator[Java]:
+    for folder in folders:
+        for home in folder.glob("*") if folder.is_dir() else ():
+            java = _java_at(home) or _java_at(home / "Contents" / "Home")
+            if java is not None:
+                yield java
+
+
+def _java_at(home: Path) -> Java | None:
+    command = home / "bin" / "java"
+    if not command.is_file():
+        return None
+    version = _version_in_release(home) or _version_it_says(command)
+    return None if version is None else Java(home, version)
+
+
+def _version_in_release(home: Path) -> int | None:
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # distributions leave the file out, or put a broken link there
+        return None
+    found = re.search(r'^JAVA_VERSION="?([^"\s]+)', text, re.MULTILINE)
+    return None if found is None else java_version(found[1])
+
+
+def _version_it_says(command: Path) -> int | None:
+    try:
+        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWER_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "([^"]+)"', told.stderr)
+    return None if found is None else java_version(found[1])
+
+
+def java_version(text: str) -> int | None:
+    """17 of "17.0.15", and 8 of "1.8.0_392"."""
+    numbers = [int(number) for number in re.findall(r"\d+", text)[:2]]
+    if not numbers:
+        return None
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def make_session(
+    settings: SparkSettings,
+    app_name: str,
+    *,
+    master: str | None = None,
+    log_file: Path | None = None,
+    show_ui: bool = False,
+) -> SparkSession:
+    """A session for one pipeline. `master` wins over the file's; neither does over spark-submit's."""
+    for name in NOISY_LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return _beside(active, settings)
+    # Java runs our source and sink with the driver's, on the workers too: it must not be another (or Jupyter).
+    os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_submitted():
+        session = _submitted_session(settings)
+    else:
+        os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
+        with _java_errors_to(log_file):
+            session = _new_session(settings, app_name, master, show_ui)
+        if log_file is not None:
+            return session
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process: then Java runs already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _new_session(settings: SparkSettings, app_name: str, master: str | None, show_ui: bool) -> SparkSession:
+    """All settings are given before Java starts: those of its memory are read only then."""
+    master = master or settings.master or DEFAULT_MASTER
+    defaults = session_defaults(master) | ({"spark.ui.enabled": "true"} if show_ui else {})
+    conf = SparkConf().setAll(list((defaults | dict(settings.conf)).items()))
+    return SparkSession.builder.config(conf=conf.setMaster(master).setAppName(app_name)).getOrCreate()
+
+
+def _submitted_session(settings: SparkSettings) -> SparkSession:
+    """Java runs already, and what spark-submit was given is in its SparkConf."""
+    SparkContext._ensure_initialized()
+    conf = SparkConf()
+    for name, value in (session_defaults(str(conf.get("spark.master"))) | dict(settings.conf)).items():
+        conf.setIfMissing(name, value)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def session_defaults(master: str) -> dict[str, str]:
+    """What holds unless the user says otherwise. On one machine there is nobody else to show a page to."""
+    defaults = SQL_DEFAULTS | OWN_DEFAULTS
+    if master.startswith("local"):
+        defaults |= LOCAL_DEFAULTS | LOCAL_SQL_DEFAULTS
+    return defaults
+
+
+def _beside(active: SparkSession, settings: SparkSettings) -> SparkSession:
+    session = active.newSession()
+    for name, value in (SQL_DEFAULTS | _sql_only(settings.conf)).items():
+        session.conf.set(name, value)
+    return session
+
+
+def _sql_only(conf: Mapping[str, str]) -> dict[str, str]:
+    """Of a running Spark only these can be changed; the others belong to whoever started it."""
+    return {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
+
+
+@contextlib.contextmanager
+def _java_errors_to(log_file: Path | None) -> Iterator[None]:
+    """Java inherits our standard error when it starts, so that is what is exchanged, for that moment."""
+    if log_file is None or SparkContext._gateway is not None:
+        yield
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with log_file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)

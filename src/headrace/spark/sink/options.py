@@ -1,0 +1,234 @@
+"""The sink's options: those of Spark's `kafka` sink, and `delivery`.
+
+`kafka.*` are a producer's settings. Those with a meaning here are in the tables below; those that only tune a Java
+producer are accepted without effect; those that would change what is written are refused, as by Spark's own sink.
+A name that nobody knows is left alone, unless it looks like a slip of the pen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.client.address import parse_bootstrap
+from headrace.model.errors import KafkaError
+from headrace.model.topics import check_topic_name
+from headrace.records.compression import CODEC_NAMES, Codec
+from headrace.spark.client.connection import ClientSettings
+from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, NewTopic
+from headrace.spark.client.producing import ALL_IN_SYNC, DELIVERY_TIMEOUT_S, MAX_IN_FLIGHT, MAX_REQUEST_BYTES
+from headrace.spark.option_table import GivenOptions, Option, OptionError, near_name
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+AT_LEAST_ONCE = "at-least-once"
+EXACTLY_ONCE = "exactly-once"
+DEFAULT_BATCH_BYTES = 900_000
+"""Of one record batch, before compression: below the megabyte that a broker accepts by default."""
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000
+DEFAULT_CLIENT_ID = "headrace-spark"
+
+SINK_OPTIONS = (
+    Option("topic", "", "Where all rows go. Goes before a column `topic`."),
+    Option(
+        "delivery", f"`{AT_LEAST_ONCE}`", "What a failed task or a restart means for records written before it."
+    ),
+    Option("includeHeaders", "`true`", "Whether a column `headers` is written."),
+    Option(
+        "create.partitions",
+        "",
+        "Makes topics that are not there, with so many partitions; -1: the broker's default.",
+    ),
+    Option("create.replication", "`-1`", "How many replicas such topics get; -1: the broker's default."),
+    Option("create.config.*", "", "Settings of such topics, as `create.config.retention.ms`."),
+)
+CREATE_CONFIG = "create.config."
+PRODUCER_SETTINGS = (
+    Option(BOOTSTRAP, "", "Brokers to begin with, as `host:9092,other:9092`. Must be given."),
+    Option("kafka.acks", "`all`", "Who must have a record before it counts as written: `all`, `1` or `0`."),
+    Option("kafka.enable.idempotence", "`true`", "No duplicates by retries. Needs `kafka.acks=all`."),
+    Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+    Option("kafka.batch.size", f"`{DEFAULT_BATCH_BYTES}`", "Bytes of one record batch at most, uncompressed."),
+    Option("kafka.max.request.size", f"`{MAX_REQUEST_BYTES}`", "Bytes of one request; a batch always fits."),
+    Option("kafka.max.in.flight.requests.per.connection", f"`{MAX_IN_FLIGHT}`", "Requests under way to a broker."),
+    Option("kafka.request.timeout.ms", f"`{DEFAULT_REQUEST_TIMEOUT_MS}`", "How long one answer is waited for."),
+    Option("kafka.delivery.timeout.ms", f"`{DELIVERY_TIMEOUT_S * 1000:.0f}`", "How long records are tried again."),
+    Option("kafka.client.id", f"`{DEFAULT_CLIENT_ID}`", "The name under which the broker sees the sink."),
+)
+WITHOUT_EFFECT = frozenset(
+    {
+        "buffer.memory",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "linger.ms",
+        "max.block.ms",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+_AS_IS = "key and value are written as the bytes they are"
+REFUSED = {
+    "key.serializer": (_AS_IS, "take it out, and give the column key as string or binary"),
+    "value.serializer": (_AS_IS, "take it out, and give the column value as string or binary"),
+    "transactional.id": ("the sink names its transactions itself", "take it out"),
+    "partitioner.class": ("a Java class cannot run here", "give a column partition to choose partitions yourself"),
+    "interceptor.classes": ("Java classes cannot run here", "take it out"),
+}
+SECURITY_PREFIXES = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+ACKS = {"all": ALL_IN_SYNC, "-1": ALL_IN_SYNC, "1": 1, "0": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Everything the writers need, checked. Travels to the tasks."""
+
+    client: ClientSettings
+    topic: str | None
+    include_headers: bool
+    acks: int
+    idempotent: bool
+    codec: Codec
+    batch_bytes: int
+    request_bytes: int
+    max_in_flight: int
+    delivery_timeout_s: float
+    create: NewTopic | None = None
+    """How topics are made that are not there; None: they are an error."""
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options as given to Spark; OptionError for the first that is wrong."""
+    options = GivenOptions(given)
+    _check_names(options)
+    _check_delivery(options)
+    acks, idempotent, in_flight = _acknowledgement(options)
+    timeout_ms = options.integer("kafka.request.timeout.ms", minimum=1) or DEFAULT_REQUEST_TIMEOUT_MS
+    delivery_ms = options.integer("kafka.delivery.timeout.ms", minimum=1)
+    batch_bytes = options.integer("kafka.batch.size", minimum=1) or DEFAULT_BATCH_BYTES
+    request_bytes = options.integer("kafka.max.request.size", minimum=1) or MAX_REQUEST_BYTES
+    return SinkOptions(
+        client=ClientSettings(
+            _bootstrap(options), options.text("kafka.client.id") or DEFAULT_CLIENT_ID, timeout_ms / 1000
+        ),
+        topic=_topic(options),
+        include_headers=options.boolean("includeHeaders", True),
+        acks=acks,
+        idempotent=idempotent,
+        codec=_codec(options),
+        batch_bytes=min(batch_bytes, request_bytes),
+        request_bytes=request_bytes,
+        max_in_flight=in_flight,
+        delivery_timeout_s=DELIVERY_TIMEOUT_S if delivery_ms is None else delivery_ms / 1000,
+        create=_new_topic(options),
+    )
+
+
+def _check_names(options: GivenOptions) -> None:
+    known = {option.name.lower() for option in (*SINK_OPTIONS, *PRODUCER_SETTINGS)}
+    known |= {f"kafka.{setting}" for setting in WITHOUT_EFFECT}
+    for name in options.names():
+        if name.startswith("kafka.") and name.removeprefix("kafka.") in REFUSED:
+            raise OptionError(name, *REFUSED[name.removeprefix("kafka.")])
+        if name.startswith(SECURITY_PREFIXES):
+            _check_security(options, name)
+        elif name.startswith(CREATE_CONFIG):
+            continue
+        elif name not in known and (near := near_name(name, _spelled())) is not None:
+            raise OptionError(name, "there is no such option", f"did you mean {near}?")
+    if "path" in options:
+        raise OptionError(
+            "path", "a topic has no path", "give it by option topic, and call save() or start() empty"
+        )
+
+
+def _spelled() -> list[str]:
+    names = [option.name for option in (*SINK_OPTIONS, *PRODUCER_SETTINGS)]
+    return names + [f"kafka.{setting}" for setting in (*WITHOUT_EFFECT, *REFUSED)]
+
+
+def _check_security(options: GivenOptions, name: str) -> None:
+    if name == "kafka.security.protocol" and (options.text(name) or "").upper() == "PLAINTEXT":
+        return
+    raise OptionError(
+        name, "security settings are not supported yet", "only PLAINTEXT listeners can be written to"
+    )
+
+
+def _check_delivery(options: GivenOptions) -> None:
+    delivery = options.text("delivery") or AT_LEAST_ONCE
+    if delivery == EXACTLY_ONCE:
+        raise OptionError("delivery", "exactly-once is not there yet", f"write {AT_LEAST_ONCE}, or leave it out")
+    if delivery != AT_LEAST_ONCE:
+        raise OptionError("delivery", f"{delivery!r} is not a promise the sink knows", f"write {AT_LEAST_ONCE}")
+
+
+def _bootstrap(options: GivenOptions) -> str:
+    text = options.text(BOOTSTRAP)
+    if not text:
+        advice = "write brokers as host:9092,other:9092"
+        if "bootstrap" in options:
+            advice = f"write {BOOTSTRAP} instead of bootstrap"
+        raise OptionError(BOOTSTRAP, "it must be given", advice)
+    try:
+        parse_bootstrap(text)
+    except ValueError as error:
+        raise OptionError(BOOTSTRAP, str(error)) from None
+    return text
+
+
+def _topic(options: GivenOptions) -> str | None:
+    name = options.text("topic")
+    if name is None:
+        return None
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        raise OptionError("topic", error.message or "no topic can have this name") from None
+    return name
+
+
+def _new_topic(options: GivenOptions) -> NewTopic | None:
+    partitions = options.integer("create.partitions", minimum=AS_THE_BROKER_HAS_IT)
+    config = {name: options.text(name) or "" for name in options.names() if name.startswith(CREATE_CONFIG)}
+    replication = options.integer("create.replication", minimum=AS_THE_BROKER_HAS_IT)
+    if partitions is None:
+        stray = next(iter(config), "create.replication" if replication is not None else None)
+        if stray is not None:
+            raise OptionError(stray, "it has no effect without create.partitions", "write create.partitions too")
+        return None
+    settings = tuple((name.removeprefix(CREATE_CONFIG), value) for name, value in config.items())
+    return NewTopic(partitions, AS_THE_BROKER_HAS_IT if replication is None else replication, settings)
+
+
+def _codec(options: GivenOptions) -> Codec:
+    name = (options.text("kafka.compression.type") or "none").lower()
+    if name not in CODEC_NAMES:
+        known = "none, gzip, snappy, lz4 or zstd"
+        raise OptionError("kafka.compression.type", f"there is no compression {name!r}", f"write {known}")
+    return CODEC_NAMES[name]
+
+
+def _acknowledgement(options: GivenOptions) -> tuple[int, bool, int]:
+    """Acks, whether idempotent, and requests in flight: they depend on each other."""
+    text = (options.text("kafka.acks") or "all").lower()
+    if text not in ACKS:
+        raise OptionError("kafka.acks", f"{text!r} is none of all, 1 and 0", "write all")
+    acks = ACKS[text]
+    in_flight = options.integer("kafka.max.in.flight.requests.per.connection", minimum=1)
+    idempotent = options.boolean("kafka.enable.idempotence", acks == ALL_IN_SYNC)
+    if idempotent and acks != ALL_IN_SYNC:
+        raise OptionError(
+            "kafka.enable.idempotence", f"it needs kafka.acks=all, not {text}", "take one of them out"
+        )
+    if idempotent and (in_flight or 0) > MAX_IN_FLIGHT:
+        name = "kafka.max.in.flight.requests.per.connection"
+        raise OptionError(name, f"with idempotence it is {MAX_IN_FLIGHT} at most", "write a smaller number")
+    return acks, idempotent, in_flight or MAX_IN_FLIGHT

@@ -1,0 +1,197 @@
+"""Which options the source has, and what each means: names are checked and docs are made from these tables."""
+
+from __future__ import annotations
+
+from headrace.spark.option_table import Option
+
+CHOICES = ("assign", "subscribe", "subscribePattern")
+
+SOURCE_OPTIONS: tuple[Option, ...] = (
+    Option("subscribe", "", "Topics to read, separated by commas."),
+    Option(
+        "subscribePattern",
+        "",
+        "Regular expression; topics whose name matches anywhere are read, also those created later. "
+        "`^logs\\..*$` matches whole names. The cluster's own topics never match.",
+    ),
+    Option("assign", "", 'Partitions to read, as JSON: `{"topicA": [0, 1], "topicB": [2]}`.'),
+    Option(
+        "startingOffsets",
+        "`latest` in a stream, `earliest` in a batch",
+        "Where to start: `earliest`, `latest` (not in a batch), how long ago (`-10m`), a moment "
+        '(`2026-01-31T12:00:00Z`), or JSON per partition: `{"topicA": {"0": 23, "1": -2}}`, -2 for earliest and '
+        "-1 for latest. Partitions that JSON leaves out start at earliest. A stream looks at it only when it "
+        "starts without a checkpoint; partitions that appear later start at their beginning.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "",
+        'Start of each partition by time, as JSON: `{"topicA": {"0": 1767225600000}}`, milliseconds since 1970 or '
+        "a moment as text. Goes before `startingOffsets`.",
+    ),
+    Option(
+        "startingTimestamp",
+        "",
+        "Start of all partitions by time: milliseconds since 1970, or a moment as text. Goes before both others.",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "`error`; `latest` for a time in `startingOffsets`",
+        "What a start by time means in a partition where no record is that new: `error`, or `latest` for its end.",
+    ),
+    Option(
+        "endingOffsets",
+        "`latest`",
+        "Where to end, exclusive; written as `startingOffsets`, not `earliest`. Partitions that JSON leaves out "
+        "end at latest.",
+        "batch",
+    ),
+    Option("endingOffsetsByTimestamp", "", "End of each partition by time, as JSON.", "batch"),
+    Option(
+        "endingTimestamp", "", "End of all partitions by time: before the first record at or after it.", "batch"
+    ),
+    Option(
+        "failOnDataLoss",
+        "`true`",
+        "Whether the query fails when records it should read are gone (topic deleted or created again, removed by "
+        "retention, log cut off). With `false` it warns and goes on at the nearest record.",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "",
+        "Offsets in one batch at most, shared out by what each partition has.",
+        "stream",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "",
+        "Wait with a batch until so many offsets are there, or `maxTriggerDelay` is over.",
+        "stream",
+    ),
+    Option(
+        "maxTriggerDelay",
+        "`15m`",
+        "The longest that `minOffsetsPerTrigger` holds a batch back after the last one.",
+        "stream",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "",
+        "Bytes in one batch at most, by the estimated size of records: `64m`, `1g`. Of ours.",
+        "stream",
+    ),
+    Option(
+        "minPartitions",
+        "",
+        "Tasks at least, about: large partitions are split in proportion. Without it and the next one, tasks are "
+        "split by size.",
+    ),
+    Option("maxRecordsPerPartition", "", "Offsets in one task at most: larger ranges are split evenly."),
+    Option(
+        "targetBytesPerTask",
+        "`64m`",
+        "Split ranges that are estimated to be larger. The default holds only when neither `minPartitions` nor "
+        "`maxRecordsPerPartition` is given. Of ours.",
+    ),
+    Option("includeHeaders", "`false`", "Whether there is a column `headers`."),
+    Option(
+        "groupId",
+        "",
+        "A group under which the stream commits how far it has read, so that tools that show lag see it. It is "
+        "never read: where to go on is in the checkpoint. Of ours.",
+        "stream",
+    ),
+    Option(
+        "stopFile",
+        "",
+        "While this file is there on the driver's machine the stream hands out nothing new, so that a query "
+        "can be stopped between two batches. Of ours.",
+        "stream",
+    ),
+    Option("groupIdPrefix", "", "Accepted, without effect: no consumer group is joined."),
+    Option("fetchOffset.numRetries", "`3`", "How often offsets are asked for again before giving up."),
+    Option("fetchOffset.retryIntervalMs", "`1000`", "The pause between."),
+    Option("kafkaConsumer.pollTimeoutMs", "`120000`", "How long a task waits for records that should be there."),
+    Option(
+        "partition.metadata.cache.ttl.ms", "", "Accepted, without effect: partitions are asked for every time."
+    ),
+)
+
+CONSUMER_SETTINGS: tuple[Option, ...] = (
+    Option("kafka.bootstrap.servers", "", "Brokers to begin with, as `host:9092,other:9092`. Must be given."),
+    Option(
+        "kafka.isolation.level",
+        "`read_committed`",
+        "`read_committed`: records of open and aborted transactions are not read. Spark's own default is "
+        "`read_uncommitted`.",
+    ),
+    Option("kafka.client.id", "`headrace-spark`", "The name under which the broker sees the source."),
+    Option("kafka.group.id", "", "Accepted, without effect: no consumer group is joined. See `groupId`."),
+    Option("kafka.max.partition.fetch.bytes", "`8388608`", "Bytes to ask for in one fetch."),
+    Option("kafka.request.timeout.ms", "`30000`", "How long a request is tried again before it fails."),
+    Option(
+        "kafka.security.protocol",
+        "`PLAINTEXT`",
+        "Nothing else is supported yet, nor are `kafka.ssl.*` and `kafka.sasl.*`.",
+    ),
+)
+
+SECURITY_PREFIXES = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
+
+_DECODING = "records are read as bytes, so there is nothing to deserialize them with"
+
+REFUSED_SETTINGS: dict[str, tuple[str, str]] = {
+    "auto.offset.reset": (
+        "where to read is decided by the query, not by a consumer",
+        "write startingOffsets instead, and failOnDataLoss for offsets that are gone",
+    ),
+    "key.deserializer": (_DECODING, "cast or decode the column key in the query"),
+    "value.deserializer": (_DECODING, "cast or decode the column value in the query"),
+    "enable.auto.commit": (
+        "how far a query has read is in its checkpoint, not in a consumer group",
+        "write groupId to have the position committed for tools that show lag",
+    ),
+    "interceptor.classes": ("interceptors could change records, and run only in Java", "change rows in the query"),
+}
+"""Settings of a Kafka consumer that are refused: what is wrong, and what to do."""
+
+KNOWN_CONSUMER_SETTINGS: frozenset[str] = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+"""Settings of a Kafka consumer that are accepted and have no use here."""

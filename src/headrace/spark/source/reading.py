@@ -1,0 +1,153 @@
+"""Tasks: reads one range of offsets in an executor, as Arrow batches.
+
+Connections are kept per process (`shared_cluster`): Spark uses its Python workers again for the next task.
+
+What a task finds missing (retention was faster, the topic is gone or shorter) is data loss. With `failOnDataLoss`
+it fails the query; without, the task goes on behind the gap and says so in the log.
+
+A range with an open end belongs to a batch read up to `latest`. In a plain query it ends where it was planned to,
+so that all tasks agree. In a stream joined with a table, Spark plans the table once and runs the tasks in every
+batch: there the end is looked up by the task, so that the table follows its topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.records.batch import parse_header
+from headrace.spark.client.cluster import Cluster, shared_cluster
+from headrace.spark.client.connection import ClientSettings
+from headrace.spark.client.fetching import Chunk, RangeUnavailable, read_chunks
+from headrace.spark.compat import in_streaming_query
+from headrace.spark.errors import SourceError, explained
+from headrace.spark.source.observing import client_settings, find_bounds
+from headrace.spark.source.options import SourceOptions
+from headrace.spark.worker import settle_worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOST = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+MAX_GAPS = 100
+ADVICE = "Set failOnDataLoss to false to go on without these records."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReadTask(InputPartition):
+    """One range of one partition; pickled from the driver to the executor."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+    from_earliest: bool = False
+    """The start means the beginning of the log, wherever that is when the task runs."""
+    open_end: bool = False
+    """The end means the end of the log: where it was planned, or in a streaming query where it is by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the tasks of a reader have in common."""
+
+    settings: ClientSettings
+    columns: tuple[str, ...]
+    isolation: int
+    fail_on_data_loss: bool
+    max_bytes: int
+    wait_ms: int
+
+    def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(task, ReadTask):
+            return  # Spark's stand-in for "no partitions"
+        from headrace.spark.arrow.decode import decode
+
+        with explained(self.settings.bootstrap):
+            cluster = shared_cluster(self.settings)
+            start, end = self._resolve(cluster, task)
+            if start < end:
+                chunks = self._chunks(cluster, task.partition, start, end)
+                yield from decode(chunks, self.columns, task.partition, start, end)
+        settle_worker()
+
+    def _resolve(self, cluster: Cluster, task: ReadTask) -> tuple[int, int]:
+        follows = task.open_end and in_streaming_query()
+        if not (follows or task.from_earliest):
+            return task.start, task.end
+        bounds = find_bounds(cluster, [task.partition], self.isolation)[task.partition]
+        start = max(task.start, bounds.log_start) if task.from_earliest else task.start
+        return start, bounds.log_end if follows else task.end
+
+    def _chunks(self, cluster: Cluster, partition: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+        """The chunks of the range, with what is missing left out if that is wanted."""
+        position = start
+        for _ in range(MAX_GAPS):
+            last: Chunk | None = None
+            try:
+                for last in read_chunks(
+                    cluster,
+                    partition,
+                    position,
+                    end,
+                    isolation=self.isolation,
+                    max_bytes=self.max_bytes,
+                    wait_ms=self.wait_ms,
+                ):
+                    yield last
+                return
+            except RangeUnavailable as gone:
+                self._lose(f"{gone}.")
+                return
+            except KafkaError as error:
+                if error.code not in LOST:
+                    raise
+                reached = position if last is None else _offset_after(last)
+                position = self._after_gap(cluster, partition, reached, end, error)
+            if position >= end:
+                return
+        raise SourceError(f"partition {partition} loses records faster than they can be read.")
+
+    def _after_gap(
+        self, cluster: Cluster, partition: TopicPartition, position: int, end: int, error: KafkaError
+    ) -> int:
+        """Where to go on: at the beginning of the log if that has overtaken us, else there is nothing left."""
+        what = f"offsets {position} to {end - 1} of partition {partition} were to be read"
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._lose(f"{what}, but it does not exist any more.")
+            return end
+        bounds = find_bounds(cluster, [partition], self.isolation)[partition]
+        self._lose(f"{what}, but it holds offsets {bounds.log_start} to {bounds.log_end - 1} now.")
+        return min(bounds.log_start, end) if bounds.log_start > position else end
+
+    def _lose(self, what: str) -> None:
+        if self.fail_on_data_loss:
+            raise SourceError(f"Records are lost: {what} {ADVICE}")
+        log.warning("Records are lost: %s", what)
+
+
+def reading_of(options: SourceOptions, columns: tuple[str, ...]) -> Reading:
+    return Reading(
+        # The driver has reached the cluster: a broker that is away now will come back.
+        settings=client_settings(options, patient=True),
+        columns=columns,
+        isolation=int(options.isolation),
+        fail_on_data_loss=options.fail_on_data_loss,
+        max_bytes=options.fetch_max_bytes,
+        wait_ms=options.poll_timeout_ms,
+    )
+
+
+def _offset_after(chunk: Chunk) -> int:
+    position, after = 0, chunk.start
+    while position < len(chunk.data):
+        header = parse_header(chunk.data, position)
+        position, after = position + header.size, header.next_offset
+    return after

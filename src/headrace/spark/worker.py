@@ -1,0 +1,46 @@
+"""What a Python worker of Spark need not do again for every task.
+
+Spark keeps its Python workers, and around every task of one it collects all garbage and makes Python forget what
+it knows about its import path. Neither finds anything in a worker that has loaded what it needs, but together they
+take a tenth of a second and more: eight small tasks on two cores, half a second per micro-batch.
+
+- The objects of loaded modules never become garbage: they are set aside from the collector, once.
+- Forgetting makes Python read the directories of Spark's own zip files again, entry by entry. A finder that is
+  taken out of the table of finders is made again by the next import that needs it, from what was read before.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import zipimport
+
+REUSED_WORKER = "SPARK_REUSE_WORKER"
+"""Set by Spark in its Python workers."""
+OF_SPARK = ("pyspark", "py4j")
+
+
+def settle_worker() -> None:
+    """To be called at the end of a task. Does nothing outside a worker."""
+    if os.environ.get(REUSED_WORKER):
+        _set_aside_modules()
+        drop_finders()
+
+
+@functools.cache
+def _set_aside_modules() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def drop_finders() -> None:
+    """Of Spark's own archives only, which never change while a worker lives; every package in one has its own."""
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter) and _archive(finder).startswith(OF_SPARK):
+            del sys.path_importer_cache[path]
+
+
+def _archive(finder: zipimport.zipimporter) -> str:
+    return os.path.basename(finder.archive)

@@ -1,0 +1,6 @@
+from pathlib import Path
+
+class Dataset:
+    def count_rows(self) -> int: ...
+
+def dataset(source: str | Path, *, format: str, partitioning: str) -> Dataset: ...

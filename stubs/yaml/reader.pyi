@@ -1,0 +1,6 @@
+from yaml.error import YAMLError
+
+class ReaderError(YAMLError):
+    character: int | str
+    position: int
+    reason: str

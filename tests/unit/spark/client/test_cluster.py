@@ -1,0 +1,267 @@
+"""What a Spark process asks of a cluster; the parts with `bootstrap` run against a real broker, either kind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.client.errors import NoneReachable, RequestTimedOut
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.spark.client.cluster import (
+    EARLIEST,
+    LATEST,
+    MAX_IDLE_PER_BROKER,
+    ClientSettings,
+    Cluster,
+    FoundOffset,
+    shared_cluster,
+)
+from headrace.testing.process import free_port
+from headrace.wire.api_keys import ApiKey
+from tests.conftest import StartBroker
+from tests.spark.topics import Topics
+from tests.unit.spark.client.fake_cluster import PRODUCER_ID, FakeCluster
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create("t", 2)
+        yield cluster
+
+
+def client(fake: FakeCluster, timeout_s: float = 5.0) -> Cluster:
+    return Cluster(ClientSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=1.0))
+
+
+# --- with a real broker
+
+
+def test_topics_and_offsets(bootstrap: str) -> None:
+    topics = Topics(bootstrap)
+    name = topics.create(partitions=2)
+    topics.send(name, [b"a", b"b", b"c"], partition=0, timestamp_ms=5000)
+    cluster = Cluster(ClientSettings(bootstrap))
+    found = cluster.topics([name, "no-such-topic"])
+    assert list(found) == [name]
+    assert found[name].partition_count == 2
+    assert set(found[name].leaders) == {0, 1}
+    assert len(found[name].topic_id) == 22
+    assert found[name] == cluster.topics()[name]
+    first, second = TopicPartition(name, 0), TopicPartition(name, 1)
+    ends = cluster.list_offsets({first: LATEST, second: LATEST})
+    assert {place: one.offset for place, one in ends.items() if one} == {first: 3, second: 0}
+    start = cluster.list_offsets({first: EARLIEST}, isolation=1)[first]
+    assert start is not None
+    assert start.offset == 0
+    assert cluster.list_offsets({first: 4000, second: 4000}) == {first: FoundOffset(0, 5000), second: None}
+    assert cluster.list_offsets({first: 6000}) == {first: None}
+    cluster.close()
+
+
+def test_a_missing_topic_is_final_at_once(bootstrap: str) -> None:
+    cluster = Cluster(ClientSettings(bootstrap))
+    began = time.monotonic()
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic no-such-topic"):
+        cluster.list_offsets({TopicPartition("no-such-topic", 0): LATEST})
+    assert time.monotonic() - began < 1
+    cluster.close()
+
+
+def test_offsets_are_committed_without_a_member(bootstrap: str) -> None:
+    """R-SPK-1: lag tools see Spark."""
+    topics = Topics(bootstrap)
+    name = topics.create()
+    cluster = Cluster(ClientSettings(bootstrap))
+    cluster.commit_offsets("spark-group", {TopicPartition(name, 0): 7})
+    assert topics.committed("spark-group", name) == 7
+    cluster.commit_offsets("spark-group", {})
+    cluster.close()
+
+
+def test_each_producer_has_its_own_id(bootstrap: str) -> None:
+    cluster = Cluster(ClientSettings(bootstrap))
+    first, second = cluster.producer_id(), cluster.producer_id()
+    assert first.id != second.id
+    cluster.close()
+
+
+def test_a_restarted_broker_is_found_again(own_broker: StartBroker) -> None:
+    broker = own_broker()
+    cluster = Cluster(ClientSettings(broker.bootstrap))
+    assert cluster.topics() == {}
+    broker.kill()
+    answers: list[object] = []
+    asking = threading.Thread(target=lambda: answers.append(cluster.topics()))
+    asking.start()
+    time.sleep(0.3)
+    broker.start()
+    asking.join()
+    assert answers == [{}]
+    cluster.close()
+
+
+# --- retries
+
+
+def test_passing_errors_are_tried_again(fake: FakeCluster) -> None:
+    errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION]
+    fake.interfere = lambda broker, key: errors.pop() if key == ApiKey.LIST_OFFSETS and errors else None
+    assert client(fake).list_offsets({T0: EARLIEST})[T0] == FoundOffset(0, -1)
+    assert not errors
+
+
+def test_a_leader_that_moves_is_looked_up_again(fake: FakeCluster) -> None:
+    cluster = client(fake)
+    assert cluster.leader(T0) == 1
+    fake.leaders[T0] = 2
+    fake.logs[T0].fill(10)
+    assert cluster.list_offsets({T0: LATEST, T1: LATEST}) == {T0: FoundOffset(10, -1), T1: FoundOffset(0, -1)}
+    assert cluster.leader(T0) == 2
+
+
+def test_a_lost_connection_is_opened_again(fake: FakeCluster) -> None:
+    drops = ["drop", "lose"]
+    fake.interfere = lambda broker, key: drops.pop() if key == ApiKey.INIT_PRODUCER_ID and drops else None
+    assert client(fake).producer_id().id == PRODUCER_ID
+
+
+def test_the_time_is_limited(fake: FakeCluster) -> None:
+    fake.interfere = lambda broker, key: ErrorCode.LEADER_NOT_AVAILABLE if key == ApiKey.LIST_OFFSETS else None
+    began = time.monotonic()
+    with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: partition t-0"):
+        client(fake, timeout_s=0.5).list_offsets({T0: LATEST})
+    assert time.monotonic() - began < 2
+
+
+def test_silence_is_named(fake: FakeCluster) -> None:
+    fake.interfere = lambda broker, key: "silence" if key == ApiKey.LIST_OFFSETS else None
+    with pytest.raises(RequestTimedOut, match=r"did not answer ListOffsets in 0\.3 s"):
+        client(fake, timeout_s=0.3).list_offsets({T0: LATEST})
+
+
+def test_a_final_error_is_not_tried_again(fake: FakeCluster) -> None:
+    fake.interfere = lambda broker, key: (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED if key == ApiKey.LIST_OFFSETS else None
+    )
+    with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: partition t-0"):
+        client(fake).list_offsets({T0: LATEST})
+    assert fake.count(ApiKey.LIST_OFFSETS) == 1
+
+
+def test_a_topic_that_was_there_may_be_unknown_for_a_moment(fake: FakeCluster) -> None:
+    cluster = client(fake)
+    cluster.topics(["t"])
+    errors = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    fake.interfere = lambda broker, key: errors.pop() if key == ApiKey.LIST_OFFSETS and errors else None
+    assert cluster.list_offsets({T0: LATEST})[T0] == FoundOffset(0, -1)
+
+
+def test_a_broker_never_reached_is_not_waited_for_unless_patient() -> None:
+    port = free_port()
+    settings = ClientSettings(f"127.0.0.1:{port}", request_timeout_s=0.6)
+    began = time.monotonic()
+    with pytest.raises(NoneReachable, match="nothing listens there"):
+        Cluster(settings).topics()
+    assert time.monotonic() - began < 0.4
+    patient = ClientSettings(f"127.0.0.1:{port}", request_timeout_s=0.6, patient=True)
+    with pytest.raises(NoneReachable):
+        Cluster(patient).topics()
+    assert time.monotonic() - began > 0.5
+
+
+def test_the_next_bootstrap_server_is_tried(fake: FakeCluster) -> None:
+    settings = ClientSettings(f"127.0.0.1:{free_port()},{fake.bootstrap}")
+    assert list(Cluster(settings).topics()) == ["t"]
+
+
+# --- connections
+
+
+def test_connections_are_kept_and_stale_ones_replaced(fake: FakeCluster) -> None:
+    cluster = client(fake)
+    with cluster.borrow(1) as first:
+        pass
+    with cluster.borrow(1) as again:
+        assert again is first
+        with cluster.borrow(1) as other:
+            assert other is not first
+    fake.interfere = lambda broker, key: "drop"
+    ticket_free = cluster.take(2)
+    cluster.give_back(ticket_free)
+    fake._sockets[-1].shutdown(2)
+    time.sleep(0.05)
+    with cluster.borrow(2) as fresh:
+        assert fresh is not ticket_free
+    cluster.close()
+
+
+def test_the_pool_is_limited(fake: FakeCluster) -> None:
+    cluster = client(fake)
+    taken = [cluster.take(1) for _ in range(MAX_IDLE_PER_BROKER + 2)]
+    for connection in taken:
+        cluster.give_back(connection)
+    assert sum(not connection.closed for connection in taken) == MAX_IDLE_PER_BROKER
+    cluster.close()
+    assert all(connection.closed for connection in taken)
+
+
+def test_one_cluster_per_settings(fake: FakeCluster) -> None:
+    settings = ClientSettings(fake.bootstrap)
+    assert shared_cluster(settings) is shared_cluster(ClientSettings(fake.bootstrap))
+    assert shared_cluster(settings) is not shared_cluster(ClientSettings(fake.bootstrap, "another"))
+    shared_cluster(settings).close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_shares_no_connection(bootstrap: str) -> None:
+    """Spark's workers are forked: answers must not end up in the wrong process."""
+    settings = ClientSettings(bootstrap)
+    parent = shared_cluster(settings)
+    parent.topics()
+    with parent.entry() as connection:
+        fileno = connection.fileno()
+    child = os.fork()
+    if child == 0:
+        mine = shared_cluster(settings)
+        good = mine is not parent
+        mine.topics()
+        parent.topics()  # a cluster that was brought along begins anew
+        with parent.entry() as other:
+            good = good and other is not connection
+        os._exit(0 if good else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    parent.topics()
+    with parent.entry() as connection:
+        assert connection.fileno() == fileno
+    parent.close()
+
+
+def test_threads_do_not_disturb_each_other(bootstrap: str) -> None:
+    cluster = Cluster(ClientSettings(bootstrap))
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            for _ in range(30):
+                cluster.topics()
+                cluster.producer_id()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    cluster.close()

@@ -1,0 +1,65 @@
+"""What is spared a Python worker between tasks; and that other processes are left alone."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.spark import worker
+from headrace.spark.worker import REUSED_WORKER, settle_worker
+
+
+@pytest.fixture
+def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Two archives on the import path, one of which bears the name of Spark's."""
+    places = {}
+    for name in ("pyspark", "mine"):
+        places[name] = str(tmp_path / f"{name}.zip")
+        with zipfile.ZipFile(places[name], "w") as archive:
+            archive.writestr(f"first_of_{name}.py", "")
+            archive.writestr(f"second_of_{name}.py", "")
+            archive.writestr(f"package_of_{name}/__init__.py", "")
+            archive.writestr(f"package_of_{name}/inner.py", "")
+        monkeypatch.syspath_prepend(places[name])
+        importlib.import_module(f"first_of_{name}")
+        importlib.import_module(f"package_of_{name}.inner")
+    monkeypatch.setattr(worker, "_set_aside_modules", lambda: None)
+    yield places
+    for name in places:
+        for module in [module for module in sys.modules if f"_of_{name}" in module]:
+            del sys.modules[module]
+
+
+def test_finder_of_sparks_archive_is_dropped_and_comes_back(
+    archives: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REUSED_WORKER, "1")
+    assert archives["pyspark"] in sys.path_importer_cache
+    settle_worker()
+    assert not [path for path in sys.path_importer_cache if path.startswith(archives["pyspark"])]
+    assert archives["mine"] in sys.path_importer_cache, "a user's archive may change"
+    importlib.import_module("second_of_pyspark")
+    assert archives["pyspark"] in sys.path_importer_cache
+
+
+def test_nothing_happens_outside_a_worker(archives: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REUSED_WORKER, raising=False)
+    settle_worker()
+    assert archives["pyspark"] in sys.path_importer_cache
+
+
+def test_modules_are_set_aside_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setenv(REUSED_WORKER, "1")
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
+    worker._set_aside_modules.cache_clear()
+    settle_worker()
+    settle_worker()
+    worker._set_aside_modules.cache_clear()
+    assert calls == ["freeze"]
