@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, Self
 
 TIMEOUT_S = 200.0
 POLL_S = 0.1
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java compiles less thoroughly, and sooner: runs of seconds take a quarter less."""
 HEADRACE = (sys.executable, "-m", "headrace")
 
 
@@ -35,6 +37,7 @@ class Commands:
         self.environment = os.environ | {
             "HEADRACE_BOOTSTRAP_SERVERS": bootstrap,
             "HEADRACE_STATE_DIR": str(folder / "state"),
+            "JAVA_TOOL_OPTIONS": FAST_START,
         }
 
     def run(

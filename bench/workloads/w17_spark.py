@@ -1,0 +1,132 @@
+"""W17: rows through Spark, with our format and with Spark's own connector, on the same broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.admin import end_offset
+from bench.loadgen import Load
+from bench.measure import Figures, Measurement
+from bench.registry import workload
+from bench.requests import produce, random_values, values_per_batch
+from bench.run import Run
+from bench.shapes import KB, PARTITIONS
+from headrace.records.builder import NewRecord, build_batch
+from headrace.testing.apache_kafka import OracleUnavailable
+from headrace.testing.spark_connector import SparkConnector, fetch_connector
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SIZES = {"100 B": 100, "1 KB": KB}
+READ_BYTES, QUICK_READ_BYTES = 1 << 30, 200 << 20
+WRITE_BYTES, QUICK_WRITE_BYTES = 300 << 20, 60 << 20
+BATCH_BYTES = 16 * KB
+"""As a producer with default settings makes them."""
+FORMATS = ("kafka", "headrace")
+"""Spark's own connector, and ours."""
+REPEATS = 3
+WARM_UP_ROWS = 100_000
+TIMEOUT_S = 1800
+
+
+@workload("W17", "Spark: rows read and written", max_rounds=1, in_quick=False)
+def spark_rows(run: Run) -> Iterator[Measurement]:
+    """Rows per second through Spark 4.0.0 (`local[2]`, eight partitions) with `format("headrace")`, and beside it,
+    in turn, in the same session and on the same broker, with Spark's own `kafka` connector: batch reads of all
+    columns and of the value only into the `noop` sink, and batch writes of key and value with default settings.
+    `connector` figures are the other one's, `against connector` is ours by theirs. CPU is that of Spark: driver,
+    JVM and Python workers. Each figure is the median of three runs."""
+    connector = find_connector()
+    cases = [case for name, size in SIZES.items() for case in cases_of(run, name, size)]
+    spec = {
+        "bootstrap": run.system.bootstrap,
+        "jars": [str(jar) for jar in connector.jars],
+        "repeats": REPEATS,
+        "cases": cases,
+    }
+    found = run_spark(connector, spec)
+    for case in cases:
+        mine = [one for one in found if one["case"] == case["name"]]
+        yield Measurement(case["name"], figures_of(mine, case["size"]), lost(run, case))
+
+
+def find_connector() -> SparkConnector:
+    try:
+        return fetch_connector(ROOT)
+    except OracleUnavailable as missing:
+        raise ValueError(f"Spark's own connector is not there: {missing}") from missing
+
+
+def cases_of(run: Run, name: str, size: int) -> Iterator[dict[str, Any]]:
+    """Two reads of a topic that is filled now, and a write to a topic for each format."""
+    topic, rows = filled_topic(run, size, run.choose(READ_BYTES, QUICK_READ_BYTES))
+    shared = {"formats": FORMATS, "topic": topic, "size": size, "rows": rows, "write": False}
+    yield {"name": f"read all columns, {name}", "value_only": False, **shared}
+    yield {"name": f"read value only, {name}", "value_only": True, **shared}
+    topics = {kind: run.topic(PARTITIONS) for kind in FORMATS}
+    rows = run.choose(WRITE_BYTES, QUICK_WRITE_BYTES) // size
+    written = {"topics": topics, "rows": rows, "warm_up_rows": WARM_UP_ROWS, "write": True}
+    yield {"name": f"write, {name}", "formats": FORMATS, "size": size, **written}
+
+
+def filled_topic(run: Run, size: int, volume: int) -> tuple[str, int]:
+    """A topic of about so many bytes, with keys, in batches of 16 KB; and how many records it has."""
+    topic = run.topic(PARTITIONS)
+    per_batch = values_per_batch(size, BATCH_BYTES)
+    values = enumerate(random_values(per_batch, size))
+    now_ms = int(time.time() * 1000)  # an old one would be removed by retention
+    body = bytes(build_batch(NewRecord(value, b"key-%06d" % number, now_ms) for number, value in values))
+    file = run.requests(produce(topic, partition, body) for partition in range(PARTITIONS))
+    count = volume // (per_batch * size) // PARTITIONS * PARTITIONS
+    result = run.load(Load(file, connections=2, inflight=2, count=count))
+    if result.errors or result.requests != count:
+        raise ConnectionError(f"filling {topic} gave {result.errors} errors, {result.requests} of {count} batches")
+    return topic, count * per_batch
+
+
+def run_spark(connector: SparkConnector, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    command = [str(connector.python), "-m", "bench.spark_rates", json.dumps(spec)]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        raise ValueError(f"Spark ended with {done.returncode}: {done.stderr[-1500:]}")
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def figures_of(runs: list[dict[str, Any]], size: int) -> Figures:
+    """Medians of ours, and of the connector's under names of their own."""
+    rates, costs = {}, {}
+    for kind in FORMATS:
+        mine = [one for one in runs if one["format"] == kind]
+        rates[kind] = statistics.median(one["rows"] / one["seconds"] for one in mine)
+        costs[kind] = statistics.median(one["cpu_seconds"] / one["rows"] for one in mine) * 1e6
+    return {
+        "records_per_s": rates["headrace"],
+        "mb_per_s": rates["headrace"] * size / 1e6,
+        "connector_records_per_s": rates["kafka"],
+        "against_connector": rates["headrace"] / rates["kafka"],
+        "spark_cpu_s_per_million": costs["headrace"],
+        "connector_cpu_s_per_million": costs["kafka"],
+    }
+
+
+def lost(run: Run, case: dict[str, Any]) -> int:
+    """Rows that were written and are not there."""
+    if not case["write"]:
+        return 0
+    expected = WARM_UP_ROWS + REPEATS * case["rows"]
+    return sum(
+        abs(expected - sum(end_offset(run.system.bootstrap, topic, number) for number in range(PARTITIONS)))
+        for topic in case["topics"].values()
+    )
