@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,7 @@ def workload_section(results: Results, name: str) -> Iterator[str]:
     yield facts["description"]
     yield ""
     if facts.get("rounds", results.raw["rounds"]) < results.raw["rounds"]:
-        yield f"Rounds: {facts['rounds']} only, as it takes long and hardly varies."
+        yield f"Rounds: {facts['rounds']} only."
         yield ""
     cases = results.cases(name)
     columns = [
@@ -296,13 +296,37 @@ def configuration_lines(raw: dict[str, Any]) -> list[str]:
     return lines
 
 
+def merged(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs of one version on one machine, each with some of the workloads, as if they were one.
+
+    Of a workload that was in more than one the last run counts.
+    """
+    first, *others = runs
+    whole = {**first, "runs": [], "failures": [], "workloads": {}}
+    for run in runs:
+        if (run["versions"], run["quick"]) != (first["versions"], first["quick"]):
+            raise ValueError("runs of different versions or forms do not belong into one report")
+        for part in ("runs", "failures"):
+            kept = [found for found in whole[part] if found["workload"] not in run["workloads"]]
+            whole[part] = kept + run[part]
+        whole["workloads"] |= run["workloads"]
+    whole["rounds"] = max(run["rounds"] for run in runs)
+    whole["started"] = ", ".join(run["started"] for run in runs)
+    for run in others:
+        whole["systems"] = whole["systems"] | run["systems"]
+        whole["warm_up"] = whole.get("warm_up", {}) | run.get("warm_up", {})
+    return whole
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("results", type=Path)
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="of one run, or of several with parts of it"
+    )
     parser.add_argument("--images", type=Path, default=Path("docs/img"), help="where the plots go")
     parser.add_argument("--image-place", default="img", help="how the Markdown names that place")
     options = parser.parse_args(arguments)
-    results = Results(json.loads(options.results.read_text()))
+    results = Results(merged([json.loads(path.read_text()) for path in options.results]))
     images = growth_plots(results)
     if bars := goal_bars(results):
         images = {"goals.svg": bars, **images}

@@ -11,7 +11,7 @@ from bench.goals import GOALS, Goal
 from bench.measure import Spread, rates
 from bench.plots import Bar, LogAxis, line_plot, number, ratio_bars
 from bench.registry import load_workloads, pick_workloads
-from bench.report import Results, goal_table, growth_plots, markdown, workload_section
+from bench.report import Results, goal_table, growth_plots, markdown, merged, workload_section
 from bench.warmup import is_steady
 
 
@@ -78,6 +78,18 @@ def test_a_workload_with_fewer_rounds_says_so() -> None:
     found = results(("G1", "produce at 1", "kafka", {"x": 1.0}))
     found.raw["workloads"]["G1"]["rounds"] = 2
     assert "Rounds: 2 only" in "\n".join(workload_section(found, "G1"))
+
+
+def test_runs_of_parts_are_one_report_and_the_later_counts() -> None:
+    first = results(("W1", "a", "kafka", {"mb_per_s": 1.0}), ("W2", "a", "kafka", {"mb_per_s": 2.0})).raw
+    again = results(("W2", "a", "kafka", {"mb_per_s": 3.0})).raw | {"rounds": 5}
+    whole = Results(merged([first, again]))
+    assert list(whole.raw["workloads"]) == ["W1", "W2"]
+    assert whole.raw["rounds"] == 5
+    assert [found["figures"]["mb_per_s"] for found in whole.raw["runs"]] == [1.0, 3.0]
+    other = again | {"versions": {**again["versions"], "headrace": "def"}}
+    with pytest.raises(ValueError, match="different versions"):
+        merged([first, other])
 
 
 def test_goals_for_rates_and_costs_point_the_right_way() -> None:
