@@ -15,8 +15,10 @@ from headrace.cli.options import BOOTSTRAP_VARIABLE
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
 
-NOT_SETTINGS = frozenset({BOOTSTRAP_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE})
-"""Variables of ours that are for clients, or for the command itself."""
+NOT_SETTINGS = frozenset(
+    {BOOTSTRAP_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE, "HEADRACE_STATE_DIR", "HEADRACE_NUMBA"}
+)
+"""Variables of ours that are for clients, for pipelines, or for the command itself."""
 
 
 class SettingsError(click.ClickException):
