@@ -166,13 +166,13 @@ def _real(command: Sequence[str]) -> list[str]:
     if command[0] == "headrace":
         return [sys.executable, "-m", *command]
     if list(command) == ["make", "demo"]:
-        return [sys.executable, str(ROOT / "examples" / "demo.py")]
+        return [sys.executable, "-m", "examples.demo"]
     raise AssertionError(command)
 
 
 def main() -> None:
     variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    draw("demo", "make demo: a stock client sends events through a broker", [["make", "demo"]], variables)
+    draw("demo", "make demo: log events through a broker and a Spark pipeline", [["make", "demo"]], variables)
     with Broker() as broker:
         variables["HEADRACE_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
         broker.create_topic("orders", 3, {"retention.ms": "86400000"})
