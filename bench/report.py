@@ -320,9 +320,7 @@ def merged(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument(
-        "results", type=Path, nargs="+", help="of one run, or of several with parts of it"
-    )
+    parser.add_argument("results", type=Path, nargs="+", help="of one run, or of several with parts of it")
     parser.add_argument("--images", type=Path, default=Path("docs/img"), help="where the plots go")
     parser.add_argument("--image-place", default="img", help="how the Markdown names that place")
     options = parser.parse_args(arguments)
