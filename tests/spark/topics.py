@@ -123,13 +123,14 @@ class Topics:
             consumer.close()
 
     def _read_partition(self, topic: str, partition: int) -> list[Stored]:
-        low, high = self.ends(topic, partition)
+        """Up to where it ended at the call: one that is written all the time has no end to wait for."""
+        position, high = self.ends(topic, partition)
         consumer = ck.Consumer({**self._settings, "group.id": "nobody", "enable.partition.eof": True})
         found: list[Stored] = []
         try:
-            consumer.assign([ck.TopicPartition(topic, partition, low)])
+            consumer.assign([ck.TopicPartition(topic, partition, position)])
             deadline = time.monotonic() + TIMEOUT_S
-            while low < high:
+            while position < high:
                 assert time.monotonic() < deadline, f"{topic}-{partition} was not read up to {high}"
                 message = consumer.poll(1.0)
                 if message is None:
@@ -138,7 +139,10 @@ class Topics:
                 if error is not None:
                     assert error.code() == ck.KafkaError._PARTITION_EOF, error
                     break
-                found.append(_stored(message))
+                stored = _stored(message)
+                position = stored.offset + 1
+                if stored.offset < high:
+                    found.append(stored)
         finally:
             consumer.close()
         return found
