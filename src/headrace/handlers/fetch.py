@@ -30,9 +30,12 @@ from headrace.wire.fetch import (
     READ_COMMITTED,
     TOPIC_IDS,
     FetchParameters,
+    OnePartition,
     encode_one_partition,
     parse_fetch,
+    parse_one_partition,
     tags_after,
+    topic_echo,
     write_partition_head,
     write_response_head,
     write_topic_head,
@@ -45,13 +48,13 @@ Answer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None]
 @hot_api(key=1, name="Fetch", versions=range(4, 19), flexible_since=FLEXIBLE, authorize=topic_read)
 def fetch(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
     """Reads record batches from partitions, as a long poll."""
-    parameters = parse_fetch(frame, position, version)
     broker = channel.broker
-    wants = parameters.wants
-    if len(wants) == 1 and parameters.session_epoch == FINAL_EPOCH and version >= FLEXIBLE:
-        body = _read_one(broker, parameters, version)
+    if version >= FLEXIBLE:
+        one = parse_one_partition(frame, position, version)
+        body = _read_one(broker, one, version >= TOPIC_IDS) if one is not None else None
         if body is not None:
             return body
+    parameters = parse_fetch(frame, position, version)
     try:
         plan = _plan(broker, parameters, version)
     except KafkaError as error:
@@ -62,28 +65,29 @@ def fetch(channel: Channel, version: int, frame: memoryview, position: int) -> R
     return ParkedFetch(plan)
 
 
-def _read_one(broker: Broker, parameters: FetchParameters, version: int) -> Body | None:
-    """The short way for one partition without a session, as most clients ask; None if it takes the long one."""
-    if parameters.session_id != NO_SESSION:
-        return None
-    topic, index, leader_epoch, offset, _, max_bytes = parameters.wants[0]
+def _read_one(broker: Broker, one: OnePartition, by_id: bool) -> Body | None:
+    """The short way for one partition without a session, as many clients ask; None if it takes the long one."""
+    least, most, committed, echo, topic, index, leader_epoch, offset, partition_most = one
     replicas = broker.replicas
-    local = (replicas.by_id if version >= TOPIC_IDS else replicas.by_name).get(topic)
+    local = (replicas.by_id if by_id else replicas.by_name).get(topic)
     partition = local.get(index) if local is not None else None
     if partition is None or not partition.is_leader or 0 <= leader_epoch != partition.leader_epoch:
         return None
     log = partition.log
     high_watermark = partition.high_watermark
     stable = log.last_stable_offset(high_watermark)
-    committed = parameters.isolation == READ_COMMITTED
     try:
-        data = log.read(offset, max_bytes, stable if committed else high_watermark, True)
+        data = log.read(offset, partition_most, stable if committed else high_watermark, True)
     except KafkaError:
         return None
-    if data is None or not parameters.min_bytes <= data.size <= min(parameters.max_bytes, broker.fetch_max_bytes):
+    if data is None:
         return None
-    result = (index, 0, high_watermark, stable, log.start_offset)
-    head = encode_one_partition(version, NO_SESSION, topic, result, committed, data.size)
+    size = data[2]  # by its place: a named tuple's fields are slow to get
+    if size < least or size > most or size > broker.fetch_max_bytes:
+        return None
+    head = encode_one_partition(
+        NO_SESSION, echo, (index, 0, high_watermark, stable, log.start_offset), committed, size
+    )
     return [head, data, ONE_PARTITION_TAIL]
 
 
@@ -210,13 +214,9 @@ class FetchPlan:
         session_id = self.session.id if self.session is not None else NO_SESSION
         if len(answers) == 1 and version >= FLEXIBLE:
             watched, result, data = answers[0]
-            if data is None:
-                return (
-                    encode_one_partition(version, session_id, watched.topic, result, committed, 0)
-                    + ONE_PARTITION_TAIL
-                )
-            head = encode_one_partition(version, session_id, watched.topic, result, committed, data.size)
-            return [head, data, ONE_PARTITION_TAIL]
+            size = 0 if data is None else data.size
+            head = encode_one_partition(session_id, topic_echo(version, watched.topic), result, committed, size)
+            return bytes(head + ONE_PARTITION_TAIL) if data is None else [head, data, ONE_PARTITION_TAIL]
         topics: dict[bytes, list[Answer]] = {}
         for answer in answers:
             topics.setdefault(answer[0].topic, []).append(answer)

@@ -12,15 +12,18 @@ from headrace.handlers.parked_produce import ParkedProduce, Unacknowledged
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import CloseConnection, Reply
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.replication.partition import Partition
+from headrace.replication.partition import ACKS_ALL, Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.wire.produce import (
     FLEXIBLE,
     TOPIC_IDS,
+    OneBatch,
     TopicData,
     encode_failure,
+    encode_one_result,
     encode_produce_response,
     encode_result,
+    parse_one_batch,
     parse_produce,
 )
 
@@ -34,6 +37,11 @@ ADMIN_CLIENT_ID = b"__admin_client"
 )
 def produce(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
     """Appends record batches to partitions and answers with their offsets."""
+    if version >= FLEXIBLE:
+        one = parse_one_batch(frame, position, version >= TOPIC_IDS)
+        reply = _append_one(channel.broker.replicas, one, version) if one is not None else None
+        if reply is not None:
+            return reply
     _, acks, topics = parse_produce(frame, position, version)
     if acks < -1:
         return _refuse_all(
@@ -71,6 +79,26 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
     if waiting and not all(batch.is_written for batch in waiting):
         return ParkedProduce(version, results, waiting)
     return encode_produce_response(version, results)
+
+
+def _append_one(replicas: ReplicaSet, one: OneBatch, version: int) -> Reply:
+    """The short way for one batch, as small requests are; None, with nothing done, if it takes the long one."""
+    acks, echo, key, index, batch = one
+    local = (replicas.by_id if version >= TOPIC_IDS else replicas.by_name).get(key)
+    partition = local.get(index) if local is not None else None
+    if partition is None or not partition.is_leader or partition.internal or (acks != 1 and acks != ACKS_ALL):
+        return None
+    try:
+        base_offset, append_time = partition.append(batch, acks)
+    except KafkaError as error:
+        return encode_one_result(echo, encode_failure(version, index, error.code, error.message))
+    result = encode_result(version, index, base_offset, append_time, partition.log.start_offset)
+    if partition.flusher is not None:
+        answers = [result]
+        waiting = Unacknowledged(partition, partition.log.end_offset, index, answers)
+        if not waiting.is_written:
+            return ParkedProduce(version, [(echo, answers)], [waiting])
+    return encode_one_result(echo, result)
 
 
 def _check_may_write(partition: Partition, frame: memoryview) -> None:

@@ -46,10 +46,15 @@ UNTOUCHED_FROM = 4 * 1024 * 1024
 """Frames above this are held in memory that the kernel gives page by page, as they arrive."""
 SENDFILE_FROM = 64 * 1024
 """Below this a `pread` and a joined write are cheaper than a `sendfile` of its own."""
+MAX_VECTOR = 64
+"""More pieces than this are joined before they are sent. The kernel takes 1,024 at once."""
+Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct(">i")
 
 scratch = memoryview(bytearray(SCRATCH_SIZE))
 """Shared by every connection of the loop: its content is used up before the callback returns."""
+outbox = memoryview(bytearray(SCRATCH_SIZE))
+"""Shared too: small ranges of files are read into it, and sent or copied before the callback returns."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -327,9 +332,9 @@ class Connection(asyncio.BufferedProtocol):
         ready, self._ready = self._ready, []
         if self._files_ready:
             self._files_ready = False
-            if not _read_small_ranges(ready):
+            if not self._send_small_ranges(ready):
                 self._send_with_files(ready)
-                return
+            return
         joined = b"".join(cast(list[bytes], ready)) if len(ready) > 1 else cast(bytes, ready[0])
         # Straight to the socket: the transport would only check first what we know. It takes over what is left.
         try:
@@ -340,6 +345,23 @@ class Connection(asyncio.BufferedProtocol):
             return  # the transport will notice the end itself
         if sent < len(joined):
             self._transport.write(memoryview(joined)[sent:])
+
+    def _send_small_ranges(self, pieces: list[Piece]) -> bool:
+        """Send all with one call, as `_flush` does; False if a range is too large or would wait for the disk."""
+        filled = _with_small_ranges(pieces)
+        if filled is None:
+            return False
+        assert self._transport is not None
+        vector = filled if len(filled) <= MAX_VECTOR else [b"".join(filled)]
+        try:
+            sent = os.writev(self._fd, vector)
+        except BlockingIOError:
+            sent = 0
+        except ConnectionError:
+            return True
+        if sent < sum(map(len, vector)):
+            self._transport.write(memoryview(b"".join(vector))[sent:])
+        return True
 
     def _send_with_files(self, pieces: list[Piece]) -> None:
         if self._sender is None:
@@ -360,26 +382,40 @@ def _bad_length(length: int, most: int) -> ProtocolError:
     return ProtocolError(f"a frame of {length} bytes; the limit is {most}")
 
 
-def _read_small_ranges(pieces: list[Piece]) -> bool:
-    """Put the bytes of ranges in their place; False if one is too large for that or would wait for the disk."""
-    for position, piece in enumerate(pieces):
+def _with_small_ranges(pieces: list[Piece]) -> list[Buffer] | None:
+    """The pieces with the bytes of ranges in their place; None if one is too large or would wait for the disk.
+
+    Those bytes are in the outbox if they fit: they must be gone before the next answer.
+    """
+    needed = 0
+    for piece in pieces:
         if type(piece) is FileRange:
-            small = _read_if_cached(piece) if piece.size < SENDFILE_FROM else None
-            if small is None:
-                return False
-            pieces[position] = small
-    return True
+            if piece.size >= SENDFILE_FROM:
+                return None
+            needed += piece.size
+    buffer = outbox if needed <= len(outbox) else memoryview(bytearray(needed))
+    filled: list[Buffer] = []
+    start = 0
+    for piece in pieces:
+        if type(piece) is FileRange:
+            place = buffer[start : start + piece.size]
+            if not _read_if_cached(piece, place):
+                return None
+            start += piece.size
+            filled.append(place)
+        else:
+            filled.append(cast(bytes, piece))
+    return filled
 
 
-def _read_if_cached(piece: FileRange) -> bytes | bytearray | None:
-    """The bytes of a small range, or None if reading them would wait for the disk."""
-    buffer = bytearray(piece.size)
+def _read_if_cached(piece: FileRange, place: memoryview) -> bool:
+    """Fill `place` with the bytes of a range; False if reading them would wait for the disk."""
     try:
-        count = os.preadv(piece.file.fd, [buffer], piece.position, os.RWF_NOWAIT)
+        count = os.preadv(piece.file.fd, (place,), piece.position, os.RWF_NOWAIT)
     except BlockingIOError:
-        return None
+        return False
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # tmpfs: never on a disk, so it can just be read
             raise
-        count = os.preadv(piece.file.fd, [buffer], piece.position)
-    return buffer if count == piece.size else None
+        count = os.preadv(piece.file.fd, (place,), piece.position)
+    return count == piece.size

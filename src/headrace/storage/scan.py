@@ -43,6 +43,15 @@ class BatchPlace(NamedTuple):
     last_offset: int
 
 
+def read_place(disk: Disk, fd: int, position: int) -> BatchPlace | None:
+    """What the header at `position` says of its batch, unchecked; None if the file ends before it does."""
+    data = disk.pread(fd, _PLACE.size, position)
+    if len(data) < _PLACE.size:
+        return None
+    base_offset, length, delta = _PLACE.unpack(data)
+    return _new_tuple(BatchPlace, (position, length + LENGTH_OVERHEAD, base_offset, base_offset + delta))
+
+
 def find_batch(disk: Disk, fd: int, position: int, end: int, offset: int) -> BatchPlace | None:
     """The first batch from `position` (where a batch begins) to `end` that reaches up to `offset` or beyond."""
     unpack_from = _PLACE.unpack_from

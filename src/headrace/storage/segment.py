@@ -14,7 +14,7 @@ from headrace.env.env import CREATE, READ_WRITE
 from headrace.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from headrace.storage.files import OpenFile
 from headrace.storage.resources import StorageResources
-from headrace.storage.scan import BatchPlace, find_batch, scan_headers
+from headrace.storage.scan import BatchPlace, find_batch, read_place, scan_headers
 from headrace.storage.segment_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, SegmentIndex, load_index
 
 LOG = ".log"
@@ -29,6 +29,8 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 SMALL_BYTES = 4096
 """A segment of this size may have no index files: a start reads its headers instead."""
 UNKNOWN = -2
+_FAR_APART_BYTES = 8 * 1024
+"""Index entries this far apart: batches are larger than the interval of the index, so that each has an entry."""
 _LAGGING_INDEX_BYTES = 4 * 1024 * 1024
 """An index that ends so far before its segment does was lost in part and is rebuilt."""
 
@@ -194,11 +196,20 @@ class Segment:
             if offset > last_offset:
                 return None
             return BatchPlace(position, self.size - position, self.last_batch_offset, last_offset)
-        relative, position = self.load_index(resources).position_before(offset - self.base_offset)
+        disk, file = resources.env.disk, self.open_file(resources)
+        relative, position, next_relative, next_position = self.load_index(resources).around(
+            offset - self.base_offset
+        )
+        if relative >= 0 and next_position - position > _FAR_APART_BYTES:
+            # An entry names the last offset of its batch, so that ours is most likely the one of the next entry.
+            # Not before the first one: a segment's first batch has no entry.
+            place = read_place(disk, file.fd, next_position)
+            named = self.base_offset + next_relative
+            if place is not None and place.base_offset <= offset and place.last_offset == named:
+                return place
         if relative >= 0 and not self._is_indexed_at(relative, position, resources):
             _, position = self.rebuild_index(resources).position_before(offset - self.base_offset)
-        file = self.open_file(resources)
-        return find_batch(resources.env.disk, file.fd, position, self.size, offset)
+        return find_batch(disk, file.fd, position, self.size, offset)
 
     def _is_indexed_at(self, relative_offset: int, position: int, resources: StorageResources) -> bool:
         """Is the indexed batch really there? Not asked where this process itself made the entry."""

@@ -72,6 +72,15 @@ class SegmentIndex:
         entry = self.entries[found - 1]
         return entry >> 32, entry & _POSITION_MASK
 
+    def around(self, relative_offset: int) -> tuple[int, int, int, int]:
+        """(relative offset, position) of the last entry at or before it, and of the next one; (-1, 0) for none."""
+        entries = self.entries
+        found = bisect_right(entries, relative_offset << 32 | _POSITION_MASK)
+        before, position = (entries[found - 1] >> 32, entries[found - 1] & _POSITION_MASK) if found else (-1, 0)
+        if found == len(entries):
+            return before, position, -1, 0
+        return before, position, entries[found] >> 32, entries[found] & _POSITION_MASK
+
     def offset_before_time(self, timestamp: int) -> int:
         """The relative offset from which a search for `timestamp` may begin: nothing before it is as late."""
         found = bisect_right(self.timestamps, timestamp - 1)

@@ -43,17 +43,20 @@ def parse_produce(frame: memoryview, position: int, version: int) -> tuple[bool,
     """(whether it names a transactional id, acks, topics). `position` is where the body begins."""
     try:
         if version >= FLEXIBLE:
-            usual = _parse_usual(frame, position, version >= TOPIC_IDS)
-            return usual or _parse_flexible(frame, position, version >= TOPIC_IDS)
+            return _parse_flexible(frame, position, version >= TOPIC_IDS)
         return _parse_classic(frame, position)
     except (struct.error, IndexError, OverflowError):
         raise ProtocolError("a Produce request is cut off") from None
 
 
-def _parse_usual(frame: memoryview, position: int, topic_ids: bool) -> tuple[bool, int, list[TopicData]] | None:
+OneBatch = tuple[int, bytes, bytes, int, memoryview]
+"""Acks, the topic as written and itself, partition, batch."""
+
+
+def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBatch | None:
     """One batch of 128 bytes to 16 KB for one partition, outside of a transaction; None if it is anything else.
 
-    Small requests are the ones whose cost counts, and nearly all of them look like this.
+    For v9 on. Small requests are the ones whose cost counts, and nearly all of them look like this.
     """
     try:
         transactional_id, acks, _, topic_count, name_length = _BODY_HEAD.unpack_from(frame, position)
@@ -76,7 +79,7 @@ def _parse_usual(frame: memoryview, position: int, topic_ids: bool) -> tuple[boo
         end = start + (low & 0x7F | high << 7) - 1
         if frame[end] or frame[end + 1] or frame[end + 2]:
             return None  # tagged fields
-        return False, acks, [(echo, key, [(index, frame[start:end])])]
+        return acks, echo, key, index, frame[start:end]
     except (struct.error, IndexError):
         return None  # shorter than that, or cut off
 
@@ -226,6 +229,11 @@ def _classic_result(
     return _RESULT_V2.pack(index, code, base_offset, append_time)
 
 
+def encode_one_result(echo: bytes, result: bytes) -> bytes:
+    """The whole body of a flexible response about one partition."""
+    return b"".join((b"\2", echo, b"\2", result, b"\0\0\0\0\0\0"))
+
+
 def encode_produce_response(version: int, topics: list[tuple[bytes, list[bytes]]]) -> bytes:
     """The whole body, from each topic's echo and its partitions' results."""
     if version < FLEXIBLE:
@@ -234,9 +242,6 @@ def encode_produce_response(version: int, topics: list[tuple[bytes, list[bytes]]
             parts += (echo, _INT32.pack(len(results)), *results)
         parts.append(_NO_THROTTLE)
         return b"".join(parts)
-    if len(topics) == 1 and len(topics[0][1]) == 1:
-        echo, results = topics[0]
-        return b"".join((b"\2", echo, b"\2", results[0], b"\0\0\0\0\0\0"))
     out = bytearray()
     write_uvarint(out, len(topics) + 1)
     for echo, results in topics:

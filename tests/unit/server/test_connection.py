@@ -234,7 +234,7 @@ async def test_cold_ranges_are_read_by_a_thread(
 
     monkeypatch.setattr("headrace.server.file_sender._is_cached", never_cached)
     monkeypatch.setattr("headrace.server.file_sender._warm", warm)
-    monkeypatch.setattr("headrace.server.connection._read_if_cached", lambda piece: None)
+    monkeypatch.setattr("headrace.server.connection._read_if_cached", lambda piece, place: False)
     dispatcher = EchoDispatcher()
     dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY)
     async with served(dispatcher) as (client, _):

@@ -45,6 +45,39 @@ def test_read_starts_at_the_batch_that_holds_the_offset(store: Any) -> None:
         assert parse_header(data).base_offset == offset // 3 * 3
 
 
+@pytest.mark.parametrize("sizes", [(30_000,), (9000, 100, 100, 5000), (40, 12_000, 40, 40, 40, 4000)])
+def test_large_batches_are_found_in_old_and_active_segments_and_after_a_start(
+    store: Any, sizes: tuple[int, ...]
+) -> None:
+    """Batches with an index entry each, without one, and both in turn."""
+    store.create(segment_bytes=100_000)
+    first_offsets = [store.append(2, value=b"v" * (sizes[n % len(sizes)] // 2)) for n in range(40)]
+    for _ in range(2):
+        assert len(store.log.segments) > 1
+        for first in first_offsets:
+            for offset in (first, first + 1):
+                data = store.bytes_of(store.log.read(offset, 100, 80, at_least_one=True))
+                header = parse_header(data)
+                assert (header.base_offset, header.size) == (first, len(data))
+        store.log.close()
+        store.reopen(clean=True)
+
+
+def test_an_index_that_names_wrong_places_misleads_nobody(store: Any) -> None:
+    store.create(segment_bytes=100_000)
+    for _ in range(12):
+        store.append(2, value=bytes(10_000))
+    store.log.close()
+    path = store.files(".index")[0]
+    entries = bytearray(path.read_bytes())
+    entries[12:16] = (int.from_bytes(entries[12:16], "big") - 100).to_bytes(4, "big")  # into the zeros before
+    path.write_bytes(entries)
+    store.reopen(clean=True)
+    for offset in range(24):
+        data = store.bytes_of(store.log.read(offset, 100, 24, at_least_one=True))
+        assert parse_header(data).base_offset == offset // 2 * 2
+
+
 def test_read_never_passes_the_limit(store: Any) -> None:
     """R-CON-1: nothing at or above the high watermark is served."""
     store.create(**SMALL)

@@ -20,7 +20,10 @@ def test_lookup_finds_the_last_entry_at_or_before(offsets: list[int], positions:
     pairs = list(zip(offsets, positions, strict=False))
     for offset, position in pairs:
         index.add(offset, position)
-    assert index.position_before(asked) == max((pair for pair in pairs if pair[0] <= asked), default=(-1, 0))
+    before = max((pair for pair in pairs if pair[0] <= asked), default=(-1, 0))
+    after = min((pair for pair in pairs if pair[0] > asked), default=(-1, 0))
+    assert index.position_before(asked) == before
+    assert index.around(asked) == (*before, *after)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**60), st.integers(0, 100)), max_size=30), st.integers(0, 2**60))

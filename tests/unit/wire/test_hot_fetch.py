@@ -13,7 +13,9 @@ from headrace.wire.fetch import (
     TOPIC_IDS,
     encode_one_partition,
     parse_fetch,
+    parse_one_partition,
     tags_after,
+    topic_echo,
     write_partition_head,
     write_response_head,
     write_topic_head,
@@ -176,8 +178,78 @@ def test_the_short_way_for_one_partition_writes_the_same(version: int, committed
     write_response_head(out, version, 0, 77, 1)
     write_topic_head(out, version, topic, 1)
     write_partition_head(out, version, result, committed, size)
-    assert encode_one_partition(version, 77, topic, result, committed, size) == out
+    assert encode_one_partition(77, topic_echo(version, topic), result, committed, size) == out
     assert tags_after(version) * 3 == ONE_PARTITION_TAIL
+
+
+def one_partition(version: int, **fields: object) -> FetchRequest:
+    topic = {"topic_id": TopicId(bytes(range(16)))} if version >= TOPIC_IDS else {"topic": "events"}
+    partition = FetchPartition(partition=3, current_leader_epoch=5, fetch_offset=2**40, partition_max_bytes=99)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=7,
+        max_bytes=8,
+        isolation_level=1,
+        topics=[FetchTopic(**topic, partitions=[partition])],
+    )
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
+
+
+def parsed_as_one(request: FetchRequest, version: int) -> object:
+    return parse_one_partition(memoryview(b"header" + request.encode(version)), 6, version)
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+def test_the_short_way_for_one_partition_reads_the_same(version: int) -> None:
+    topic = bytes(range(16)) if version >= TOPIC_IDS else b"events"
+    expected = (7, 8, True, topic_echo(version, topic), topic, 3, 5, 2**40, 99)
+    assert parsed_as_one(one_partition(version), version) == expected
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+@given(data=st.data())
+def test_the_short_way_for_one_partition_agrees_or_steps_aside(version: int, data: st.DataObject) -> None:
+    request = data.draw(fetch_requests(version))
+    if data.draw(st.booleans()):
+        request.session_id, request.session_epoch = 0, -1
+        request.forgotten_topics_data, request.rack_id = [], ""
+        request.replica_state, request.replica_id = ReplicaState(), -1
+    frame = memoryview(b"header" + request.encode(version))
+    one = parse_one_partition(frame, 6, version)
+    if one is None:
+        return
+    got = parse_fetch(frame, 6, version)
+    least, most, committed, _, topic, index, epoch, offset, partition_most = one
+    assert (least, most, int(committed)) == (got.min_bytes, got.max_bytes, got.isolation)
+    assert (got.replica_id, got.session_id, got.session_epoch, got.forgotten, got.rack) == (-1, 0, -1, [], "")
+    [want] = got.wants
+    assert (topic, index, epoch, offset, partition_most) == (*want[:4], want[5])
+
+
+@pytest.mark.parametrize("version", [12, 13, 18])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"session_id": 9, "session_epoch": 3},
+        {"session_epoch": 0},
+        {"rack_id": "here"},
+        {"forgotten_topics_data": None},
+        {"topics": []},
+    ],
+)
+def test_anything_else_takes_the_long_way(version: int, fields: dict[str, object]) -> None:
+    request = one_partition(version, **fields)
+    if "forgotten_topics_data" in fields:
+        topic = {"topic_id": TopicId(bytes(16))} if version >= TOPIC_IDS else {"topic": "gone"}
+        request.forgotten_topics_data = [ForgottenTopic(**topic, partitions=[1])]
+    assert parsed_as_one(request, version) is None
+
+
+def test_a_follower_takes_the_long_way() -> None:
+    assert parsed_as_one(one_partition(12, replica_id=2), 12) is None
+    assert parsed_as_one(one_partition(18, replica_state=ReplicaState(replica_id=2, replica_epoch=1)), 18) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
