@@ -7,7 +7,6 @@ turns are counted, never the client's part.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 import time
@@ -18,6 +17,7 @@ from bench.requests import fetch, fetch_error
 from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import real_env
 from headrace.node import Node
+from headrace.server.direct_loop import new_loop
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 HOST = "127.0.0.1"
@@ -36,7 +36,7 @@ class HandDrivenBroker:
     def __init__(self, directory: Path) -> None:
         settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(directory)}
         config = BrokerConfig.build({}, {}, settings, lambda: HOST)
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._node = Node(real_env(), config)
         addresses = self._loop.run_until_complete(self._node.start())
         self._port = int(addresses.rpartition(":")[2])

@@ -87,6 +87,7 @@ def _run(config: BrokerConfig, log_format: str) -> None:
     import asyncio
 
     from headrace.node import StartError, run_broker
+    from headrace.server.direct_loop import new_loop
 
     files = run_files(config.log_dirs[0], config.node_id)
 
@@ -97,7 +98,8 @@ def _run(config: BrokerConfig, log_format: str) -> None:
         )
 
     try:
-        asyncio.run(run_broker(config, on_ready=ready))
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(run_broker(config, on_ready=ready))
     except StartError as error:
         raise _refusal(str(error), log_format) from None
     finally:

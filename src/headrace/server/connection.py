@@ -120,8 +120,12 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = peer[0] if peer else ""
         if not self._owner.admit(self):
             transport.abort()  # type: ignore[attr-defined]  # every socket transport has it
+        elif self._owner.direct is not None:
+            self._owner.direct.read_directly(self._fd, self._read)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._owner.direct is not None:
+            self._owner.direct.forget(self._fd)
         self._transport = None
         self._fd = -1
         self._partial = self._stash = None
@@ -162,6 +166,16 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
 
     # -- receiving
+
+    def _read(self) -> bool:
+        """What the transport would do; False leaves it to the transport, which knows what an end means."""
+        try:
+            count = os.readv(self._fd, (self.get_buffer(-1),))
+        except OSError:
+            return False
+        if count:
+            self.buffer_updated(count)
+        return count > 0
 
     def _handle_frames(self, data: memoryview) -> None:
         position = 0

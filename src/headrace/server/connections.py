@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.server.connection import Connection
+    from headrace.server.direct_loop import DirectSelector
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +21,10 @@ class ConnectionLimits:
 
 
 class ConnectionSet:
-    def __init__(self, listener: str, limits: ConnectionLimits) -> None:
+    def __init__(self, listener: str, limits: ConnectionLimits, direct: DirectSelector | None = None) -> None:
         self.listener = listener
+        self.direct = direct
+        """What calls a connection that can read, if the loop has it."""
         self.limits = limits
         """May be replaced while the broker runs; connections above a new limit stay."""
         self._open: dict[Connection, None] = {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headrace.env import Env
 from headrace.server.connection import Connection
 from headrace.server.connections import ConnectionLimits, ConnectionSet
+from headrace.server.direct_loop import DirectLoop
 from headrace.server.dispatch import Dispatcher
 
 LEFT_TO_THE_KERNEL = -1
@@ -42,7 +43,9 @@ class Listener:
 
     async def open(self, dispatcher: Dispatcher, host: str | None, port: int) -> None:
         """Listen on an address; port 0 takes a free one, which is then in `port`."""
-        self._server = await asyncio.get_running_loop().create_server(
+        loop = asyncio.get_running_loop()
+        self.connections.direct = loop.direct if isinstance(loop, DirectLoop) else None
+        self._server = await loop.create_server(
             lambda: Connection(dispatcher, self.connections),
             host,
             port,

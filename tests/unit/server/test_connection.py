@@ -19,6 +19,7 @@ from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_PENDING_RESPONSES
 from headrace.server.connection import SCRATCH_SIZE, SENDFILE_FROM, Connection
 from headrace.server.connections import ConnectionLimits, ConnectionSet
+from headrace.server.direct_loop import DirectLoop
 from headrace.server.framing import FramedPending, framed
 from headrace.server.request_memory import RequestMemory
 from headrace.storage.files import FileRange, OpenFile
@@ -86,8 +87,8 @@ class Client:
 async def served(
     dispatcher: EchoDispatcher, limits: ConnectionLimits = LIMITS
 ) -> AsyncIterator[tuple[Client, ConnectionSet]]:
-    connections = ConnectionSet("PLAINTEXT", limits)
     loop = asyncio.get_running_loop()
+    connections = ConnectionSet("PLAINTEXT", limits, loop.direct if isinstance(loop, DirectLoop) else None)
     server = await loop.create_server(lambda: Connection(cast(Any, dispatcher), connections), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
