@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.handlers.reply import Pending
 from headrace.model.errors import ErrorCode
 from headrace.replication.partition import Partition
-from headrace.wire.produce import encode_failure, encode_produce_response
+from headrace.wire.produce import encode_failure, encode_one_result, encode_produce_response
 
 
 class Unacknowledged:
@@ -25,9 +25,13 @@ class Unacknowledged:
     def is_written(self) -> bool:
         return self.partition.high_watermark >= self._end_offset
 
+    @property
+    def answer(self) -> bytes:
+        return self._answers[self._place]
+
     def is_decided(self, version: int) -> bool:
         """Written, or failed, which its answer then says."""
-        if self.is_written:
+        if self.partition.high_watermark >= self._end_offset:
             return True
         partition = self.partition
         failure = partition.log.failure
@@ -39,6 +43,30 @@ class Unacknowledged:
             return False
         self._answers[self._place] = encode_failure(version, self._index, code, message)
         return True
+
+
+class ParkedBatch(Pending):
+    """What `ParkedProduce` is for one batch: where every batch is synced, nearly all that wait are this."""
+
+    __slots__ = ("_batch", "_echo", "_version")
+
+    def __init__(self, version: int, echo: bytes, batch: Unacknowledged) -> None:
+        super().__init__()
+        self._version = version
+        self._echo = echo
+        self._batch = batch
+        batch.partition.waiters[self] = None
+
+    def wake(self) -> None:
+        batch = self._batch
+        if not self.done and batch.is_decided(self._version):
+            batch.partition.waiters.pop(self, None)
+            self.complete(encode_one_result(self._echo, batch.answer))
+
+    def cancel(self) -> None:
+        """The connection is gone; what was appended stays."""
+        self._batch.partition.waiters.pop(self, None)
+        super().cancel()
 
 
 class ParkedProduce(Pending):

@@ -8,7 +8,7 @@ record.
 from __future__ import annotations
 
 from headrace.handlers.context import Channel, topic_write
-from headrace.handlers.parked_produce import ParkedProduce, Unacknowledged
+from headrace.handlers.parked_produce import ParkedBatch, ParkedProduce, Unacknowledged
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import CloseConnection, Reply
 from headrace.model.errors import ErrorCode, KafkaError
@@ -94,10 +94,10 @@ def _append_one(replicas: ReplicaSet, one: OneBatch, version: int) -> Reply:
         return encode_one_result(echo, encode_failure(version, index, error.code, error.message))
     result = encode_result(version, index, base_offset, append_time, partition.log.start_offset)
     if partition.flusher is not None:
-        answers = [result]
-        waiting = Unacknowledged(partition, partition.log.end_offset, index, answers)
+        # A duplicate too is acknowledged no earlier than what it repeats.
+        waiting = Unacknowledged(partition, partition.log.end_offset, index, [result])
         if not waiting.is_written:
-            return ParkedProduce(version, [(echo, answers)], [waiting])
+            return ParkedBatch(version, echo, waiting)
     return encode_one_result(echo, result)
 
 

@@ -326,8 +326,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             while order and order[0].done:
-                self._ready += order.popleft().framed()
-            self._files_ready = True
+                pieces = order.popleft().framed()
+                self._ready += pieces
+                if len(pieces) > 1:
+                    self._files_ready = True
         except CloseConnection as error:
             self._hang_up(error)
         if not order:
