@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -72,7 +72,13 @@ class Run:
         self.topics.clear()
 
     def _has_files(self, topic: str) -> bool:
-        return any(self.system.data_dir.glob(f"{topic}-*"))
+        return any(True for _ in self.partition_directories(topic))
+
+    def partition_directories(self, topic: str) -> Iterator[Path]:
+        """Where the system keeps them: in its directory, or in one of its own inside."""
+        return itertools.chain.from_iterable(
+            self.system.data_dir.glob(f"{inside}{topic}-*") for inside in ("", "*/")
+        )
 
     def requests(self, requests: Iterable[Request]) -> Path:
         return self.files.write(requests)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from bench import probes
 from bench.loadgen import Load
-from bench.measure import Measurement
+from bench.measure import Measurement, rates
 from bench.registry import workload
 from bench.requests import batch, fetch, produce, random_values, values_per_batch
 from bench.run import Run, load_measurement
@@ -23,7 +27,8 @@ READS = 20_000
 @workload("G3", "Growth: log size", own_system=True, max_rounds=2, in_quick=False)
 def growth_with_log_size(run: Run) -> Iterator[Measurement]:
     """One partition grows from 10 MB to 10 GB in batches of 64 KB; after each step one batch is fetched at each
-    of many random offsets, from the page cache: cost of a fetch and its latency."""
+    of many random offsets, from the page cache: cost of a fetch and its latency. `bare read` is what it costs
+    this process to read as many bytes at random places of the same files: the memory's share of the growth."""
     run.system.start()
     warm_up(run, small_only=True)
     topic = run.topic(1)
@@ -43,3 +48,20 @@ def growth_with_log_size(run: Run) -> Iterator[Measurement]:
         memory = {"x": size_mb / 1000, "rss_mb": probes.rss_mb(run.system.pids)}
         found = load_measurement(f"fetch in {size_mb}MB", result, "in", result.round_trip, memory)
         yield Measurement(found.case, found.figures, found.errors + filled.errors, found.notes)
+        [directory] = run.partition_directories(topic)
+        yield bare_reads(f"bare read in {size_mb}MB", directory, len(body), source)
+
+
+def bare_reads(case: str, directory: Path, size: int, source: random.Random) -> Measurement:
+    buffer = bytearray(size)
+    with contextlib.ExitStack() as files:
+        places = [
+            (file.fileno(), number * size)
+            for file in [files.enter_context(path.open("rb")) for path in directory.glob("*.log")]
+            for number in range(os.fstat(file.fileno()).st_size // size)
+        ]
+        reads = source.choices(places, k=READS)
+        started, cpu_started = time.perf_counter(), time.process_time()
+        missing = sum(os.preadv(descriptor, (buffer,), position) != size for descriptor, position in reads)
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    return Measurement(case, rates(seconds=seconds, cpu_seconds=cpu_seconds, requests=READS), missing)
