@@ -23,6 +23,8 @@ class ClientResult:
     seconds: float
     latency: Latency | None
     errors: int = 0
+    busiest_thread: float | None = None
+    """Of one core, where the client tells: near 1 the client is the limit, not the broker."""
 
 
 def _java(libraries: Path, tool: str, *arguments: str) -> str:
@@ -113,5 +115,9 @@ def librdkafka(mode: str, bootstrap: str, topic: str, **options: int | str) -> C
     found: dict[str, Any] = json.loads(done.stdout)
     latency = found.get("latency")
     return ClientResult(
-        found["records"], found["seconds"], Latency(**latency) if latency else None, found["errors"]
+        found["records"],
+        found["seconds"],
+        Latency(**latency) if latency else None,
+        found["errors"],
+        found.get("busiest_thread"),
     )

@@ -1,5 +1,7 @@
 """A client on librdkafka, run as `python -m bench.librdkafka_client '{"mode": "produce", ...}'`; prints JSON.
 
+Each tells how long it took and how much of a core its busiest thread had meanwhile: near 1, that is the limit.
+
 produce  `records` records of `size` bytes as fast as they go, over all partitions
 sync     one record at a time, each acknowledged before the next: round trips
 consume  `records` records from the beginning of `partitions` partitions, assigned by hand (no group)
@@ -8,8 +10,10 @@ consume  `records` records from the beginning of `partitions` partitions, assign
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -48,7 +52,7 @@ def produce(options: dict[str, Any]) -> dict[str, Any]:
 
     value = b"x" * options["size"]
     topic = options["topic"]
-    started = time.perf_counter()
+    started, threads = time.perf_counter(), _thread_seconds()
     for _ in range(options["records"]):
         while True:
             try:
@@ -58,7 +62,13 @@ def produce(options: dict[str, Any]) -> dict[str, Any]:
                 producer.poll(0.01)
         producer.poll(0)
     left = producer.flush(FLUSH_TIMEOUT_S)
-    return {"records": done, "seconds": time.perf_counter() - started, "errors": errors + left}
+    seconds = time.perf_counter() - started
+    return {
+        "records": done,
+        "seconds": seconds,
+        "errors": errors + left,
+        "busiest_thread": _busiest(threads) / seconds,
+    }
 
 
 def produce_one_by_one(options: dict[str, Any]) -> dict[str, Any]:
@@ -90,6 +100,8 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
             "group.id": "bench",
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 1 << 20,
+            # Each time its queue is full librdkafka waits for a second: that would be all we see.
+            "fetch.queue.backoff.ms": 5,
             "log_level": 0,
         }
     )
@@ -97,16 +109,34 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
         [TopicPartition(options["topic"], number, OFFSET_BEGINNING) for number in range(options["partitions"])]
     )
     wanted, seen, errors = options["records"], 0, 0
-    started = time.perf_counter()
+    started, threads = time.perf_counter(), _thread_seconds()
     while seen < wanted and time.perf_counter() - started < CONSUME_TIMEOUT_S:
         for message in consumer.consume(10_000, timeout=0.5):
             if message.error() is None:
                 seen += 1
             else:
                 errors += 1
-    seconds = time.perf_counter() - started
+    seconds, busiest = time.perf_counter() - started, _busiest(threads)
     consumer.close()
-    return {"records": seen, "seconds": seconds, "errors": errors + wanted - seen}
+    return {
+        "records": seen,
+        "seconds": seconds,
+        "errors": errors + wanted - seen,
+        "busiest_thread": busiest / seconds,
+    }
+
+
+def _thread_seconds() -> dict[str, float]:
+    """CPU time of each thread of this process, counted from behind its name, which may hold spaces."""
+    seconds = {}
+    for task in Path("/proc/self/task").iterdir():
+        user, system = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
+        seconds[task.name] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+def _busiest(before: dict[str, float]) -> float:
+    return max(seconds - before.get(name, 0.0) for name, seconds in _thread_seconds().items())
 
 
 if __name__ == "__main__":

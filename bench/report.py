@@ -40,6 +40,7 @@ COLUMNS = {
     "rss_kb_per_connection": "KB/connection",
     "rss_mb": "RSS MB",
     "rss_peak_mb": "peak RSS MB",
+    "client_thread_share": "busiest client thread",
     "seconds": "lasted s",
 }
 GROWTH = {

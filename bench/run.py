@@ -114,6 +114,8 @@ class Run:
         size = done.records * record_size
         figures = rates(seconds=done.seconds, cpu_seconds=cpu, records=done.records, size=size)
         figures |= latencies(done.latency)
+        if done.busiest_thread is not None:
+            figures["client_thread_share"] = done.busiest_thread
         # A client's own memory comes and goes too: what the host took back tells nothing about the log's pages.
         return Measurement(case, {**figures, **self.memory()}, done.errors, watch.notes(0))
 
