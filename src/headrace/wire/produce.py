@@ -25,7 +25,7 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _BODY_HEAD = struct.Struct(">BhiBB")
 """No transactional id, acks, timeout, number of topics, first byte of the first topic: one read for all."""
 _FIRST_PARTITION = struct.Struct(">BiBB")
-"""Number of partitions, index of the first, first two bytes of its batch's length."""
+"""Number of partitions, index of the first, two bytes from where its batch's length begins."""
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hiB")
 _INDEX_SIZE = struct.Struct(">ii")
 _INT16 = struct.Struct(">h")
@@ -54,7 +54,7 @@ OneBatch = tuple[int, bytes, bytes, int, memoryview]
 
 
 def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBatch | None:
-    """One batch of 128 bytes to 16 KB for one partition, outside of a transaction; None if it is anything else.
+    """One batch of up to 2 MB for one partition, outside of a transaction; None if it is anything else.
 
     For v9 on. Small requests are the ones whose cost counts, and nearly all of them look like this.
     """
@@ -73,10 +73,20 @@ def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBat
         else:
             return None
         partition_count, index, low, high = _FIRST_PARTITION.unpack_from(frame, end)
-        if partition_count != 2 or low < 0x80 or not 0 < high < 0x80:
+        if partition_count != 2:
             return None
-        start = end + 7
-        end = start + (low & 0x7F | high << 7) - 1
+        if low >= 0x80 > high > 0:  # two bytes: from 127 bytes to 16 KB
+            start = end + 7
+            length = low & 0x7F | high << 7
+        elif 0 < low < 0x80:
+            start = end + 6
+            length = low
+        elif low >= 0x80 <= high and 0 < frame[end + 7] < 0x80:
+            start = end + 8
+            length = low & 0x7F | (high & 0x7F) << 7 | frame[end + 7] << 14
+        else:
+            return None  # no batch, a huge one, or a length written longer than it must be
+        end = start + length - 1
         if frame[end] or frame[end + 1] or frame[end + 2]:
             return None  # tagged fields
         return acks, echo, key, index, frame[start:end]

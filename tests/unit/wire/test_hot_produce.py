@@ -143,7 +143,7 @@ def test_noise_raises_nothing_else(version: int, noise: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize("size", [126, 127, 128, 200, 16_382, 16_383, 16_384])
+@pytest.mark.parametrize("size", [1, 80, 126, 127, 128, 200, 16_382, 16_383, 1_000_000, 2_097_150, 2_097_151])
 @pytest.mark.parametrize("version", [9, 13])
 def test_the_short_way_for_usual_requests_reads_what_the_long_one_does(version: int, size: int) -> None:
     request = ProduceRequest(
@@ -160,9 +160,14 @@ def test_the_short_way_for_usual_requests_reads_what_the_long_one_does(version: 
     whole = memoryview(request.encode(version))
     _, acks, [(echo, key, [(index, batch)])] = parse_produce(whole, 0, version)
     one = parse_one_batch(whole, 0, version >= TOPIC_IDS)
-    assert one == ((acks, echo, key, index, batch) if 127 <= size < 16_383 else None)
-    for cut in (0, 5, 20, 30, size // 2, size, len(whole) - 1):
+    assert one == ((acks, echo, key, index, batch) if size < 2_097_151 else None)
+    for cut in {0, 5, 20, min(30, len(whole) - 1), size // 2, size, len(whole) - 1}:
         assert parse_one_batch(whole[:cut], 0, version >= TOPIC_IDS) is None
+
+
+def test_a_batch_that_is_null_takes_the_long_way() -> None:
+    whole = memoryview(b"\0\0\1\0\0\0\1\2\2t\2\0\0\0\7" + b"\0" + b"\x80\1" + b"\0" * 20_000)
+    assert parse_one_batch(whole, 0, False) is None
 
 
 def test_a_length_written_longer_than_it_must_be_is_still_null() -> None:
