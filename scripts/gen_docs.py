@@ -17,6 +17,7 @@ from headrace.handlers.registry import APIS
 from headrace.model.errors import RETRIABLE, ErrorCode
 from headrace.spark.options_page import options_page
 from headrace.spark.pipelines.keys import SECTIONS, Key
+from headrace.spark.pipelines.option_names import OPTION_SECTIONS, SINK, SOURCE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTICE = "<!-- Written by scripts/gen_docs.py from the code: change it there, then run `make docs`. -->"
@@ -89,6 +90,18 @@ PIPELINE_SECTIONS = {
     "A source": "Exactly one of `topic`, `topics`, `pattern`, `table` and `files`; `files` with `table: true`.",
     "A step": "`name`, one of the keys that say what it does, and `from` unless SQL names what it reads.",
     "A sink": "`from`, and exactly one of `topic`, `parquet` and `console`.",
+}
+
+
+_HADOOP = "Names with a dot that are not here go to Hadoop as they are (`fs.s3a.endpoint`)."
+OPTIONS_SAID = {
+    "Options of csv": "With `csv.` in front. Those of topics are in [spark-source.md](spark-source.md).",
+    "Options of json": "With `json.` in front.",
+    "Options of avro": "With `avro.` in front. The format `text` has none.",
+    "Options of files": f"Of JSON, CSV and text, which are read by lines; beside those of the format. {_HADOOP}",
+    "Options of Parquet files": f"Of a source. {_HADOOP}",
+    "Options of a Parquet sink": _HADOOP,
+    "Options of the console": "Of a sink with `console: true`.",
 }
 
 
@@ -165,6 +178,10 @@ def pipeline_page() -> str:
         said = f"{PIPELINE_SECTIONS[title]}\n\n" if title in PIPELINE_SECTIONS else ""
         parts.append(f"\n## {heading}\n\n{said}| key | value | default | meaning |\n|---|---|---|---|\n")
         parts += [_row([f"`{name}`", key.type, _default(key), key.meaning]) for name, key in keys.items()]
+    for title, options in OPTION_SECTIONS.items():
+        parts.append(f"\n## {title}\n\n{OPTIONS_SAID[title]}\n\n| option | default | meaning |\n|---|---|---|\n")
+        only = {SOURCE: " Sources only.", SINK: " Sinks only."}
+        parts += [_row([f"`{one.name}`", one.default, one.meaning + only.get(one.use, "")]) for one in options]
     return "".join(parts)
 
 

@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from examples.demo.stopping import stop_process
+
 HOST = "127.0.0.1"
 FIRST_PORT = 9092
 PORTS_TRIED = 50
@@ -78,16 +80,7 @@ class BrokerProcess:
 
     def stop(self) -> tuple[int, float]:
         """A clean stop: the exit code and how long it took."""
-        if self._process is None:
-            return 0, 0.0
-        begin = time.monotonic()
-        self._process.terminate()
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        return code, time.monotonic() - begin
+        return stop_process(self._process, STOP_TIMEOUT_S)
 
     def memory_mb(self) -> float:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.demo.broker import DemoFailed
+from examples.demo.stopping import stop_process
 
 FILE = Path(__file__).resolve().parent.parent / "pipelines" / "logs" / "pipeline.yml"
 STOP_TIMEOUT_S = 90.0
@@ -78,13 +79,4 @@ class PipelineProcess:
         return max((float(row["batch_seconds"] or 0) for row in self.queries.values()), default=0.0)
 
     def stop(self) -> tuple[int, float]:
-        if self._process is None:
-            return 0, 0.0
-        begin = time.monotonic()
-        self._process.terminate()
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        return code, time.monotonic() - begin
+        return stop_process(self._process, STOP_TIMEOUT_S)

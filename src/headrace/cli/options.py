@@ -58,17 +58,41 @@ def size(text: str) -> int:
 
 
 def _bootstrap(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[Address, ...]:
-    everywhere = ctx.find_root().params.get("bootstrap_everywhere")
+    return _parsed(ctx, param, _asked_for(ctx, param, text) or DEFAULT_BOOTSTRAP)
+
+
+def _asked_for(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """The line goes before `headrace -b`, and that before the environment."""
+    everywhere: str | None = ctx.find_root().params.get("bootstrap_everywhere")
     if everywhere and ctx.get_parameter_source(param.name or "") is not ParameterSource.COMMANDLINE:
         text = everywhere
-    text = text or DEFAULT_BOOTSTRAP
+    return text or None
+
+
+def _parsed(ctx: click.Context, param: click.Parameter, text: str) -> tuple[Address, ...]:
     try:
         return parse_bootstrap(text)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
 
+def _bootstrap_or_none(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    text = _asked_for(ctx, param, text)
+    return None if text is None else ",".join(map(str, _parsed(ctx, param, text)))
+
+
 def bootstrap_option(function: F) -> F:
+    told = f"Brokers to ask first.  [env: {BOOTSTRAP_VARIABLE}; default: {DEFAULT_BOOTSTRAP}]"
+    return _bootstrap_server(_bootstrap, told)(function)
+
+
+def bootstrap_override(function: F) -> F:
+    """As `bootstrap`, a text: None when neither the line nor the environment says, so that a file can."""
+    told = f"Brokers to ask first, instead of those in the file.  [env: {BOOTSTRAP_VARIABLE}]"
+    return _bootstrap_server(_bootstrap_or_none, told)(function)
+
+
+def _bootstrap_server(callback: Callable[..., Any], told: str) -> Callable[[F], F]:
     return click.option(
         "-b",
         "--bootstrap-server",
@@ -76,9 +100,9 @@ def bootstrap_option(function: F) -> F:
         "bootstrap",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT,...",
-        callback=_bootstrap,
-        help=f"Brokers to ask first.  [env: {BOOTSTRAP_VARIABLE}; default: {DEFAULT_BOOTSTRAP}]",
-    )(function)
+        callback=callback,
+        help=told,
+    )
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:

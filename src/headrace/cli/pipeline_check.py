@@ -13,12 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.errors import sentence
 from headrace.cli.failure import FAILED, CommandError
-from headrace.cli.options import BOOTSTRAP_VARIABLE
+from headrace.cli.options import bootstrap_override
 from headrace.cli.output import emit_data, headings_in_bold, note, plural
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 
     from headrace.spark.client.cluster import Cluster
     from headrace.spark.pipelines.definition import Pipeline, Problem
-
-F = TypeVar("F", bound=Callable[..., Any])
+    from headrace.spark.pipelines.metrics import PortNotFree
+    from headrace.spark.pipelines.session import NoJava, NoMaster
 
 REQUEST_TIMEOUT_S = 10.0
 MOST_OF_LOG = 400
 _FORMATS = ("table", "json")
 _FILE, _CLUSTER, _SPARK = "file", "cluster", "spark"
 _CHECK_MASTER = "local[1]"
+_SETTINGS = "Look at spark: conf: in the file."
 _BRIEFLY = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """For a Java that lives for seconds: to compile thoroughly would take half of its time."""
 
@@ -50,31 +52,6 @@ class Checked:
     @property
     def good(self) -> bool:
         return not any(not problem.warning for problem in self.problems)
-
-
-def _bootstrap_or_none(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    from headrace.client.address import parse_bootstrap
-
-    text = text or ctx.find_root().params.get("bootstrap_everywhere")
-    try:
-        parse_bootstrap(text) if text else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-    return text or None
-
-
-def bootstrap_override(function: F) -> F:
-    """--bootstrap-server as `bootstrap`: None when neither the line nor the environment says, so the file can."""
-    return click.option(
-        "-b",
-        "--bootstrap-server",
-        "--bootstrap-servers",
-        "bootstrap",
-        envvar=BOOTSTRAP_VARIABLE,
-        metavar="HOST:PORT,...",
-        callback=_bootstrap_or_none,
-        help=f"Brokers to ask first, instead of those in the file.  [env: {BOOTSTRAP_VARIABLE}]",
-    )(function)
 
 
 @click.command()
@@ -122,6 +99,10 @@ def checked_pipelines(files: Sequence[Path], bootstrap: str | None) -> list[Pipe
         note(_summary(checked))
         raise click.exceptions.Exit(FAILED)
     return [one.pipeline for one in checked if one.pipeline is not None]
+
+
+def cannot_start(problem: NoJava | NoMaster | PortNotFree) -> CommandError:
+    return CommandError(sentence(str(problem)), FAILED, sentence(problem.advice))
 
 
 def require_spark() -> None:
@@ -221,15 +202,19 @@ def check_sql(checked: Sequence[Checked]) -> None:
 
 
 def _session(pipeline: Pipeline, log_file: Path) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
 
     from headrace.spark.pipelines.session import NoJava, make_session
+    from headrace.spark.pipelines.spark_words import in_words
 
     try:
         settings = replace(pipeline.spark, conf=_BRIEFLY | dict(pipeline.spark.conf))
         return make_session(settings, "headrace pipeline check", master=_CHECK_MASTER, log_file=log_file)
     except NoJava as error:
-        raise CommandError(f"{error}.", FAILED, f"{error.advice[:1].upper()}{error.advice[1:]}.") from None
+        raise cannot_start(error) from None
+    except Py4JError as error:  # a setting that it does not take
+        raise CommandError(f"Spark did not start: {in_words(error)}", FAILED, _SETTINGS) from None
     except PySparkRuntimeError as error:  # Java is there and ends at once: its last words are in the log
         said = log_file.read_text(errors="replace").strip() if log_file.exists() else ""
         raise CommandError(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.failure import FAILED, UNREACHABLE, CommandError
-from headrace.cli.options import duration, parse_pairs
-from headrace.cli.pipeline_check import bootstrap_override, checked_pipelines
+from headrace.cli.options import bootstrap_override, duration, parse_pairs
+from headrace.cli.pipeline_check import cannot_start, checked_pipelines
 from headrace.cli.pipeline_screen import PipelineScreen
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+AT_ONCE = (
+    "Stopped at once. The batch in hand was not finished, and the next run does it again: Parquet and aggregates "
+    "count it once, a topic can get its records twice."
+)
 FILES = click.Path(path_type=Path, dir_okay=False)
 PORT = click.IntRange(0, 65535)
 
@@ -57,10 +61,11 @@ def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, q
     drawn = not any(sink.kind == "console" for pipeline in pipelines for sink in pipeline.sinks)
     screen = PipelineScreen(format, quiet, drawn)
     launch = Launch(pipelines, LaunchSettings(conf=parse_pairs(conf, "--conf"), **given), screen)
-    failure = _run(launch)
+    failure = _run(launch, screen)
     screen.end(list(launch.progress.values()))
     if failure is not None:
-        raise CommandError(failure.message, UNREACHABLE if failure.passing else FAILED)
+        code = UNREACHABLE if failure.passing else FAILED
+        raise CommandError(failure.message, code, f"Its log says more: {launch.log}")
 
 
 def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
@@ -70,24 +75,25 @@ def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
         raise click.UsageError("--once ends after one run, and --schedule goes on: choose one.")
 
 
-def _run(launch: Launch) -> Failure | None:
-    with _signals(launch):
+def _run(launch: Launch, screen: PipelineScreen) -> Failure | None:
+    with _signals(launch, screen):
         return _in_background(partial(_attempt, launch))
 
 
 def _attempt(launch: Launch) -> Failure | None:
     from headrace.spark.pipelines.definition import PipelineError
     from headrace.spark.pipelines.launching import SparkFailed
+    from headrace.spark.pipelines.metrics import PortNotFree
     from headrace.spark.pipelines.run_files import AlreadyRuns
-    from headrace.spark.pipelines.session import NoJava
+    from headrace.spark.pipelines.session import NoJava, NoMaster
 
     try:
         return launch.run()
     except AlreadyRuns as problem:
         advice = f"Stop it with `headrace pipeline stop {problem.name}`, or give this one another name."
         raise CommandError(f"P{str(problem)[1:]}.", FAILED, advice) from None
-    except NoJava as problem:
-        raise CommandError(f"{problem}.", FAILED, f"{problem.advice[:1].upper()}{problem.advice[1:]}.") from None
+    except (PortNotFree, NoMaster, NoJava) as problem:
+        raise cannot_start(problem) from None
     except SparkFailed as problem:
         raise CommandError(f"{problem}.", FAILED, f"Its log says more: {problem.log}") from None
     except PipelineError as problem:
@@ -116,14 +122,21 @@ def _in_background(work: Callable[[], T]) -> T:
         raise click.exceptions.Exit(FAILED) from None
 
 
+def _awaited(launch: Launch) -> str:
+    return "the batch in hand is done" if launch.progress else "Spark has started"
+
+
 @contextlib.contextmanager
-def _signals(launch: Launch) -> Iterator[None]:
+def _signals(launch: Launch, screen: PipelineScreen) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM lets the batch in hand end; the second does not wait for it."""
 
     def asked(number: int, _: object) -> None:
         if launch.stop.is_set():
+            screen.give_up(AT_ONCE)
             raise click.Abort
         launch.stop.set()
+        # Said here: the thread that runs may sit in a call to Java for seconds.
+        screen.say(f"Stopping when {_awaited(launch)}; Ctrl-C again does not wait for it.")
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

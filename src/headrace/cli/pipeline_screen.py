@@ -6,6 +6,7 @@ Progress goes to stderr. With `--format jsonl` what has changed is also an objec
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ class PipelineScreen:
         self._emitted: dict[str, Row] = {}
         self._rows: list[Row] = []
         self._began_s = time.monotonic()
+        self._drawing = threading.Lock()
+        """The thread that runs draws, and the main one when a signal comes."""
 
     def look(self, queries: Sequence[QueryProgress], final: bool = False) -> None:
         """How far the queries are; `final` when they have ended."""
@@ -82,6 +85,12 @@ class PipelineScreen:
             for text in ("", *self._table()):
                 note(text)
 
+    def give_up(self, text: str) -> None:
+        """The last word. What the queries say from now on comes too late, and would be drawn over it."""
+        with self._drawing:
+            on_terminal, self._quiet, self._screen = self._screen is not None, True, None
+        note(f"\n{text}" if on_terminal else text)  # after the ^C that the terminal shows
+
     def _emit(self) -> None:
         if not self._json:
             return
@@ -99,6 +108,10 @@ class PipelineScreen:
         self._printed = {row["query"]: row for row in self._rows}
 
     def _draw(self) -> None:
+        with self._drawing:
+            self._draw_alone()
+
+    def _draw_alone(self) -> None:
         if self._screen is None:
             return
         heading = f"{clock(time.monotonic() - self._began_s)}  {self._message or 'running; Ctrl-C stops'}"

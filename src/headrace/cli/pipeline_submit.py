@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from headrace.cli import submit
 from headrace.cli.failure import FAILED, CommandError
 from headrace.cli.options import parse_pairs
 from headrace.cli.output import note
-from headrace.cli.pipeline_check import check_files, require_spark
+from headrace.cli.pipeline_check import cannot_start, check_files, require_spark
 from headrace.cli.pipeline_run import check_usage, run_pipelines
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 EXTRA = "headrace.spark_submit_options"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MOST_OF_LOG = 2_000
+PACKAGES = (".zip", ".egg", ".whl")
 DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Print the command, and do not run it.")
 
 
@@ -65,7 +67,9 @@ def submit_pipelines(ctx: click.Context, /, files: tuple[Path, ...], dry_run: bo
         submit.__file__,
         *driver_arguments(files, given),
     ]
-    added = environment(os.environ)
+    added = environment(os.environ, py_files(ctx.meta[EXTRA]))
+    if not dry_run:
+        _check_master(pipelines, given["master"])
     if dry_run:
         click.echo(
             " ".join([*(f"{name}={shlex.quote(value)}" for name, value in added.items()), shlex.join(command)])
@@ -91,7 +95,7 @@ def spark_submit(
     from pyspark.find_spark_home import _find_spark_home
 
     command = [os.path.join(_find_spark_home(), "bin", "spark-submit")]
-    master = master or next((one.spark.master for one in pipelines if one.spark.master), None)
+    master = _master(pipelines, master)
     command += ["--master", master] if master else []
     command += ["--name", ", ".join(pipeline.name for pipeline in pipelines)]
     settings = {"spark.pyspark.driver.python": sys.executable}
@@ -118,8 +122,32 @@ def driver_arguments(files: Sequence[Path], given: Mapping[str, Any]) -> list[st
     return arguments
 
 
-def environment(present: Mapping[str, str]) -> dict[str, str]:
+def _check_master(pipelines: Sequence[Pipeline], master: str | None) -> None:
+    from headrace.spark.pipelines.session import NoMaster, check_master
+
+    try:
+        check_master(_master(pipelines, master) or "")
+    except NoMaster as problem:
+        raise cannot_start(problem) from None
+
+
+def _master(pipelines: Sequence[Pipeline], given: str | None) -> str | None:
+    return given or next((one.spark.master for one in pipelines if one.spark.master), None)
+
+
+def py_files(extra: Sequence[str]) -> list[str]:
+    """Packages of this machine that spark-submit is told to take along."""
+    named = [word.removeprefix("--py-files=") for word in extra if word.startswith("--py-files=")]
+    named += [after for word, after in pairwise(extra) if word == "--py-files"]
+    files = [file.strip() for names in named for file in names.split(",")]
+    return [os.path.abspath(file) for file in files if file.endswith(PACKAGES) and "://" not in file]
+
+
+def environment(present: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
     """What is added for Java and for the Python of Spark, which must be at the same path on every machine.
+
+    Spark gives `packages` to the driver and to tasks, and not to the Python processes that it starts beside the
+    driver to find and plan our source and sink: these have what Java has.
 
     Java runs our source and sink with PYSPARK_DRIVER_PYTHON, on the workers too: it must not differ. The Python of
     the driver itself is a setting of `spark_submit`.
@@ -129,9 +157,12 @@ def environment(present: Mapping[str, str]) -> dict[str, str]:
     try:
         java = find_java(present)
     except NoJava as problem:
-        raise CommandError(f"{problem}.", FAILED, f"{problem.advice[:1].upper()}{problem.advice[1:]}.") from None
+        raise cannot_start(problem) from None
     python = present.get("PYSPARK_PYTHON", sys.executable)
-    return {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    added = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    if packages:
+        added["PYTHONPATH"] = os.pathsep.join([*packages, *filter(None, [present.get("PYTHONPATH")])])
+    return added
 
 
 def _run(name: str, command: Sequence[str], variables: Mapping[str, str]) -> int:

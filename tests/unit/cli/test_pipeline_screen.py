@@ -77,6 +77,15 @@ def test_programs_get_an_object_for_each_query_that_has_changed(capsys: pytest.C
     assert shown.err == ""
 
 
+def test_after_the_last_word_nothing_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    screen, queries = PipelineScreen("table", quiet=False), two()
+    screen.give_up("Stopped at once.")
+    queries[0].rows = 5
+    screen.look(queries)
+    screen.end(queries)
+    assert capsys.readouterr().err == "Stopped at once.\n"
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (75.9, "1:15"), (3671, "1:01:11")])
 def test_the_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text

@@ -57,8 +57,9 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 def dry_run(*arguments: str) -> tuple[dict[str, str], list[str]]:
     """The variables before the command, and the command."""
     words = shlex.split(run(*arguments[:1], "--dry-run", *arguments[1:]).stdout)
-    variables = [word.partition("=") for word in words[:3]]
-    return {name: value for name, _, value in variables}, words[3:]
+    begin = next(at for at, word in enumerate(words) if word.endswith("bin/spark-submit"))
+    variables = [word.partition("=") for word in words[:begin]]
+    return {name: value for name, _, value in variables}, words[begin:]
 
 
 def fake_spark(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -118,6 +119,19 @@ def test_the_python_of_the_workers_can_be_named(monkeypatch: pytest.MonkeyPatch)
     variables, line = dry_run("one.yml")
     assert variables["PYSPARK_PYTHON"] == variables["PYSPARK_DRIVER_PYTHON"] == "/opt/python3.11"
     assert f"spark.pyspark.driver.python={sys.executable}" in line
+
+
+def test_packages_that_travel_are_found_beside_the_driver_too(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark plans our source and sink in processes that --py-files alone does not reach."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    variables, _ = dry_run("one.yml", "--", "--py-files", "a.zip,s3a://x/b.zip, steps.py", "--py-files=/c/d.whl")
+    assert variables["PYTHONPATH"].split(":") == ["/c/d.whl", str(directory / "a.zip")]
+    monkeypatch.setenv("PYTHONPATH", str(directory))
+    variables, _ = dry_run("one.yml", "--", "--py-files", "a.zip")
+    assert variables["PYTHONPATH"] == f"{directory / 'a.zip'}:{directory}"
+    assert "PYTHONPATH" not in dry_run("one.yml")[0]
 
 
 def test_mistakes_are_told_before_anything_starts(directory: Path) -> None:

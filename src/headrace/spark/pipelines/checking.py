@@ -12,36 +12,20 @@ from collections.abc import Callable, Iterator
 
 from headrace.spark.pipelines.checking_cluster import check_cluster
 from headrace.spark.pipelines.checking_files import check_files
+from headrace.spark.pipelines.checking_options import check_options
 from headrace.spark.pipelines.definition import Pipeline, Problem, Sink, Source, Step
 from headrace.spark.pipelines.graph import upstream, used_views
 from headrace.spark.pipelines.nearest import suggestion
-from headrace.spark.source.options import OptionError, parse_source_options
 
 __all__ = ["check_cluster", "check_static"]
 
 Problems = Iterator[Problem]
 
 _COLUMN = re.compile(r"\\\{[^{}]*\\\}")
+_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]\w*)", re.DOTALL)
+_QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 _NEEDS_SCHEMA = frozenset({"json", "csv", "avro"})
-_SET_BY_US = {
-    "subscribe": "topic or topics",
-    "subscribepattern": "pattern",
-    "assign": "topic or topics",
-    "startingoffsets": "starting",
-    "startingtimestamp": "starting",
-    "startingoffsetsbytimestamp": "starting",
-    "groupid": "the name of the pipeline and of the sink",
-    "kafka.group.id": "the name of the pipeline and of the sink",
-    "includeheaders": "Headrace",
-    "stopfile": "Headrace",
-    "kafka.bootstrap.servers": "bootstrap",
-    "bootstrap.servers": "bootstrap",
-    "topic": "topic",
-    "checkpointlocation": "checkpoint",
-    "path": "the path of the sink or source",
-}
 _GOES_ROUND = "Records would go round for ever. Write to another place."
-_BATCH_ONLY = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
 
 
 def check_static(pipeline: Pipeline) -> list[Problem]:
@@ -120,6 +104,21 @@ def _sinks_have_schemas(pipeline: Pipeline) -> Problems:
         if sink.format == "raw" and sink.key:
             what = f"sink {sink.name} has key and the format raw, which takes the column named key"
             yield pipeline.problem(sink, "key", what, "Name the column key in a step, or use format: json.")
+
+
+def _sql_only_asks(pipeline: Pipeline) -> Problems:
+    """Spark does what a command says as soon as it reads it, also in a check."""
+    for step in pipeline.steps:
+        verb = _FIRST_WORD.match(step.text) if step.kind == "sql" else None
+        if verb is not None and verb[1].upper() not in _QUERIES:
+            at = step.place_in_text(*_line_and_column(step.text, verb.start(1)))
+            what = f"step {step.name}: a step is a query, and {verb[1].upper()} is none"
+            advice = "Begin it with SELECT, or WITH ... SELECT; what is written goes into a sink."
+            yield Problem(pipeline.path, at.line, at.column, what, advice)
+
+
+def _line_and_column(text: str, index: int) -> tuple[int, int]:
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
 def _sinks_read_streams(pipeline: Pipeline) -> Problems:
@@ -207,53 +206,17 @@ def _sinks_differ(pipeline: Pipeline) -> Problems:
             yield pipeline.problem(sink, "parquet", what, advice)
 
 
-def _options_fit(pipeline: Pipeline) -> Problems:
-    for part in pipeline.ends:
-        ours = False
-        for option in part.options:
-            if (by := _SET_BY_US.get(option.lower())) is not None:
-                ours = True
-                yield pipeline.problem(
-                    part, f"options.{option}", f"{option} is set by {by}", "Leave the option out."
-                )
-            elif isinstance(part, Source) and option.lower() in _BATCH_ONLY:
-                ours = True
-                yield pipeline.problem(
-                    part, f"options.{option}", f"{option} has no use in a stream", "Leave it out."
-                )
-        if isinstance(part, Source) and part.kind != "files" and not ours:
-            yield from _source_options(pipeline, part)
-
-
-def _source_options(pipeline: Pipeline, source: Source) -> Problems:
-    """What the source itself says of its options."""
-    where = {"subscribepattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
-    own_to_format = f"{source.format}."
-    given = {name.lower(): value for name, value in source.options.items() if not name.startswith(own_to_format)}
-    try:
-        parse_source_options(
-            {"kafka.bootstrap.servers": "localhost:9092", **where, **given}, streaming=source.kind != "table"
-        )
-    except OptionError as error:
-        named = next((option for option in source.options if option.lower() == error.option.lower()), None)
-        key = "pattern" if named is None else f"options.{named}"
-        yield pipeline.problem(source, key, f"{named or error.option}: {error.problem}", _sentence(error.advice))
-
-
-def _sentence(text: str) -> str | None:
-    return text[:1].upper() + text[1:] if text else None
-
-
 CHECKS: tuple[Callable[[Pipeline], Problems], ...] = (
     _inputs_exist,
     _all_is_used,
     _sources_have_schemas,
     _sinks_have_schemas,
+    _sql_only_asks,
     _sinks_read_streams,
     _deduplication_is_bounded,
     _nothing_runs_in_circles,
     _dead_letters_go_elsewhere,
     _sinks_differ,
-    _options_fit,
+    check_options,
     check_files,
 )

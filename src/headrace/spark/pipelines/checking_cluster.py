@@ -44,6 +44,17 @@ def topics_made(pipeline: Pipeline) -> set[str]:
     return created | {source.dead_letter for source in pipeline.sources if source.dead_letter is not None}
 
 
+def partitions_read(pipeline: Pipeline, topics: Topics) -> int:
+    """How many partitions the streams of a pipeline read, all together."""
+    streams = [source for source in pipeline.sources if source.kind == "topics"]
+    return sum(
+        info.partition_count
+        for source in streams
+        for name, info in topics.items()
+        if name in source.topics or (source.pattern is not None and _matches(source.pattern, name))
+    )
+
+
 def _source(pipeline: Pipeline, source: Source, topics: Topics, coming: set[str]) -> Iterator[Problem]:
     key = next((key for key in ("topic", "topics", "table") if key in source.places), "")
     for topic in source.topics:

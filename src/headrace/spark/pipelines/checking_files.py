@@ -99,6 +99,9 @@ def _source_files(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
     if not os.path.isdir(directory):
         what = f"there is no directory {shown_path(directory)}"
         yield pipeline.problem(source, "files", what, f"Make it, or correct the path: this is {directory}.")
+    elif not source.static and os.path.isfile(source.files):
+        what = f"{shown_path(source.files)} is one file, and a stream reads those that come into a folder"
+        yield pipeline.problem(source, "files", what, "Name them with a *; or read it once, with table: true.")
 
 
 def _python(pipeline: Pipeline, step: Step, path: str) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem
 from headrace.spark.pipelines.durations import parse_milliseconds
 from headrace.spark.pipelines.graph import upstream
 from headrace.spark.pipelines.sources import EmptyOpening, metadata_used
-from headrace.spark.pipelines.sql_errors import in_words
+from headrace.spark.pipelines.spark_words import told
 
 _OUTPUT_MODE = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
 
@@ -85,7 +85,7 @@ def check_output_mode(session: SparkSession, rows: DataFrame, mode: str) -> None
 
 def _explained(error: PySparkException, sink: Sink) -> tuple[str, str | None]:
     if error.getCondition() != _OUTPUT_MODE:
-        return in_words(error), None
+        return told(error)
     operation = (error.getMessageParameters() or {}).get("operation", "")
     if sink.mode == "append" and "without watermark" in operation:
         return (

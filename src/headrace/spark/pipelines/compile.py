@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -36,7 +35,8 @@ from headrace.spark.pipelines.sources import (
     read_source,
     with_watermark,
 )
-from headrace.spark.pipelines.sql_errors import NO_WORKER, in_words, step_problem
+from headrace.spark.pipelines.spark_words import SPARK_ERRORS, told
+from headrace.spark.pipelines.sql_errors import NO_WORKER, step_problem
 from headrace.spark.pipelines.steps import run_step
 
 DEAD_LETTER = "dead-letter"
@@ -230,8 +230,8 @@ def compile_step(
     try:
         view = run_step(session, step, views, pipeline.path)
         view.createOrReplaceTempView(step.name)
-    except PySparkException as error:
-        raise PipelineError([step_problem(pipeline, step, error)]) from None
+    except SPARK_ERRORS as error:
+        raise PipelineError([step_problem(pipeline, step, error)]) from error
     return view
 
 
@@ -256,8 +256,8 @@ class Blaming:
             raise self._problem(error.key, error.what, error.advice) from None
         if isinstance(error, (SchemaFileError, AvroSchemaError)):
             raise self._problem("schema_file", str(error)) from None
-        if isinstance(error, PySparkException):
-            raise self._problem(self._key, in_words(error)) from None
+        if isinstance(error, SPARK_ERRORS):
+            raise self._problem(self._key, *told(error)) from error
 
     def _problem(self, key: str, what: str, advice: str | None = None) -> PipelineError:
         line, column = self._part.at(key)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +23,10 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from headrace.client.errors import ClientError
+from headrace.model.errors import KafkaError
+from headrace.spark.client.cluster import ClientSettings, Cluster
+from headrace.spark.pipelines.checking_cluster import partitions_read
 from headrace.spark.pipelines.checking_spark import check_spark
 from headrace.spark.pipelines.compile import build_queries
 from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP, Pipeline, PipelineError, SparkSettings
@@ -28,12 +35,24 @@ from headrace.spark.pipelines.ordering import stages
 from headrace.spark.pipelines.progress import QueryProgress, totals
 from headrace.spark.pipelines.run_files import Claim, RunFiles, run_files
 from headrace.spark.pipelines.runner import AVAILABLE_NOW, Failure, Job, Runner
-from headrace.spark.pipelines.session import DEFAULT_MASTER, NoJava, is_submitted, make_session
-from headrace.spark.pipelines.sql_errors import explain_failure, spark_sentence
+from headrace.spark.pipelines.session import (
+    DEFAULT_MASTER,
+    NoJava,
+    NoMaster,
+    check_master,
+    is_submitted,
+    make_session,
+    set_shuffle_partitions,
+)
+from headrace.spark.pipelines.spark_words import spark_sentence
+from headrace.spark.pipelines.sql_errors import explain_failure
 from headrace.spark.pipelines.watching import WatchedPlan
 
 SAVE_EVERY_S = 1.0
 MOST_LINES = 3
+ASK_TIMEOUT_S = 5.0
+_JAVA_ENDED = re.compile(r"^Exception in thread \"main\" (?:[\w$]+\.)*[\w$]+: (.+)$", re.MULTILINE)
+_CHATTER = re.compile(r"spark-class: line|^WARNING: |default log4j profile|^Picked up |^\S+ \S+ (?:WARN|INFO) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +82,7 @@ class SparkFailed(Exception):
         self.log = log
 
 
-CANNOT_BEGIN = (NoJava, SparkFailed, PipelineError)
+CANNOT_BEGIN = (NoJava, NoMaster, SparkFailed, PipelineError)
 
 
 @dataclass(slots=True)
@@ -76,10 +95,9 @@ class Launch:
     _files: dict[str, RunFiles] = field(default_factory=dict)
     _started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _next_save_s: float = 0.0
-    _stopping: bool = False
 
     def run(self) -> Failure | None:
-        """Raises `AlreadyRuns`, or one of `CANNOT_BEGIN`; OSError when the port for metrics is not free."""
+        """Raises `AlreadyRuns`, `PortNotFree`, or one of `CANNOT_BEGIN`."""
         with contextlib.ExitStack() as stack:
             for one in self.pipelines:
                 self._files[one.name] = stack.enter_context(Claim(run_files(one.name)))
@@ -88,17 +106,33 @@ class Launch:
             try:
                 failure = self._with_spark()
             except CANNOT_BEGIN as problem:
+                self._log_details(problem)
                 self._save_all("failed", str(problem))
                 raise
             for pipeline in self.pipelines:
                 self._save(pipeline, *self._ending(pipeline, failure))
         return failure
 
+    @property
+    def log(self) -> Path:
+        """Spark's, and what its errors were in full."""
+        return run_files(self.pipelines[0].name).log
+
+    def _log_details(self, problem: BaseException) -> None:
+        """With all of Java's and Python's frames, which nobody else is shown."""
+        with self.log.open("a", encoding="utf-8", errors="replace") as log:
+            log.writelines(traceback.format_exception(problem))
+
+    def _explain(self, problem: BaseException, pipeline: Pipeline, query: str) -> Failure:
+        self._log_details(problem)
+        return explain_failure(problem, pipeline, query)
+
     def _with_spark(self) -> Failure | None:
-        log = self._files[self.pipelines[0].name].log
+        log = self.log
         session = self._session(log)
         try:
             jobs = {one.name: self._job(session, one) for one in self.pipelines}
+            set_shuffle_partitions(session, max(map(self._partitions_read, self.pipelines)))
             return None if self.stop.is_set() else self._run(jobs)
         except (Py4JNetworkError, ConnectionError):
             raise SparkFailed("Spark has died", log) from None
@@ -149,15 +183,12 @@ class Launch:
 
     def _run_jobs(self, jobs: Sequence[Job]) -> Failure | None:
         def changed(queries: Sequence[QueryProgress]) -> None:
-            if self.stop.is_set() and not self._stopping:
-                self._stopping = True
-                self.watcher.say("Stopping when the batch in hand is done; Ctrl-C again does not wait for it.")
             self.watcher.look(queries)
             if time.monotonic() >= self._next_save_s:
                 self._next_save_s = time.monotonic() + SAVE_EVERY_S
                 self._save_all("stopping" if self.stop.is_set() else "running")
 
-        failure = Runner(jobs, explain_failure, changed, self.progress).run(self.stop)
+        failure = Runner(jobs, self._explain, changed, self.progress).run(self.stop)
         self.watcher.look(list(self.progress.values()), final=True)
         return failure
 
@@ -170,6 +201,7 @@ class Launch:
         settings = SparkSettings(master, conf | dict(self.settings.conf))
         if not is_submitted():
             where = self.settings.master or master or DEFAULT_MASTER
+            check_master(where)
             self.watcher.say(f"Starting Spark ({where}); its log is {log}")
         begin = log.stat().st_size if log.exists() else 0
         try:
@@ -178,7 +210,7 @@ class Launch:
             said = _words_of_java(log, begin)
             raise SparkFailed(f"Spark did not start: Java ended at once, and said: {said}", log) from None
         except Py4JError as problem:
-            raise SparkFailed(f"Spark did not start: {spark_sentence(str(problem))}", log) from None
+            raise SparkFailed(f"Spark did not start: {spark_sentence(str(problem)).rstrip('.')}", log) from problem
 
     def _job(self, session: SparkSession, pipeline: Pipeline) -> Job:
         problems = [problem for problem in check_spark(pipeline, session) if not problem.warning]
@@ -187,12 +219,25 @@ class Launch:
         plans = build_queries(
             pipeline,
             session,
-            bootstrap=self.settings.bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP,
+            bootstrap=self._bootstrap(pipeline),
             checkpoint_dir=self._checkpoint(pipeline),
             stop_file=self._files[pipeline.name].stop_request,
         )
         watched = [WatchedPlan(plan) for plan in plans]
         return Job(pipeline, watched, self._files[pipeline.name], self._trigger(pipeline))
+
+    def _partitions_read(self, pipeline: Pipeline) -> int:
+        """Of topics, by all streams together; 0 when the cluster cannot be asked, which a query will tell."""
+        settings = ClientSettings(self._bootstrap(pipeline), request_timeout_s=ASK_TIMEOUT_S)
+        try:
+            with closing(Cluster(settings)) as cluster:
+                topics = cluster.topics()
+        except (ClientError, KafkaError):
+            return 0
+        return partitions_read(pipeline, topics)
+
+    def _bootstrap(self, pipeline: Pipeline) -> str:
+        return self.settings.bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP
 
     def _trigger(self, pipeline: Pipeline) -> Mapping[str, Any]:
         if self.settings.once or self.schedule_s:
@@ -243,5 +288,8 @@ class Launch:
 def _words_of_java(log: Path, begin: int) -> str:
     """What it said before it ended; Spark itself says only that it has."""
     text = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "spark-class: line" not in line]
+    raised = _JAVA_ENDED.search(text)
+    if raised is not None:
+        return raised[1].strip().rstrip(".")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _CHATTER.search(line)]
     return " ".join(lines[:MOST_LINES]).rstrip(".") or "nothing"

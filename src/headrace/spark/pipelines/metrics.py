@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,7 +46,19 @@ def _lines(queries: Sequence[QueryProgress]) -> Iterator[str]:
                 yield f'{name}{{pipeline="{query.pipeline}",query="{query.name}"}} {value:g}'
 
 
+class PortNotFree(Exception):
+    """The port for metrics cannot be used."""
+
+    advice = "Name another with --metrics-port, or 0 for one that is free."
+
+    def __init__(self, port: int, error: OSError) -> None:
+        why = "another program has it" if error.errno == errno.EADDRINUSE else (error.strerror or "").lower()
+        super().__init__(f"port {port} for metrics cannot be used: {why}")
+
+
 class MetricsServer:
+    """Raises `PortNotFree`."""
+
     def __init__(self, port: int, queries: Queries, host: str = "127.0.0.1") -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -62,7 +75,10 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Scrapes are no news."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise PortNotFree(port, error) from None
         self.port = int(self._server.server_address[1])
         threading.Thread(target=self._server.serve_forever, name="pipeline-metrics", daemon=True).start()
 

@@ -19,12 +19,12 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headrace.spark.pipelines.definition import PipelineError, Problem, Step
 from headrace.spark.pipelines.nearest import suggestion
-from headrace.spark.pipelines.sql_errors import in_words
+from headrace.spark.pipelines.spark_words import SPARK_ERRORS, Told, told
+from headrace.spark.pipelines.sql_errors import raised_in
 
 _homes: dict[str, Path] = {}
 """The modules of users that were imported, and from which folder."""
@@ -133,15 +133,21 @@ class UsersCode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception):
-            raise _failed(self._step, self._path, self._told(error, trace)) from None
+            raise _failed(self._step, self._path, *self._told(error, trace)) from error
 
-    def _told(self, error: Exception, trace: TracebackType | None) -> str:
-        what = in_words(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+    def _told(self, error: Exception, trace: TracebackType | None) -> Told:
         file = str(self._step.python_file)
         if isinstance(error, SyntaxError) and error.filename == file:
-            return f"{file}:{error.lineno}: {error.msg}"
+            return Told(f"{file}:{error.lineno}: {error.msg}")
         lines = [frame.lineno for frame in traceback.extract_tb(trace) if frame.filename == file]
-        return f"{file}:{lines[-1]}: {what}" if lines else f"{file}: {what}"
+        where = f"{file}:{lines[-1]}" if lines else file
+        if not isinstance(error, SPARK_ERRORS):
+            return Told(f"{where}: {type(error).__name__}: {error}")
+        raised = raised_in(file, str(error))  # in a worker, when the step itself looked at rows
+        if raised is not None:
+            return Told(raised)
+        what, advice = told(error)
+        return Told(f"{where}: {what}", advice)
 
 
 def _failed(step: Step, path: str, what: str, advice: str | None = None) -> PipelineError:

@@ -293,10 +293,18 @@ class Fields:
         found: dict[str, str] = {}
         if node is not None:
             for name, _, value_node in entries(self.document, node, key):
+                if isinstance(value_node, yaml.MappingNode):
+                    self._nested(name, value_node)
+                    continue
                 value = self.document.scalar(value_node, name)
                 if value is not None:
                     found[name] = value.lower() if value_node.tag == _BOOL else value
         return found
+
+    def _nested(self, name: str, node: yaml.MappingNode) -> None:
+        inner = [one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode)]
+        advice = f"Write it in one line: {name}.{inner[0]}: ..." if inner else None
+        self.document.problem(node, f"{name} needs one value, not a mapping", advice)
 
     def table_places(self, key: str) -> dict[str, Place]:
         """Where the names of a table stand, as `key.name`."""

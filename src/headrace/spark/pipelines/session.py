@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ MIN_JAVA = 17
 DEFAULT_MASTER = "local[*]"
 JAVA_FOLDERS = (Path("/usr/lib/jvm"), Path("/opt/java"), Path("/Library/Java/JavaVirtualMachines"))
 JAVA_ANSWER_S = 20
+STANDALONE = "spark://"
+MASTER_ANSWER_S = 5.0
 
 SQL_DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -38,7 +41,10 @@ SQL_DEFAULTS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
-LOCAL_SQL_DEFAULTS = {"spark.sql.shuffle.partitions": "4"}
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 200
+"""Of a shuffle. The most are what Spark takes for every query, however small its stream is."""
+LOCAL_SQL_DEFAULTS = {SHUFFLE_PARTITIONS: str(FEWEST_PARTITIONS)}
 LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "localhost",
@@ -63,6 +69,28 @@ class NoJava(Exception):
         "install one, for example with: apt install openjdk-17-jre-headless (Debian, Ubuntu) or brew install "
         "openjdk@17 (macOS); or set JAVA_HOME to where it is"
     )
+
+
+class NoMaster(Exception):
+    """Nothing answers where the master of a standalone cluster should be."""
+
+    advice = "Does it run? Its page shows the address to use; `--master local[*]` needs none."
+
+
+def check_master(master: str) -> None:
+    """Spark itself tries for a minute, and then says something else. Of several masters one is enough."""
+    reasons = []
+    for address in master.removeprefix(STANDALONE).split(",") if master.startswith(STANDALONE) else ():
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise NoMaster(f"{master} is no address of a Spark master: it is {STANDALONE}HOST:PORT")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), MASTER_ANSWER_S):
+                return
+        except (OSError, OverflowError) as error:
+            reasons.append(str(getattr(error, "strerror", None) or error).lower())
+    if reasons:
+        raise NoMaster(f"no Spark master answers at {master}: {reasons[0]}")
 
 
 def find_java(environment: Mapping[str, str], folders: Sequence[Path] = JAVA_FOLDERS) -> Java:
@@ -194,6 +222,18 @@ def session_defaults(master: str) -> dict[str, str]:
     return defaults
 
 
+def set_shuffle_partitions(session: SparkSession, partitions_read: int) -> None:
+    """Unless the user did. A query that has a checkpoint keeps the number that this was made with."""
+    context = session.sparkContext
+    if not context.getConf().contains(SHUFFLE_PARTITIONS):
+        session.conf.set(SHUFFLE_PARTITIONS, str(shuffle_partitions(context.defaultParallelism, partitions_read)))
+
+
+def shuffle_partitions(cores: int, partitions_read: int) -> int:
+    """One for each core, and as many as tasks that read: while a cluster starts, few cores are there yet."""
+    return min(MOST_PARTITIONS, max(FEWEST_PARTITIONS, cores, partitions_read))
+
+
 def _beside(active: SparkSession, settings: SparkSettings) -> SparkSession:
     session = active.newSession()
     for name, value in (SQL_DEFAULTS | _sql_only(settings.conf)).items():
@@ -208,18 +248,24 @@ def _sql_only(conf: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _java_errors_to(log_file: Path | None) -> Iterator[None]:
-    """Java inherits our standard error when it starts, so that is what is exchanged, for that moment."""
+    """Java inherits our standard error when it starts, so that is what is exchanged, for that moment.
+
+    What Python writes meanwhile, such as an answer to Ctrl-C, goes where it always went.
+    """
     if log_file is None or SparkContext._gateway is not None:
         yield
         return
     log_file.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
-    saved = os.dup(2)
-    try:
-        with log_file.open("ab") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)
+    ours = sys.stderr
+    with os.fdopen(os.dup(2), "w", buffering=1, errors="replace") as saved:
+        try:
+            with log_file.open("ab") as log:
+                os.dup2(log.fileno(), 2)
+            if ours is sys.__stderr__:  # not that of a test or a notebook, which is no file descriptor
+                sys.stderr = saved
+            yield
+        finally:
+            sys.stderr.flush()
+            sys.stderr = ours
+            os.dup2(saved.fileno(), 2)

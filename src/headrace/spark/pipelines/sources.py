@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
@@ -23,7 +23,12 @@ from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES
 from headrace.spark.pipelines import tables
 from headrace.spark.pipelines.definition import METADATA_COLUMNS, Pipeline, Source
 from headrace.spark.pipelines.formats import decoding
-from headrace.spark.pipelines.formats.choosing import declared_schema, make_decoder, other_options
+from headrace.spark.pipelines.formats.choosing import (
+    declared_schema,
+    format_options,
+    make_decoder,
+    other_options,
+)
 from headrace.spark.pipelines.formats.decoding import Decoder, quoted
 
 FILE = "_file"
@@ -181,14 +186,26 @@ def malformed_records(opening: Opening, source: Source) -> DataFrame:
 
 
 def _lines(opening: Opening, source: Source, decoder: Decoder, *, streaming: bool) -> DataFrame:
-    """Without empty lines, and without headers where the files have them."""
+    """Without empty lines, and without headers and comments where the files have them."""
     lines = opening.lines(source, streaming=streaming)
     if source.format != "text":
         lines = lines.where(F.trim("value") != "")
-    if source.format == "csv" and source.options.get("csv.header", "").lower() == "true":
-        header = source.options.get("csv.delimiter", ",").join(decoder.schema.names)
-        lines = lines.where(F.lower(F.regexp_replace("value", r'["\s]', "")) != header.lower().replace(" ", ""))
+    return _only_rows(lines, source, decoder) if source.format == "csv" else lines
+
+
+def _only_rows(lines: DataFrame, source: Source, decoder: Decoder) -> DataFrame:
+    own = {name.lower(): value for name, value in format_options(source.options, source.format).items()}
+    if own.get("comment"):
+        lines = lines.where(~F.col("value").startswith(own["comment"]))
+    if own.get("header", "").lower() == "true":
+        header = own.get("sep", own.get("delimiter", ",")).join(decoder.schema.names)
+        lines = lines.where(F.lower(_bare_line(F.col("value"))) != F.lower(_bare_line(F.lit(header))))
     return lines
+
+
+def _bare_line(text: Column) -> Column:
+    """Without quotes and white space, so that a separator of white space does not count either."""
+    return F.regexp_replace(text, r'["\s]', "")
 
 
 def renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:

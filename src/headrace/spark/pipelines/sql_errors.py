@@ -8,88 +8,26 @@ an error of Spark's SQL (with the step whose text holds it), or the user's Pytho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 
 from headrace.spark.errors import user_message
-from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Step
-from headrace.spark.pipelines.nearest import nearest
+from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Sink, Source, Step
+from headrace.spark.pipelines.graph import upstream
 from headrace.spark.pipelines.runner import Failure
-
-Parameters = Mapping[str, str]
+from headrace.spark.pipelines.spark_words import spark_sentence, told
 
 _PARSER_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _RUN_TIME_PLACE = re.compile(r"== SQL[^\n]*\(line (\d+), position (\d+)\) ==\n(.*?)\n\s*\^", re.DOTALL)
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] ")
-_AFTER = re.compile(r"\s*SQLSTATE: |\n\s+at |\n==|\n\n")
 _PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_PYTHON_ERROR = re.compile(
-    r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception|Iteration|Interrupt|Warning)): ?(.*)$", re.MULTILINE
-)
-_WRAPPERS = frozenset({"STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED", "INTERNAL_ERROR"})
+_RAISED = re.compile(r"^(?!During |The above |Traceback |SQLSTATE)[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
+"""The line that ends a traceback: those of its frames are indented."""
+_MODULES = re.compile(r"\A(?:\w+\.)+")
 NO_WORKER = "Python worker failed to connect back"
 """What Spark says when a process of its own took longer than ten seconds to start."""
 _PASSING = ("cannot reach a broker", "failed to answer", NO_WORKER, "ExecutorLostFailure")
 """What may be gone when it is tried again."""
-
-
-def _unresolved_column(parameters: Parameters) -> str:
-    name = _bare(parameters.get("objectName", "?"))
-    known = [_bare(one) for one in parameters.get("proposal", "").split(", ") if one]
-    near = nearest(name.rpartition(".")[2], [one.rpartition(".")[2] for one in known])
-    shown = [one for one in known if not one.rpartition(".")[2].startswith("_")]
-    advice = f" Did you mean {near}?" if near else f" There are {', '.join(shown)}." if shown else ""
-    return f"there is no column {name}.{advice}"
-
-
-def _syntax(parameters: Parameters) -> str:
-    at = parameters.get("error", "?")
-    return "the query ends too early" if at == "end of input" else f"a mistake in the SQL at or before {at}"
-
-
-def _no_view(parameters: Parameters) -> str:
-    return f"there is no source and no earlier step called {_bare(parameters.get('relationName', '?'))}"
-
-
-def _no_function(parameters: Parameters) -> str:
-    return f"there is no function {_bare(parameters.get('routineName', '?'))}"
-
-
-def _ambiguous(parameters: Parameters) -> str:
-    names = ", ".join(_bare(one) for one in parameters.get("referenceNames", "").strip("[]").split(", "))
-    return f"{_bare(parameters.get('name', '?'))} can be any of {names}: say which, with the name of its view"
-
-
-_SENTENCES: Mapping[str, Callable[[Parameters], str]] = {
-    "UNRESOLVED_COLUMN.WITH_SUGGESTION": _unresolved_column,
-    "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION": _unresolved_column,
-    "PARSE_SYNTAX_ERROR": _syntax,
-    "TABLE_OR_VIEW_NOT_FOUND": _no_view,
-    "UNRESOLVED_ROUTINE": _no_function,
-    "AMBIGUOUS_REFERENCE": _ambiguous,
-}
-"""Where Spark's own words speak of catalogs and search paths. For the others its first sentences do."""
-
-
-def in_words(error: PySparkException) -> str:
-    """What is wrong, in one line."""
-    sentence = _SENTENCES.get(error.getCondition() or "")
-    if sentence is not None:
-        return sentence(error.getMessageParameters() or {})
-    return spark_sentence(str(error))
-
-
-def spark_sentence(message: str) -> str:
-    """Spark's own words: without the name of the class in front, the plan behind, or a stack trace."""
-    found = next((one for one in _CONDITION.finditer(message) if one[1].partition(".")[0] not in _WRAPPERS), None)
-    text = message[found.end() :] if found is not None else message.strip().partition("\n")[0]
-    return " ".join(_AFTER.split(text, maxsplit=1)[0].replace("`", "").split()).rstrip(";")
-
-
-def _bare(name: str) -> str:
-    return name.replace("`", "")
 
 
 def place_in(error: PySparkException, text: str) -> tuple[int, int] | None:
@@ -102,10 +40,11 @@ def place_in(error: PySparkException, text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]) + 1)
 
 
-def step_problem(pipeline: Pipeline, step: Step, error: PySparkException) -> Problem:
-    place = place_in(error, step.text) if step.text else None
+def step_problem(pipeline: Pipeline, step: Step, error: BaseException) -> Problem:
+    place = place_in(error, step.text) if step.text and isinstance(error, PySparkException) else None
     at = step.at(step.kind) if place is None else step.place_in_text(*place)
-    return Problem(pipeline.path, at.line, at.column, f"step {step.name}: {in_words(error)}")
+    what, advice = told(error)
+    return Problem(pipeline.path, at.line, at.column, f"step {step.name}: {what}", advice)
 
 
 def explain_failure(exception: BaseException, pipeline: Pipeline, query: str) -> Failure:
@@ -119,8 +58,32 @@ def explain_failure(exception: BaseException, pipeline: Pipeline, query: str) ->
     problem = _python_problem(text, pipeline) or _sql_problem(text, pipeline)
     if problem is not None:
         return Failure(pipeline, query, str(problem), passing=False)
-    what = in_words(exception) if isinstance(exception, PySparkException) else spark_sentence(text)
-    return Failure(pipeline, query, f"{query}: {what}", _may_pass(text))
+    what, advice = told(exception)
+    passing = _may_pass(text)
+    part = None if passing else _to_blame(pipeline, query, text)
+    if part is not None:
+        return Failure(pipeline, query, str(_problem_of(pipeline, part, what, advice)), passing)
+    message = f"{query}: {what}" if advice is None else f"{query}: {what}\n    {advice}"
+    return Failure(pipeline, query, message, passing)
+
+
+def _to_blame(pipeline: Pipeline, query: str, text: str) -> Source | Step | Sink | None:
+    """The part of the file that an error belongs to, as far as one can tell: the sink, when nothing else fits."""
+    name = query.removeprefix(f"{pipeline.name}.")
+    sink = next((sink for sink in pipeline.sinks if sink.name == name), None)
+    if sink is None:
+        return None
+    before = list(upstream(pipeline, sink.input))
+    files = [part for part in before if isinstance(part, Source) and part.kind == "files"]
+    if "[FAILED_READ_FILE" in text and len(files) == 1:
+        return files[0]
+    code = [part for part in before if isinstance(part, Step) and part.kind == "python"]
+    return code[0] if "Python worker" in text and len(code) == 1 else sink
+
+
+def _problem_of(pipeline: Pipeline, part: Source | Step | Sink, what: str, advice: str | None) -> Problem:
+    kind = {Source: "source", Step: "step", Sink: "sink"}[type(part)]
+    return pipeline.problem(part, part.kind, f"{kind} {part.name}: {what}", advice)
 
 
 def _may_pass(text: str) -> bool:
@@ -128,18 +91,22 @@ def _may_pass(text: str) -> bool:
 
 
 def _python_problem(text: str, pipeline: Pipeline) -> Problem | None:
-    """An error that the user's Python raised in a worker: its last line in their file, and what it said."""
-    errors = list(_PYTHON_ERROR.finditer(text))
-    if not errors:
-        return None
+    """An error that the user's Python raised in a worker."""
     for step in pipeline.steps:
-        lines = [frame[2] for frame in _PYTHON_FRAME.finditer(text) if frame[1] == step.python_file]
-        if lines:
+        raised = raised_in(str(step.python_file), text) if step.python_file is not None else None
+        if raised is not None:
             line, column = step.at("python")
-            raised = next((one for one in errors if one.start() > text.rfind(lines[-1])), errors[-1])
-            what = f"step {step.name}: {step.python_file}:{lines[-1]}: {raised[1]}: {raised[2].strip()}"
-            return Problem(pipeline.path, line, column, what)
+            return Problem(pipeline.path, line, column, f"step {step.name}: {raised}")
     return None
+
+
+def raised_in(file: str, text: str) -> str | None:
+    """Of a traceback inside the text of Spark's error: the last line of the file in it, and what was raised."""
+    frames = [frame for frame in _PYTHON_FRAME.finditer(text) if frame[1] == file]
+    if not frames:
+        return None
+    raised = _RAISED.search(text, frames[-1].end())
+    return None if raised is None else f"{file}:{frames[-1][2]}: {_MODULES.sub('', raised[0].strip())}"
 
 
 def _sql_problem(text: str, pipeline: Pipeline) -> Problem | None:
@@ -149,8 +116,8 @@ def _sql_problem(text: str, pipeline: Pipeline) -> Problem | None:
         return None
     shown = found[3].splitlines()[-1].strip(". ")
     for step in pipeline.steps:
-        if shown and shown in step.text:
-            at = step.place_in_text(int(found[1]), int(found[2]))
+        if shown and (shown in step.text or any(shown in column for column in step.columns)):
+            at = step.place_in_text(int(found[1]), int(found[2])) if step.text else step.at(step.kind)
             return Problem(
                 pipeline.path, at.line, at.column, f"step {step.name}: {spark_sentence(text)}", _TOLERANT
             )

@@ -9,6 +9,7 @@ import pytest
 from headrace.spark.pipelines.checking import check_static
 from headrace.spark.pipelines.graph import picture
 from headrace.spark.pipelines.loading import load_pipeline
+from tests.unit.spark.pipelines.told_cases import told_cases
 
 FILES = {
     "steps.py": """\
@@ -37,17 +38,6 @@ def optional(a, b=None):
 }
 
 
-def cases() -> list[tuple[str, str, str]]:
-    """Title, file, what is told about it. DIR is the directory of the file."""
-    text = (Path(__file__).parent / "misfits.txt").read_text(encoding="utf-8")
-    found = []
-    for case in text.split("\n### ")[1:]:
-        title, _, rest = case.partition("\n")
-        file, _, told = rest.partition(">>>\n")
-        found.append((title, file, told.strip()))
-    return found
-
-
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -57,7 +47,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("text", "told"), [pytest.param(*case[1:], id=case[0]) for case in cases()])
+@pytest.mark.parametrize(("text", "told"), told_cases("misfits.txt"))
 def test_how_parts_fit_together(directory: Path, text: str, told: str) -> None:
     Path("p.yml").write_text(text)
     problems = check_static(load_pipeline("p.yml", {}))
@@ -66,7 +56,7 @@ def test_how_parts_fit_together(directory: Path, text: str, told: str) -> None:
 
 
 def test_there_are_many_of_them() -> None:
-    assert len(cases()) > 50
+    assert len(told_cases("misfits.txt")) > 50
 
 
 def test_a_file_that_may_not_be_read(directory: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.spark.client.cluster import ClientSettings, Cluster
 from headrace.spark.pipelines.checking import check_cluster
-from headrace.spark.pipelines.checking_cluster import topics_made
+from headrace.spark.pipelines.checking_cluster import partitions_read, topics_made
 from headrace.spark.pipelines.loading import load_pipeline
 from headrace.testing import Broker
 
@@ -97,3 +97,12 @@ def test_a_topic_that_another_pipeline_makes(cluster: Cluster, tmp_path: Path) -
     assert made == {"check.made"}
     assert check_cluster(load_pipeline(second, {}), cluster, made=made) == []
     assert len(check_cluster(load_pipeline(second, {}), cluster)) == 1
+
+
+def test_partitions_of_all_streams(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "p.yml"
+    file.write_text(
+        "sources:\n  a: {topic: check.logs}\n  b: {pattern: 'check.l.*'}\n  users: {table: check.users}\n"
+        "  gone: {topic: check.gone}\nsinks:\n  out: {from: a, console: true}\n"
+    )
+    assert partitions_read(load_pipeline(str(file)), cluster.topics()) == 6

@@ -8,19 +8,9 @@ import pytest
 
 from headrace.spark.pipelines.definition import PipelineError, Problem
 from headrace.spark.pipelines.loading import load_pipeline
+from tests.unit.spark.pipelines.told_cases import told_cases
 
 GOOD = "sources:\n  raw: {topic: t}\nsinks:\n  out: {from: raw, topic: o, format: raw}\n"
-
-
-def cases() -> list[tuple[str, str, str]]:
-    """Title, file, what is told about it."""
-    text = (Path(__file__).parent / "bad_files.txt").read_text(encoding="utf-8")
-    found = []
-    for case in text.split("\n### ")[1:]:
-        title, _, rest = case.partition("\n")
-        file, _, told = rest.partition(">>>\n")
-        found.append((title, file, told.strip()))
-    return found
 
 
 def problems_of(file: Path) -> str:
@@ -35,7 +25,7 @@ def shown(problem: Problem) -> str:
     return f"{problem.line}:{problem.column} {problem.what}{advice}"
 
 
-@pytest.mark.parametrize(("text", "told"), [pytest.param(*case[1:], id=case[0]) for case in cases()])
+@pytest.mark.parametrize(("text", "told"), told_cases("bad_files.txt"))
 def test_mistakes_in_a_file(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "logs.yml"
     file.write_text(text)
@@ -43,7 +33,7 @@ def test_mistakes_in_a_file(tmp_path: Path, text: str, told: str) -> None:
 
 
 def test_there_are_many_of_them() -> None:
-    assert len(cases()) > 90
+    assert len(told_cases("bad_files.txt")) > 90
 
 
 def test_the_example_around_the_mistakes_is_good(tmp_path: Path) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from headrace.spark.pipelines.session import NoJava, find_java, java_version, session_defaults
+from headrace.spark.pipelines.session import (
+    NoJava,
+    NoMaster,
+    check_master,
+    find_java,
+    java_version,
+    session_defaults,
+    shuffle_partitions,
+)
 
 
 def install(home: Path, version: str | None, *, says: str | None = None) -> Path:
@@ -61,3 +70,32 @@ def test_defaults_of_one_machine_do_not_go_to_a_cluster() -> None:
     cluster = session_defaults("spark://host:7077")
     assert cluster["spark.sql.session.timeZone"] == "UTC"
     assert not {"spark.sql.shuffle.partitions", "spark.driver.host", "spark.ui.enabled"} & cluster.keys()
+
+
+@pytest.mark.parametrize(
+    ("cores", "partitions_read", "expected"),
+    [(1, 0, 4), (2, 3, 4), (16, 3, 16), (2, 12, 12), (400, 12, 200), (8, 1000, 200)],
+)
+def test_shuffles_are_as_wide_as_the_cluster_or_what_is_read(
+    cores: int, partitions_read: int, expected: int
+) -> None:
+    assert shuffle_partitions(cores, partitions_read) == expected
+
+
+def test_a_master_that_does_not_answer_is_told_at_once() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        nobody = f"spark://127.0.0.1:{port}"
+        with pytest.raises(NoMaster, match=f"^no Spark master answers at {nobody}: connection refused$"):
+            check_master(nobody)
+        listening.listen()
+        check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    for other in ("local[*]", "yarn", "k8s://https://host:443", ""):
+        check_master(other)
+
+
+@pytest.mark.parametrize("master", ["spark://host", "spark://", "spark://host:port"])
+def test_an_address_without_a_port_is_none(master: str) -> None:
+    with pytest.raises(NoMaster, match="spark://HOST:PORT"):
+        check_master(master)

@@ -7,7 +7,8 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from headrace.spark.errors import SourceError
 from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Step
-from headrace.spark.pipelines.sql_errors import explain_failure, in_words, place_in, spark_sentence
+from headrace.spark.pipelines.spark_words import in_words, spark_sentence
+from headrace.spark.pipelines.sql_errors import explain_failure, place_in
 
 SQL = Step("rates", 7, "sql", text="SELECT a,\n  a / b AS c\nFROM raw", text_line=8, text_indent=6)
 PYTHON = Step("enriched", 12, "python", text="steps.py:enrich", python_file="/p/steps.py", function="enrich")
@@ -72,7 +73,7 @@ def test_what_was_explained_already_is_left_as_it_is() -> None:
 def test_other_errors_are_one_line_without_java() -> None:
     text = "[STREAM_FAILED] Query [id] terminated: [SOME.THING] First `a`\nsecond. SQLSTATE: 1\n\tat x.y.Z"
     assert spark_sentence(text) == "First a second."
-    assert spark_sentence("java.lang.Error: boom\n\tat a.b.C") == "java.lang.Error: boom"
+    assert spark_sentence("java.lang.Error: boom\n\tat a.b.C") == "boom"
     assert explain_failure(RuntimeError("boom\n more"), PIPELINE, "logs.out").message == "logs.out: boom"
 
 

@@ -20,9 +20,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from headrace.spark.pipelines.formats.avro_schema import AvroRecord, AvroSchemaError, load_avro_schema
 from headrace.spark.pipelines.formats.decoding import PARSED, Decoder
+from headrace.spark.pipelines.option_names import FRAMINGS
 
 ROW, ERROR = "row", "error"
-FRAMINGS = ("none", "confluent")
 CONFLUENT = struct.Struct(">bI")
 
 UNREADABLE = (
