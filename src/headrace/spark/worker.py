@@ -19,7 +19,8 @@ import zipimport
 
 REUSED_WORKER = "SPARK_REUSE_WORKER"
 """Set by Spark in its Python workers."""
-OF_SPARK = ("pyspark", "py4j")
+OF_SPARK = ("pyspark", "py4j", "spark-core")
+"""How the archives are called that Spark puts on the path; one of them is a jar of thousands of classes."""
 
 
 def settle_worker() -> None:

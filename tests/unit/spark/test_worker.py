@@ -48,6 +48,24 @@ def test_finder_of_sparks_archive_is_dropped_and_comes_back(
     assert archives["pyspark"] in sys.path_importer_cache
 
 
+@pytest.mark.parametrize("name", ["pyspark.zip", "py4j-0.10.9.9-src.zip", "spark-core_2.13-4.3.0.jar"])
+def test_finders_of_all_that_spark_puts_on_the_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jar has thousands of entries: reading them again took more of a short task than its records did."""
+    monkeypatch.setenv(REUSED_WORKER, "1")
+    monkeypatch.setattr(worker, "_set_aside_modules", lambda: None)
+    place = str(tmp_path / name)
+    with zipfile.ZipFile(place, "w") as archive:
+        archive.writestr("org/apache/Some.class", "")
+    monkeypatch.syspath_prepend(place)
+    with pytest.raises(ImportError):
+        importlib.import_module("nowhere_to_be_found")
+    assert place in sys.path_importer_cache
+    settle_worker()
+    assert place not in sys.path_importer_cache
+
+
 def test_nothing_happens_outside_a_worker(archives: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REUSED_WORKER, raising=False)
     settle_worker()

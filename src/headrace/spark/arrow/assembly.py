@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from headrace.model.topics import TopicPartition
 from headrace.spark.arrow import columns as c
-from headrace.spark.arrow.batches import RUN_BYTES, Run, Wanted, corrupt
+from headrace.spark.arrow.batches import RUN_BYTES, Run
 from headrace.spark.arrow.engine import Engine
+from headrace.spark.arrow.headers import Wanted, corrupt
 from headrace.spark.arrow.layout import (
     HEADER_NAME_AT,
     HEADER_NUMBERS,

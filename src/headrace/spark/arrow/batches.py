@@ -15,26 +15,29 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from crc32c import crc32c
+from numpy.typing import NDArray
 
-from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
-from headrace.records.batch import (
-    CONTROL,
-    CRC_START,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    LOG_APPEND_TIME,
-    MAGIC,
-    TRANSACTIONAL,
-    BatchHeader,
-    parse_header,
-)
+from headrace.records.batch import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL
 from headrace.records.compression import Codec, decompress
 from headrace.records.reader import SMALLEST_RECORD, read_records
-from headrace.spark.arrow.layout import Bytes, Numbers
+from headrace.spark.arrow.headers import Headers, Wanted, checked_headers, corrupt, place
+from headrace.spark.arrow.layout import (
+    SECTION_APPEND_TIME,
+    SECTION_APPEND_TIMESTAMP,
+    SECTION_BASE_OFFSET,
+    SECTION_BASE_TIMESTAMP,
+    SECTION_END,
+    SECTION_NUMBERS,
+    SECTION_RECORDS,
+    SECTION_START,
+    Bytes,
+    Numbers,
+)
 
-RUN_BYTES = 16 * 1024 * 1024
+RUN_BYTES = 4 * 1024 * 1024
+"""What goes through the processor's caches on its way to Spark instead of through memory."""
 MAX_RUN_BYTES = 2**31 - 1
 """What the 32-bit offsets of an Arrow column can reach."""
 
@@ -66,127 +69,109 @@ class Run:
     record_count: int = 0
     size: int = 0
 
-
-class Wanted(NamedTuple):
-    """Which records: offsets in [start, end) of a partition; and how far a batch may unfold."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-    max_decompressed: int
-
-
-class _Batch(NamedTuple):
-    position: int
-    header: BatchHeader
+    def add(self, piece: Piece, size: int) -> None:
+        self.pieces.append(piece)
+        self.record_count += int(piece.sections[:, SECTION_RECORDS].sum())
+        self.size += size
 
 
 def runs(chunk: RecordsChunk, wanted: Wanted) -> Iterator[Run]:
     """The records of a chunk in order, except for single ones outside the offsets, which are left in."""
     assert wanted.max_decompressed <= MAX_RUN_BYTES
-    builder = _RunBuilder(np.frombuffer(chunk.data, np.uint8))
-    for batch in _visible_batches(chunk, wanted):
-        data, start, end = _records_of(chunk.data, batch, wanted)
-        if builder.run.size and builder.run.size + end - start > RUN_BYTES:
-            yield builder.take()
-        builder.add(data, _section(batch.header, start, end), end - start)
-    if builder.run.size:
-        yield builder.take()
+    headers = checked_headers(chunk.data, wanted)
+    headers = headers.chosen(_visible(chunk, headers, wanted))
+    run = Run([])
+    for piece, sizes in _pieces(chunk.data, headers, wanted):
+        first, ends = 0, np.cumsum(sizes)
+        while first < len(ends):
+            before = int(ends[first - 1]) if first else 0
+            last = int(np.searchsorted(ends, before + RUN_BYTES - run.size, side="right"))
+            if last <= first and run.size:
+                yield run
+                run = Run([])
+                continue
+            last = max(last, first + 1)
+            run.add(Piece(piece.data, piece.sections[first:last]), int(ends[last - 1]) - before)
+            first = last
+    if run.size:
+        yield run
 
 
-class _RunBuilder:
-    def __init__(self, chunk: Bytes) -> None:
-        self._chunk = chunk
-        self._plain: list[tuple[int, ...]] = []
-        """Sections of neighbours in the chunk itself."""
-        self.run = Run([])
-
-    def add(self, data: Bytes | None, section: tuple[int, ...], size: int) -> None:
-        """`data` is None for a batch whose records stand in the chunk as they are."""
-        if data is None:
-            self._plain.append(section)
-        else:
-            self._close_plain()
-            self.run.pieces.append(Piece(data, np.array([section], np.int64)))
-        self.run.record_count += section[2]
-        self.run.size += size
-
-    def take(self) -> Run:
-        self._close_plain()
-        run, self.run = self.run, Run([])
-        return run
-
-    def _close_plain(self) -> None:
-        if self._plain:
-            self.run.pieces.append(Piece(self._chunk, np.array(self._plain, np.int64)))
-            self._plain = []
+def _pieces(chunk: memoryview, headers: Headers, wanted: Wanted) -> Iterator[tuple[Piece, Numbers]]:
+    """Pieces with the sizes of their sections."""
+    sections = _sections(headers)
+    codecs = headers.fields["attributes"] & CODEC_MASK
+    whole = np.frombuffer(chunk, np.uint8)
+    cuts = np.flatnonzero((codecs[1:] != Codec.NONE) | (codecs[:-1] != Codec.NONE)) + 1
+    for part in np.split(np.arange(len(codecs)), cuts):
+        if not len(part):
+            continue
+        mine = sections[part[0] : part[-1] + 1]
+        data = whole
+        if codecs[part[0]] != Codec.NONE:
+            data = _unfolded(chunk, int(codecs[part[0]]), mine[0], wanted)
+        sizes = mine[:, SECTION_END] - mine[:, SECTION_START]
+        _check_counts(mine, sizes, wanted.partition)
+        yield Piece(data, mine), sizes
 
 
-def _section(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
-    append_time = 1 if header.attributes & LOG_APPEND_TIME else 0
-    times = (header.base_timestamp, append_time, header.max_timestamp)
-    return (start, end, header.record_count, header.base_offset, *times)
+def _sections(headers: Headers) -> Numbers:
+    found = np.empty((len(headers.at), SECTION_NUMBERS), np.int64)
+    found[:, SECTION_START] = headers.at + HEADER_SIZE
+    found[:, SECTION_END] = headers.ends
+    found[:, SECTION_RECORDS] = headers.fields["record_count"]
+    found[:, SECTION_BASE_OFFSET] = headers.fields["base_offset"]
+    found[:, SECTION_BASE_TIMESTAMP] = headers.fields["base_timestamp"]
+    found[:, SECTION_APPEND_TIME] = (headers.fields["attributes"] & LOG_APPEND_TIME) != 0
+    found[:, SECTION_APPEND_TIMESTAMP] = headers.fields["max_timestamp"]
+    return found
 
 
-def _records_of(chunk: memoryview, batch: _Batch, wanted: Wanted) -> tuple[Bytes | None, int, int]:
-    header = batch.header
-    start, end = batch.position + HEADER_SIZE, batch.position + header.size
-    data: Bytes | None = None
-    if header.codec != Codec.NONE:
-        try:
-            unfolded = decompress(header.codec, chunk[start:end], wanted.max_decompressed)
-        except KafkaError as error:
-            raise KafkaError(error.code, f"{_place(wanted.partition, header)}: {error.message}") from error
-        data = np.frombuffer(unfolded, np.uint8)
-        start, end = 0, len(data)
-    if not 0 <= header.record_count <= (end - start) // SMALLEST_RECORD:
-        problem = f"{header.record_count} records do not fit into {end - start} bytes"
-        raise corrupt(wanted.partition, header.base_offset, problem)
-    return data, start, end
+def _unfolded(chunk: memoryview, codec: int, section: Numbers, wanted: Wanted) -> Bytes:
+    """The records of a compressed batch, and its section changed to be about them."""
+    packed = chunk[int(section[SECTION_START]) : int(section[SECTION_END])]
+    try:
+        data = np.frombuffer(decompress(codec, packed, wanted.max_decompressed), np.uint8)
+    except KafkaError as error:
+        where = place(wanted.partition, int(section[SECTION_BASE_OFFSET]))
+        raise KafkaError(error.code, f"{where}: {error.message}") from error
+    section[SECTION_START], section[SECTION_END] = 0, len(data)
+    return data
 
 
-def _visible_batches(chunk: RecordsChunk, wanted: Wanted) -> Iterator[_Batch]:
+def _check_counts(sections: Numbers, sizes: Numbers, partition: TopicPartition) -> None:
+    counts = sections[:, SECTION_RECORDS]
+    wrong = np.flatnonzero((counts < 0) | (counts > sizes // SMALLEST_RECORD))
+    if len(wrong):
+        first = wrong[0]
+        problem = f"{counts[first]} records do not fit into {sizes[first]} bytes"
+        raise corrupt(partition, int(sections[first, SECTION_BASE_OFFSET]), problem)
+
+
+def _visible(chunk: RecordsChunk, headers: Headers, wanted: Wanted) -> NDArray[np.bool_]:
+    fields = headers.fields
+    # The delta on the other side: an offset at the end of its range and a delta must not be added.
+    visible: NDArray[np.bool_] = fields["base_offset"] >= wanted.start - headers.numbers("last_offset_delta")
+    visible &= (fields["attributes"] & CONTROL) == 0
+    visible &= (fields["record_count"] != 0) | (headers.ends - headers.at != HEADER_SIZE)  # emptied by compaction
+    if chunk.aborted:
+        visible[list(_of_aborted(chunk, headers))] = False
+    return visible
+
+
+def _of_aborted(chunk: RecordsChunk, headers: Headers) -> Iterator[int]:
+    """Numbers of batches that belong to aborted transactions."""
     aborted = _Aborted(chunk.aborted)
-    for batch in _checked_batches(chunk.data, wanted):
-        header = batch.header
-        aborted.reach(header.last_offset)
-        if header.attributes & CONTROL:
-            if _is_abort_marker(chunk.data[batch.position : batch.position + header.size]):
-                aborted.end(header.producer_id)
-            continue
-        if header.attributes & TRANSACTIONAL and header.producer_id in aborted.producers:
-            continue
-        emptied = header.record_count == 0 and header.size == HEADER_SIZE  # by compaction
-        if header.last_offset >= wanted.start and not emptied:
-            yield batch
-
-
-def _checked_batches(data: memoryview, wanted: Wanted) -> Iterator[_Batch]:
-    """Batches up to the last that begins before the end; each one's bytes are those that its CRC was made of."""
-    position, stop = 0, len(data)
-    while position < stop:
-        if stop - position < HEADER_SIZE:
-            raise corrupt(wanted.partition, wanted.start, f"{stop - position} bytes follow the last batch")
-        header = parse_header(data, position)
-        if header.base_offset >= wanted.end:
-            return
-        _check_header(header, stop - position, wanted.partition)
-        end = position + header.size
-        if crc32c(data[position + CRC_START : end]) != header.crc:
-            raise corrupt(wanted.partition, header.base_offset, "the CRC does not match the bytes")
-        yield _Batch(position, header)
-        position = end
-
-
-def _check_header(header: BatchHeader, left: int, partition: TopicPartition) -> None:
-    if not HEADER_SIZE <= header.batch_length + LENGTH_OVERHEAD <= left:
-        problem = f"a batch of {header.batch_length + LENGTH_OVERHEAD} bytes where {left} are left"
-        raise corrupt(partition, header.base_offset, problem)
-    if header.magic != MAGIC:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"{_place(partition, header)}: record batch format v{header.magic} cannot be read, only v{MAGIC}",
-        )
+    names = ("base_offset", "last_offset_delta", "attributes", "producer_id")
+    ends = headers.ends
+    for index, numbers in enumerate(zip(*(headers.fields[name].tolist() for name in names), strict=True)):
+        base_offset, delta, attributes, producer_id = numbers
+        aborted.reach(base_offset + delta)
+        if attributes & CONTROL:
+            if _is_abort_marker(chunk.data[int(headers.at[index]) : int(ends[index])]):
+                aborted.end(producer_id)
+        elif attributes & TRANSACTIONAL and producer_id in aborted.producers:
+            yield index
 
 
 class _Aborted:
@@ -210,11 +195,3 @@ def _is_abort_marker(batch: memoryview) -> bool:
         if record.key is not None and len(record.key) >= _MARKER_KEY_BYTES:
             return int.from_bytes(record.key[2:_MARKER_KEY_BYTES], "big") == ABORT_MARKER
     return False
-
-
-def corrupt(partition: TopicPartition, offset: int, problem: str) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"partition {partition}, batch at offset {offset}: {problem}")
-
-
-def _place(partition: TopicPartition, header: BatchHeader) -> str:
-    return f"partition {partition}, batch at offset {header.base_offset}"

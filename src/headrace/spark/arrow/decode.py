@@ -16,8 +16,9 @@ import pyarrow as pa
 from headrace.model.topics import TopicPartition
 from headrace.records.compression import MAX_DECOMPRESSED_BYTES
 from headrace.spark.arrow.assembly import Assembler, index_run, lines_for
-from headrace.spark.arrow.batches import RecordsChunk, Wanted, runs
+from headrace.spark.arrow.batches import RecordsChunk, runs
 from headrace.spark.arrow.engine import Engine, engine
+from headrace.spark.arrow.headers import Wanted
 
 ROWS_PER_BATCH = 50_000
 """Where Spark reads fastest; more only takes memory."""

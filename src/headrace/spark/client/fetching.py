@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from headrace.client.errors import ClientError, kafka_error
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
-from headrace.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, parse_header
+from headrace.records.batch import BASE_OFFSET_AND_LENGTH, HEADER_SIZE, LENGTH_OVERHEAD, parse_header
 from headrace.spark.client.cluster import READ_COMMITTED, Cluster, Patience
 from headrace.spark.client.connection import Connection, Ticket
 from headrace.wire.messages.fetch import (
@@ -271,16 +271,17 @@ class _Reading:
 
 def _whole_batches(data: memoryview, partition: TopicPartition) -> tuple[int, int]:
     """How many bytes are whole batches, and the offset after them."""
-    position, next_offset, length = 0, -1, len(data)
+    position, last, length = 0, -1, len(data)
+    unpack = BASE_OFFSET_AND_LENGTH.unpack_from  # the least that leads to the next one: there are thousands
     while length - position >= HEADER_SIZE:
-        header = parse_header(data, position)
-        if header.batch_length + LENGTH_OVERHEAD < HEADER_SIZE:
+        size = unpack(data, position)[1] + LENGTH_OVERHEAD
+        if size < HEADER_SIZE:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"a record batch of partition {partition} states {header.batch_length} bytes",
+                f"a record batch of partition {partition} states {size - LENGTH_OVERHEAD} bytes",
             )
-        if position + header.size > length:
+        if position + size > length:
             break
-        position += header.size
-        next_offset = header.next_offset
-    return position, next_offset
+        last = position
+        position += size
+    return position, parse_header(data, last).next_offset if position else -1

@@ -65,8 +65,8 @@ class _Lane:
     """What goes to one partition, in order: `under_way` at the head of `batches` are sent and not yet answered."""
 
     __slots__ = (
-        "attempts", "batches", "leader", "next_sequence", "partition", "retry_at", "stopped", "troubled_since",
-        "under_way",
+        "attempts", "batches", "leader", "next_sequence", "partition", "refusal", "retry_at", "stopped",
+        "troubled_since", "under_way",
     )  # fmt: skip
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -78,6 +78,8 @@ class _Lane:
         self.next_sequence = 0
         self.stopped = False
         """Until what is under way has come back."""
+        self.refusal: KafkaError | None = None
+        """Of its first batch, as out of order: final unless one of those under way behind it is accepted."""
         self.attempts = 0
         self.troubled_since = 0.0
         """When the first of these attempts failed."""
@@ -105,6 +107,7 @@ class _Lane:
     def remove(self, batch: _Batch) -> None:
         """It is written."""
         self.batches.remove(batch)
+        self.refusal = None
         self.attempts = 0
         self.stopped = self.stopped and self.under_way > 0
 
@@ -273,7 +276,7 @@ class BatchProducer:
     def _request(self, chosen: list[tuple[_Lane, _Batch]]) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
         for lane, batch in chosen:
-            records = cast("bytes", batch.data)  # any buffer will do: it is only copied into the request
+            records = cast("bytes", batch.data)  # any buffer will do: it is sent from where it is
             data = PartitionProduceData(index=lane.partition.partition, records=records)
             topics.setdefault(lane.partition.topic, []).append(data)
         return ProduceRequest(
@@ -305,6 +308,8 @@ class BatchProducer:
         for lane, batch in sent.batches:
             lane.under_way -= 1
             self._judge(lane, batch, answers[lane.partition])
+            if lane.refusal is not None and not lane.under_way:
+                raise lane.refusal
 
     def _judge(self, lane: _Lane, batch: _Batch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code
@@ -313,8 +318,11 @@ class BatchProducer:
             while lane.batches[0] is not batch:
                 self._finish(lane, lane.batches[0])
             self._finish(lane, batch)
-        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not lane.batches[0]:
-            lane.stop()  # only because of the one before it
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if batch is lane.batches[0]:
+                # Apache Kafka, once killed, remembers only the last batch that it wrote of those that come again.
+                lane.refusal = kafka_error(code, self._refusal(lane, batch, answer))
+            lane.stop()  # the others are refused only because of the one before them
         elif code in _TOO_LARGE and batch.record_count > 1:
             self._cut(lane, batch)
         else:
@@ -351,6 +359,7 @@ class BatchProducer:
         for sent in lost:
             for lane, _ in sent.batches:
                 lane.under_way -= 1
+                lane.refusal = None
         for lane in {id(lane): lane for sent in lost for lane, _ in sent.batches}.values():
             self._fail(lane, error)
 

@@ -30,6 +30,7 @@ from headrace.spark.sink.errors import SinkError, sink_errors
 from headrace.spark.sink.options import BOOTSTRAP, SinkOptions, parse_sink_options
 from headrace.spark.sink.rows import batches_of_rows
 from headrace.spark.sink.task import Written, partition_count, write_rows
+from headrace.spark.worker import settle_worker
 
 
 @dataclass(frozen=True)
@@ -105,4 +106,6 @@ def _checked(given: Mapping[str, str], schema: StructType) -> tuple[SinkOptions,
     bootstrap = {name.lower(): value for name, value in given.items()}.get(BOOTSTRAP, "")
     with sink_errors(bootstrap):
         options = parse_sink_options(given)
-    return options, sink_columns(schema, options)
+    columns = sink_columns(schema, options)
+    settle_worker()  # the one that plans, which is used again for the next batch
+    return options, columns

@@ -183,8 +183,8 @@ class FakeCluster:
             return False
         error = what if isinstance(what, ErrorCode) else ErrorCode.NONE
         response = self._respond(number, key, version, frame[header.body :], error)
-        if what == "lose":
-            return False
+        if what in ("lose", "mute"):
+            return what == "mute"
         body = response_header(key, version, header.correlation_id) + response.encode(version)
         client.sendall(struct.pack(">i", len(body)) + body)
         return True

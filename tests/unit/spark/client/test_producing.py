@@ -21,6 +21,7 @@ from headrace.testing.tcp_proxy import CuttingProxy
 from headrace.wire.api_keys import ApiKey
 from tests.conftest import StartBroker
 from tests.spark.topics import Topics
+from tests.unit.spark.client import fake_cluster
 from tests.unit.spark.client.fake_cluster import PRODUCER_ID, FakeCluster
 
 PLACES = [TopicPartition("t", index) for index in range(4)]
@@ -226,6 +227,16 @@ def test_an_accepted_batch_means_that_those_before_it_are_there(fake: FakeCluste
     """A first batch that is written, then refused again and again, falls out of what the broker remembers."""
     refusals = iter(["lose", *[ErrorCode.NOT_ENOUGH_REPLICAS, None, None, None, None] * 3])
     fake.interfere = lambda broker, key: next(refusals, None) if key == ApiKey.PRODUCE else None
+    producer = BatchProducer(client(fake))
+    send_all(producer, [T0], batches=30)
+    assert fake.logs[T0].values() == expected(30)
+
+
+def test_a_broker_that_remembers_only_the_last_batch(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Apache Kafka does after kill -9: those before the last one are out of order for it, and there."""
+    monkeypatch.setattr(fake_cluster, "REMEMBERED_BATCHES", 1)
+    answers = iter([None, None, "mute", "mute", "lose"])
+    fake.interfere = lambda broker, key: next(answers, None) if key == ApiKey.PRODUCE else None
     producer = BatchProducer(client(fake))
     send_all(producer, [T0], batches=30)
     assert fake.logs[T0].values() == expected(30)
