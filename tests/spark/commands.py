@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, Self
 
 TIMEOUT_S = 200.0
 POLL_S = 0.1
+LOOK_S = 0.25
+"""Between two looks at results, which take time from Spark."""
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java compiles less thoroughly, and sooner: runs of seconds take a quarter less."""
 HEADRACE = (sys.executable, "-m", "headrace")
@@ -144,7 +146,7 @@ class Started:
         while not test():
             assert self.process.poll() is None, f"ended with {self.process.returncode}\n{self.out}\n{self.err}"
             assert time.monotonic() < deadline, f"not in time: {what}\n{self.out}\n{self.err}"
-            time.sleep(POLL_S)
+            time.sleep(LOOK_S)
 
     def type(self, keys: bytes) -> None:
         assert self._terminal is not None

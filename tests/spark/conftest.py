@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import KINDS
+from tests.spark.quick_java import quick_options
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def java() -> str:
     except NoJava as error:
         pytest.fail(f"{error}: {error.advice}", pytrace=False)
     os.environ["JAVA_HOME"] = str(found.home)
+    os.environ["SPARK_SUBMIT_OPTS"] = quick_options(found.home)
     return str(found.home)
 
 

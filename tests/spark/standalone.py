@@ -26,6 +26,8 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """These processes live for seconds: compiling well takes longer than it saves."""
 WAIT_S = 120.0
 POLL_S = 0.05
+LOOK_S = 0.25
+"""Between two looks at results, which take time from Spark."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 _BEGUN = re.compile(r"Running (task \S+ in stage \S+) \(TID (\d+)")
 _ENDED = re.compile(r"(?:Finished|Exception in|Executor killed) task \S+ in stage \S+ \(TID (\d+)")
@@ -40,7 +42,9 @@ class SparkDaemon(ServerProcess):
         self.java = java
 
     def environment(self) -> dict[str, str]:
-        return cluster_environment(self.java, self.root) | {"SPARK_DAEMON_MEMORY": DAEMON_MEMORY}
+        quick = os.environ.get("SPARK_SUBMIT_OPTS", "")
+        daemon = {"SPARK_DAEMON_MEMORY": DAEMON_MEMORY, "SPARK_DAEMON_JAVA_OPTS": quick}
+        return cluster_environment(self.java, self.root) | daemon
 
     def spark_class(self, name: str, *arguments: str) -> list[str]:
         from pyspark.find_spark_home import _find_spark_home
@@ -192,4 +196,4 @@ def wait_for(what: str, reached: Callable[[], bool], told: Callable[[], str] = s
     deadline_s = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < deadline_s, f"{what} did not come within {WAIT_S:.0f} s\n{told()}"
-        time.sleep(POLL_S)
+        time.sleep(LOOK_S)

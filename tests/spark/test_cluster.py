@@ -38,8 +38,6 @@ KILL_AFTER = 15
 BROKEN = b'{"time": "2026-'
 SERVICES = ("checkout", "search", "login")
 STOP_S = 120.0
-SMALL = ("--conf", "spark.sql.shuffle.partitions=2")
-
 pytestmark = [pytest.mark.headrace_only, pytest.mark.slow]
 
 
@@ -47,6 +45,13 @@ pytestmark = [pytest.mark.headrace_only, pytest.mark.slow]
 def cluster(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     with SparkCluster(java, tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+def small_and_quick() -> list[str]:
+    """Settings for a job of seconds."""
+    quick = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    settings = ("spark.sql.shuffle.partitions=2", f"spark.executor.extraJavaOptions={quick}")
+    return [word for setting in settings for word in ("--conf", setting)]
 
 
 @dataclass
@@ -155,7 +160,7 @@ def test_the_log_pipeline_survives_a_killed_executor(
     run = Run(cluster, tmp_path, topics.bootstrap, {"LOGS_ARCHIVE": str(archive)})
     sent.slice()
     spark_options = ("--", "--executor-memory", EXECUTOR_MEMORY, "--driver-memory", "512m")
-    run.start("submit", str(LOGS), "--master", cluster.url, *SMALL, *spark_options)
+    run.start("submit", str(LOGS), "--master", cluster.url, *small_and_quick(), *spark_options)
     try:
         wait_for("the first batch", lambda: run.check_alive() and len(archived(archive)) > 0, run.told)
         before = [worker.executors() for worker in cluster.workers]
@@ -232,7 +237,7 @@ def test_python_steps_and_schemas_reach_the_executors(
         (tmp_path / name).write_text(text)
     run = Run(cluster, tmp_path, topics.bootstrap)
     settings = [f"spark.executor.memory={EXECUTOR_MEMORY}", "spark.driver.memory=512m", "spark.cores.max=1"]
-    options = [*SMALL, *(word for setting in settings for word in ("--conf", setting))]
+    options = [*small_and_quick(), *(word for setting in settings for word in ("--conf", setting))]
     run.start("run", str(tmp_path / "pipeline.yml"), "--once", "--master", cluster.url, *options)
     try:
         assert run.wait() == 0, run.told()

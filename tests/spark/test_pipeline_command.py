@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from headrace.spark.pipelines.runner import GRACE_S
 from headrace.testing.process import BrokerProcess, free_port
 from tests.spark.commands import Commands
 from tests.spark.conftest import BROKER
@@ -185,7 +186,9 @@ def test_a_continuous_run_is_seen_by_others_survives_the_broker_and_stops_cleanl
         before = orders.sent
         with orders.sending():
             running.wait_for("rows after the broker came back", lambda: max(orders.seen()) > before + 100)
+            began = time.monotonic()
             stopped = commands.run("pipeline", "stop", "orders.yml")
+        assert time.monotonic() - began < GRACE_S / 2, "it did not wait for the end of what keeps coming"
         assert (stopped.code, stopped.err) == (0, "Pipeline orders has stopped.\n")
         assert running.wait() == 0, running.err
     assert "Traceback" not in running.err
@@ -227,6 +230,7 @@ def test_a_killed_run_shows_as_killed_and_the_next_goes_on(commands: Commands, o
     before = orders.sent
     with orders.sending(), commands.start("pipeline", "run", "orders.yml", "-q") as running:
         running.wait_for("rows", lambda: max(orders.seen(), default=0) > before)
+        assert once(orders.seen()), "the run before was stopped after a batch, not in it"
         os.kill(running.process.pid, signal.SIGKILL)
         running.wait()
     assert (running.out, running.err) == ("", "")

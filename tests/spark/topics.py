@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import confluent_kafka as ck
 
 from headrace.testing.raw_client import FetchLimits, RawClient
-from tests.compat.confluent_admin import AdminClient, NewPartitions, NewTopic
+from tests.compat.confluent_admin import AdminClient, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 TIMEOUT_S = 20.0
 POLL_S = 0.05
@@ -94,11 +94,12 @@ class Topics:
         assert producer.flush(TIMEOUT_S) == 0
 
     def read(self, topic: str, partitions: Iterable[int] = (0,)) -> list[Stored]:
-        """Everything in the partitions, sorted."""
-        found: list[Stored] = []
-        for partition in partitions:
-            found += self._read_partition(topic, partition)
-        return found
+        """Everything in the partitions, sorted; of one that is written all the time, up to its end at the call."""
+        consumer = ck.Consumer({**self._settings, "group.id": "nobody", "enable.partition.eof": True})
+        try:
+            return self._read(consumer, [ck.TopicPartition(topic, partition) for partition in partitions])
+        finally:
+            consumer.close()
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
         consumer = ck.Consumer({**self._settings, "group.id": "nobody"})
@@ -114,6 +115,11 @@ class Topics:
         for future in self.admin.delete_records([wanted]).values():
             future.result(TIMEOUT_S)
 
+    def config(self, topic: str, name: str) -> str:
+        wanted = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found: Mapping[str, ConfigEntry] = self.admin.describe_configs([wanted])[wanted].result(TIMEOUT_S)
+        return str(found[name].value)
+
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         consumer = ck.Consumer({**self._settings, "group.id": group})
         try:
@@ -122,30 +128,32 @@ class Topics:
         finally:
             consumer.close()
 
-    def _read_partition(self, topic: str, partition: int) -> list[Stored]:
-        """Up to where it ended at the call: one that is written all the time has no end to wait for."""
-        position, high = self.ends(topic, partition)
-        consumer = ck.Consumer({**self._settings, "group.id": "nobody", "enable.partition.eof": True})
-        found: list[Stored] = []
-        try:
-            consumer.assign([ck.TopicPartition(topic, partition, position)])
-            deadline = time.monotonic() + TIMEOUT_S
-            while position < high:
-                assert time.monotonic() < deadline, f"{topic}-{partition} was not read up to {high}"
-                message = consumer.poll(1.0)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is not None:
-                    assert error.code() == ck.KafkaError._PARTITION_EOF, error
-                    break
+    def _read(self, consumer: ck.Consumer, places: Sequence[ck.TopicPartition]) -> list[Stored]:
+        found: dict[int, list[Stored]] = {place.partition: [] for place in places}
+        ends: dict[int, int] = {}
+        for place in places:
+            place.offset, high = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
+            if place.offset < high:
+                ends[place.partition] = high
+        consumer.assign([place for place in places if place.partition in ends])
+        deadline = time.monotonic() + TIMEOUT_S
+        while ends:
+            assert time.monotonic() < deadline, f"{places} were not read up to {ends}"
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error, partition = message.error(), message.partition()
+            assert partition is not None
+            if error is not None:
+                assert error.code() == ck.KafkaError._PARTITION_EOF, error
+                ends.pop(partition, None)
+            elif partition in ends:
                 stored = _stored(message)
-                position = stored.offset + 1
-                if stored.offset < high:
-                    found.append(stored)
-        finally:
-            consumer.close()
-        return found
+                if stored.offset < ends[partition]:
+                    found[partition].append(stored)
+                if stored.offset + 1 >= ends[partition]:
+                    del ends[partition]
+        return [stored for place in places for stored in found[place.partition]]
 
     def _wait_until_served(self, name: str, partitions: Iterable[int]) -> None:
         """Kafka answers before the leaders have taken their partitions over."""
