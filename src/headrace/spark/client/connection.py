@@ -18,14 +18,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.errors import CannotReach, ClientError, ConnectionLost, Reason, RequestTimedOut, kafka_error
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.spark.client.buffers import AnswerBuffers
-from headrace.spark.client.frames import Frame
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_response_header, request_header
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -35,8 +33,6 @@ R = TypeVar("R", bound=Response)
 
 NO_VERSION_LIMIT = 1 << 15
 MAX_FRAME_BYTES = 512 * 1024 * 1024
-MOST_PIECES = 512
-"""Of one call; the kernel takes 1,024."""
 _LENGTH = struct.Struct(">i")
 
 
@@ -177,11 +173,12 @@ class Connection:
         seconds = timeout_s or self._settings.request_timeout_s
         ticket = Ticket(self._last_correlation_id, type(message), version, seconds)
         header = request_header(message.api_key, version, ticket.correlation_id, self._settings.client_id)
-        frame = Frame(bytes(_LENGTH.size) + header)
-        message.encode_into(frame, version)
-        _LENGTH.pack_into(frame, 0, frame.size - _LENGTH.size)
+        out = bytearray(_LENGTH.size) + header
+        message.encode_into(out, version)
+        _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
         try:
-            self._write(frame, seconds)
+            self._socket.settimeout(seconds)
+            self._socket.sendall(out)
         except TimeoutError:
             self.close()
             raise RequestTimedOut(self.address, _name(type(message)), seconds) from None
@@ -190,17 +187,6 @@ class Connection:
             raise ConnectionLost(self.address) from None
         self._outstanding.append(ticket)
         return ticket
-
-    def _write(self, frame: Frame, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        pieces = deque(frame.pieces())
-        while pieces:
-            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            count = self._socket.sendmsg(list(islice(pieces, MOST_PIECES)))
-            while pieces and count >= len(pieces[0]):
-                count -= len(pieces.popleft())
-            if count:
-                pieces[0] = pieces[0][count:]
 
     def _read_frame(self, ticket: Ticket) -> memoryview:
         deadline = time.monotonic() + ticket.timeout_s

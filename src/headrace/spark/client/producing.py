@@ -276,7 +276,7 @@ class BatchProducer:
     def _request(self, chosen: list[tuple[_Lane, _Batch]]) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
         for lane, batch in chosen:
-            records = cast("bytes", batch.data)  # any buffer will do: it is sent from where it is
+            records = cast("bytes", batch.data)  # any buffer will do: it is only copied into the request
             data = PartitionProduceData(index=lane.partition.partition, records=records)
             topics.setdefault(lane.partition.topic, []).append(data)
         return ProduceRequest(
