@@ -75,9 +75,10 @@ class Run:
         return any(True for _ in self.partition_directories(topic))
 
     def partition_directories(self, topic: str) -> Iterator[Path]:
-        """Where the system keeps them: in its directory, or in one of its own inside."""
+        """In the system's directory, or, with Headrace, in that of its broker inside."""
+        data_dir = self.system.data_dir
         return itertools.chain.from_iterable(
-            self.system.data_dir.glob(f"{inside}{topic}-*") for inside in ("", "*/")
+            directory.glob(f"{topic}-*") for directory in (data_dir, *data_dir.glob("broker-*"))
         )
 
     def requests(self, requests: Iterable[Request]) -> Path:
