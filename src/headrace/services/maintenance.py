@@ -15,7 +15,7 @@ from headrace.storage.log_directories import LogDirectories
 
 log = logging.getLogger(__name__)
 
-REMOVAL_INTERVAL_MS = 5_000
+REMOVAL_INTERVAL_MS = 1_000
 
 
 class Maintenance:
