@@ -115,7 +115,7 @@ class FileSender:
                         raise ConnectionError("a segment file is shorter than its log")
                     size = piece.size
                 else:
-                    # Not MSG_MORE: bytes joined with pages of a file make the pages cost a third more.
+                    # Not MSG_MORE: bytes joined with pages of a file make the pages cost up to a third more.
                     sent, size = self._socket.send(cast(bytes, piece)), len(piece)
             except BlockingIOError:
                 self._watch()
