@@ -6,8 +6,8 @@ greedily with `readv`, some megabytes a turn so that others get theirs. An idle 
 
 Answering. Responses leave in the order of their requests. One that is not ready yet (`Pending`) keeps its place
 and the later ones wait behind it; an exclusive one (a cold handler's) also stops further requests from being
-handled. What one receive produced leaves in one write. While the peer does not read, nothing more is read from
-it.
+handled. What one receive produced leaves in one write, after the other connections of the same turn were read
+from. While the peer does not read, nothing more is read from it.
 
 Files. A response may contain ranges of segment files. Small ones are read and joined, if they are in the page
 cache; all others are left to the `FileSender`.
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._fill_partial()
         except Exception as error:
             self._hang_up(error)
-        self._flush()
+        self._answer()
 
     # -- receiving
 
@@ -336,10 +336,25 @@ class Connection(asyncio.BufferedProtocol):
             self._order = None
         if self._exclusive is not None and self._exclusive.done:
             self._exclusive = None
-        self._flush()
+        self._answer()
         self._resume()
 
+    def _answer(self) -> None:
+        """Send what is ready, after other connections of this turn were read from (docs/adr/0004)."""
+        if self._ready:
+            if self._owner.direct is None:
+                self._flush()
+            else:
+                self._owner.direct.answer(self._flush, len(self._ready))
+
     def _flush(self) -> None:
+        """A file that cannot be read ends this connection, not the turn of all others."""
+        try:
+            self._send_ready()
+        except Exception as error:
+            self._hang_up(error)
+
+    def _send_ready(self) -> None:
         """Send what is ready, if nothing sent before is still on its way."""
         if not self._ready or not self._writable or self._transport is None:
             return
@@ -363,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(memoryview(joined)[sent:])
 
     def _send_small_ranges(self, pieces: list[Piece]) -> bool:
-        """Send all with one call, as `_flush` does; False if a range is too large or would wait for the disk."""
+        """Send all with one call; False if a range is too large or would wait for the disk."""
         filled = _with_small_ranges(pieces)
         if filled is None:
             return False

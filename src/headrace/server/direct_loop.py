@@ -5,6 +5,8 @@ and two methods of the transport: for a small request that is a noticeable part 
 Here the selector itself calls the connection. All else stays the transport's: whatever the connection declines to
 read (the end of the stream, an error) and every other event reach the loop as always, and a descriptor whose
 reading is paused is not in the selector at all.
+
+What the connections of one turn answer leaves together after they were read from (docs/adr/0004).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any
 
 MAX_EVENTS = 512
 """At once; what is more comes with the next turn."""
+PIECES_AT_ONCE = 64
+"""Answers of so many pieces are collected, then sent: more would only make the first one wait."""
 _READABLE = select.EPOLLIN
 
 
@@ -30,6 +34,9 @@ class DirectSelector(selectors.BaseSelector):
         self._epoll = select.epoll()
         self._keys: dict[int, SelectorKey] = {}
         self._readers: dict[int, Callable[[], bool]] = {}
+        self._reading = False
+        self._answers: list[Callable[[], None]] = []
+        self._pieces = 0
 
     def read_directly(self, descriptor: int, read: Callable[[], bool]) -> None:
         """Call `read` when it is readable; it gives back False to leave that to the loop."""
@@ -38,6 +45,14 @@ class DirectSelector(selectors.BaseSelector):
 
     def forget(self, descriptor: int) -> None:
         self._readers.pop(descriptor, None)
+
+    def answer(self, send: Callable[[], None], pieces: int) -> None:
+        """Call `send` once the connections of this turn were read from; at once if none is being read from."""
+        if self._reading:
+            self._answers.append(send)
+            self._pieces += pieces
+        else:
+            send()
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
         descriptor = _descriptor(fileobj)
@@ -65,18 +80,29 @@ class DirectSelector(selectors.BaseSelector):
         seconds = -1.0 if timeout is None else math.ceil(max(timeout, 0.0) * 1000) / 1000
         ready = []
         keys, readers = self._keys, self._readers
+        self._reading = True
         for descriptor, found in self._epoll.poll(seconds, min(len(keys), MAX_EVENTS) or 1):
             # Looked up only now: one that was called before may have ended or paused the others.
             key = keys.get(descriptor)
             if key is None:
                 continue
             if found == _READABLE and descriptor in readers and readers[descriptor]():
+                if self._pieces >= PIECES_AT_ONCE:
+                    self._send_answers()
                 continue
             events = (EVENT_WRITE if found & ~select.EPOLLIN else 0) | (
                 EVENT_READ if found & ~select.EPOLLOUT else 0
             )
             ready.append((key, events & key.events))
+        self._reading = False
+        self._send_answers()
         return ready
+
+    def _send_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        self._pieces = 0
+        for send in answers:
+            send()
 
     def close(self) -> None:
         self._epoll.close()

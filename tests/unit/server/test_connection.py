@@ -245,6 +245,27 @@ async def test_cold_ranges_are_read_by_a_thread(
     assert len(warmed) == 1
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "after waiting"])
+async def test_a_file_that_cannot_be_read_ends_its_connection_only(tmp_path: Path, later: bool) -> None:
+    """The loop and all other connections live on."""
+    (tmp_path / "segment").write_bytes(bytes(1000))
+    dispatcher = EchoDispatcher()
+    dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_WRONLY)
+    async with served(dispatcher) as (client, connections):
+        other = Client(*await asyncio.open_connection(*client.writer.get_extra_info("peername")))
+        other.send(b"e-before")
+        assert await other.receive() == b"e-before"
+        client.send(*[b"W"] * later, b"F" + struct.pack(">qq", 0, 1000))
+        await settle()
+        for pending in dispatcher.waiting:
+            pending.complete(b"now")
+        assert await client.closed()
+        assert len(connections) == 1
+        other.send(b"e-after")
+        assert await other.receive() == b"e-after"
+        other.writer.close()
+
+
 async def test_a_client_that_leaves_while_a_file_is_sent(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(50_000_000))
     dispatcher = EchoDispatcher()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 import pytest
 
-from headrace.server.direct_loop import DirectLoop, DirectSelector, new_loop
+from headrace.server.direct_loop import PIECES_AT_ONCE, DirectLoop, DirectSelector, new_loop
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -123,6 +124,50 @@ def test_who_is_ended_by_another_in_the_same_turn_is_not_called(selector: Direct
     for pair in pairs:
         for one in pair:
             one.close()
+
+
+def answer_order(selector: DirectSelector, pieces: int) -> list[str]:
+    """Three connections are readable in one turn, and each answers in so many pieces."""
+    order: list[str] = []
+    with contextlib.ExitStack() as sockets:
+
+        def reader(name: str, ours: socket.socket) -> bool:
+            ours.recv(10)
+            order.append(f"read {name}")
+            selector.answer(lambda: order.append(f"answer {name}"), pieces)
+            return True
+
+        for name in "abc":
+            ours, theirs = (sockets.enter_context(one) for one in socket.socketpair())
+            selector.register(ours, EVENT_READ)
+            selector.read_directly(ours.fileno(), functools.partial(reader, name, ours))
+            theirs.send(b"x")
+        assert selector.select(0) == []
+        for descriptor in list(selector.get_map()):
+            selector.unregister(descriptor)
+            selector.forget(descriptor)
+    return order
+
+
+def test_connections_are_answered_after_all_of_the_turn_were_read_from(selector: DirectSelector) -> None:
+    assert answer_order(selector, 1) == [*(f"read {n}" for n in "abc"), *(f"answer {n}" for n in "abc")]
+
+
+def test_not_too_many_answers_are_collected(selector: DirectSelector) -> None:
+    assert answer_order(selector, PIECES_AT_ONCE) == [f"{what} {n}" for n in "abc" for what in ("read", "answer")]
+    assert answer_order(selector, PIECES_AT_ONCE // 2) == [
+        *("read a", "read b", "answer a", "answer b"),
+        *("read c", "answer c"),
+    ]
+
+
+def test_an_answer_outside_of_the_turn_leaves_at_once(selector: DirectSelector, pair: Pair) -> None:
+    sent: list[str] = []
+    selector.answer(lambda: sent.append("before any turn"), 1)
+    assert sent == ["before any turn"]
+    answer_order(selector, 1)
+    selector.answer(lambda: sent.append("after one"), 1)
+    assert sent[1:] == ["after one"]
 
 
 def test_timers_callbacks_and_threads_work_on_the_loop() -> None:
