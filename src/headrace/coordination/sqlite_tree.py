@@ -40,6 +40,7 @@ from headrace.env.env import CREATE, READ_WRITE
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_SECONDS = 10.0
 """How long a write waits for other processes' writes."""
+WAL_ATTEMPTS = 100
 
 Stamp = tuple[int, int]
 """When a node's value and its set of children last changed."""
@@ -349,7 +350,7 @@ def _check_schema(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _create_schema(connection: sqlite3.Connection) -> int:
-    connection.execute("PRAGMA journal_mode = WAL")
+    _switch_to_wal(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have made it while we waited.
@@ -361,6 +362,21 @@ def _create_schema(connection: sqlite3.Connection) -> int:
         connection.execute("ROLLBACK")
         raise
     return _schema_version(connection)
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for others with this one, and processes that start together all try it."""
+    for _ in range(WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY":
+                raise
+        # With this one it does: now whoever was in the way has done.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:

@@ -82,6 +82,39 @@ async def test_processes_that_open_a_new_store_together_share_it(tmp_path: Path)
     await store.close()
 
 
+OPENERS_PROGRAM = """
+import multiprocessing, sys
+from headrace.coordination.sqlite_tree import SqliteTree
+from headrace.env.real import RealDisk
+
+def open_each(number, paths, all_here):
+    for path in paths:
+        all_here.wait(30)
+        SqliteTree(RealDisk(), path, f"session-{number}").close()
+
+if __name__ == "__main__":
+    all_here = multiprocessing.Barrier(4)
+    openers = [multiprocessing.Process(target=open_each, args=(n, sys.argv[1:], all_here)) for n in range(4)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    print([opener.exitcode for opener in openers])
+"""
+
+
+async def test_a_new_store_may_be_opened_at_the_same_moment(tmp_path: Path) -> None:
+    """SQLite refuses at once, without waiting, who switches to WAL while another does."""
+    program = tmp_path / "openers.py"
+    program.write_text(OPENERS_PROGRAM)
+    paths = [str(tmp_path / f"{number}.db") for number in range(50)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, program, *paths, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, problems = await process.communicate()
+    assert out == b"[0, 0, 0, 0]\n", problems.decode()
+
+
 async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
     path = str(tmp_path / "cluster.db")
     store = await open_sqlite_store(ENV, path)
