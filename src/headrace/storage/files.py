@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 from headrace.env import Disk
 from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
 
-MAX_OPEN_OLD_FILES = 512
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -31,28 +29,6 @@ class FileRange(NamedTuple):
     file: OpenFile
     position: int
     size: int
-
-
-class FileCache:
-    """The most recently used files that nobody writes to; a dropped one closes when its last range is sent."""
-
-    __slots__ = ("_disk", "_files", "_limit")
-
-    def __init__(self, disk: Disk, limit: int = MAX_OPEN_OLD_FILES) -> None:
-        self._disk = disk
-        self._limit = limit
-        self._files: OrderedDict[str, OpenFile] = OrderedDict()
-
-    def get(self, path: str) -> OpenFile:
-        """Hold on to the result while using its descriptor: the cache may drop it at any moment."""
-        file = self._files.pop(path, None) or OpenFile(self._disk, path, READ_ONLY)
-        self._files[path] = file
-        if len(self._files) > self._limit:
-            self._files.popitem(last=False)
-        return file
-
-    def drop(self, path: str) -> None:
-        self._files.pop(path, None)
 
 
 def read_file(disk: Disk, path: str) -> bytes:

@@ -381,8 +381,10 @@ class Log:
         active = self._active
         if offset >= active.base_offset:
             return active, active.locate(offset, self._resources)
-        number = max(bisect_right(self._segments, offset, key=_BASE_OFFSET) - 1, 0)
-        for segment in self._segments[number:]:
+        segments = self._segments
+        first = max(bisect_right(segments, offset, key=_BASE_OFFSET) - 1, 0)
+        for number in range(first, len(segments)):
+            segment = segments[number]
             place = segment.locate(offset, self._resources)
             if place is not None:
                 return segment, place

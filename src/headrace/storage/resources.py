@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from headrace.env import Env
-from headrace.storage.files import FileCache
+from headrace.storage.files import OpenFile
 from headrace.storage.health import DirectoryHealth
 from headrace.storage.segment_index import SegmentIndex
 
@@ -16,6 +16,33 @@ if TYPE_CHECKING:
     from headrace.storage.segment import Segment
 
 DEFAULT_INDEX_CACHE_BYTES = 16 * 1024 * 1024
+MAX_OPEN_OLD_FILES = 512
+
+
+class FileCache:
+    """The most recently used files of old segments; one that went closes when its last range is sent."""
+
+    __slots__ = ("_files", "_limit")
+
+    def __init__(self, limit: int = MAX_OPEN_OLD_FILES) -> None:
+        self._limit = limit
+        self._files: OrderedDict[Segment, OpenFile] = OrderedDict()
+
+    def get(self, segment: Segment) -> OpenFile | None:
+        """Hold on to the result while using its descriptor: the cache may drop it at any moment."""
+        # Taken out and put in again, each in one step: searches by time run in threads.
+        file = self._files.pop(segment, None)
+        if file is not None:
+            self._files[segment] = file
+        return file
+
+    def put(self, segment: Segment, file: OpenFile) -> None:
+        self._files[segment] = file
+        if len(self._files) > self._limit:
+            self._files.popitem(last=False)
+
+    def drop(self, segment: Segment) -> None:
+        self._files.pop(segment, None)
 
 
 class IndexCache:
@@ -100,4 +127,4 @@ class StorageResources:
 
     @classmethod
     def create(cls, env: Env, path: str = "") -> StorageResources:
-        return cls(env, IndexCache(), FileCache(env.disk), Graveyard(env), DirectoryHealth(path))
+        return cls(env, IndexCache(), FileCache(), Graveyard(env), DirectoryHealth(path))

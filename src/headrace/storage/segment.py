@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.env.env import CREATE, READ_WRITE
+from headrace.env.env import CREATE, READ_ONLY, READ_WRITE
 from headrace.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from headrace.storage.files import OpenFile
 from headrace.storage.resources import StorageResources
@@ -87,7 +87,11 @@ class Segment:
         self.file = OpenFile(resources.env.disk, self.path(LOG), READ_WRITE | CREATE)
 
     def open_file(self, resources: StorageResources) -> OpenFile:
-        return self.file if self.file is not None else resources.file_cache.get(self.path(LOG))
+        file = self.file or resources.file_cache.get(self)
+        if file is None:
+            file = OpenFile(resources.env.disk, self.path(LOG), READ_ONLY)
+            resources.file_cache.put(self, file)
+        return file
 
     def note_append(self, header: BatchHeader, last_offset: int, position: int, index_interval: int) -> None:
         """Account for a batch that was written at `position`, the end until now."""
@@ -143,7 +147,7 @@ class Segment:
 
     def drop_caches(self, resources: StorageResources) -> None:
         resources.index_cache.drop(self)
-        resources.file_cache.drop(self.path(LOG))
+        resources.file_cache.drop(self)
 
     def bury(
         self, resources: StorageResources, delay_ms: int, suffixes: Sequence[str] = (*SEGMENT_SUFFIXES, SNAPSHOT)

@@ -8,25 +8,27 @@ from typing import Any
 
 import pytest
 
-from headrace.env.real import RealDisk
-from headrace.storage.files import FileCache, write_at, write_atomically
-from headrace.storage.resources import IndexCache
-from headrace.storage.segment import Segment
+from headrace.env.real import RealDisk, real_env
+from headrace.storage.files import write_at, write_atomically
+from headrace.storage.resources import FileCache, Graveyard, IndexCache, StorageResources
+from headrace.storage.segment import LOG, Segment
 from headrace.storage.segment_index import SegmentIndex
 
 
 def test_the_file_cache_closes_the_oldest_once_unused(tmp_path: Path) -> None:
-    for name in "abc":
-        (tmp_path / name).write_bytes(name.encode())
-    cache = FileCache(RealDisk(), limit=2)
-    held = cache.get(str(tmp_path / "a"))
-    second = cache.get(str(tmp_path / "b")).fd
-    assert cache.get(str(tmp_path / "a")) is held
-    cache.get(str(tmp_path / "c"))  # b goes, and closes
+    resources = StorageResources(real_env(), IndexCache(), FileCache(limit=2), Graveyard(real_env()))
+    a, b, c = (Segment(str(tmp_path), number) for number in range(3))
+    for segment in (a, b, c):
+        Path(segment.path(LOG)).write_bytes(bytes([segment.base_offset]))
+    held = a.open_file(resources)
+    second = b.open_file(resources).fd
+    assert a.open_file(resources) is held
+    c.open_file(resources)  # b goes, and closes
     with pytest.raises(OSError):
         os.fstat(second)
-    cache.get(str(tmp_path / "b"))  # a goes, but is still in use
-    assert os.pread(held.fd, 1, 0) == b"a"
+    b.open_file(resources)  # a goes, but is still in use
+    assert resources.file_cache.get(a) is None
+    assert os.pread(held.fd, 1, 0) == b"\0"
 
 
 def test_the_index_cache_is_bounded_in_bytes() -> None:
