@@ -18,7 +18,7 @@ QUICK_COUNTS = (1, 100, 1_000)
 PER_TOPIC = 500
 
 
-@workload("G1", "Growth: partitions", own_system=True, max_rounds=2, in_quick=False)
+@workload("G1", "Growth: partitions", own_system=True, max_rounds=3, in_quick=False)
 def growth_with_partitions(run: Run) -> Iterator[Measurement]:
     """Single records of 100 B written to, then read from, all of 1 to 10,000 partitions in turn, 4 connections
     with 16 requests in flight: cost of a request, and resident memory."""

@@ -17,7 +17,7 @@ QUICK_COUNTS = (1, 100, 1_000)
 RATE = 5_000
 
 
-@workload("G2", "Growth: connections", own_system=True, max_rounds=2, in_quick=False)
+@workload("G2", "Growth: connections", own_system=True, max_rounds=3, in_quick=False)
 def growth_with_connections(run: Run) -> Iterator[Measurement]:
     """5,000 single records a second, open loop, spread over 1 to 5,000 connections: cost of a request, latency,
     and the peak of resident memory."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,11 +26,12 @@ BATCH_SIZE = 64 * KB
 READS = 20_000
 
 
-@workload("G3", "Growth: log size", own_system=True, max_rounds=2, in_quick=False)
+@workload("G3", "Growth: log size", own_system=True, max_rounds=3, in_quick=False)
 def growth_with_log_size(run: Run) -> Iterator[Measurement]:
     """One partition grows from 10 MB to 10 GB in batches of 64 KB; after each step one batch is fetched at each
     of many random offsets, from the page cache: cost of a fetch and its latency. `bare read` is what it costs
-    this process to read as many bytes at random places of the same files: the memory's share of the growth."""
+    this process to read as many bytes at random places of the same files and to send them over loopback, without
+    any broker: the memory's share of the growth."""
     run.system.start()
     warm_up(run, small_only=True)
     topic = run.topic(1)
@@ -54,14 +57,33 @@ def growth_with_log_size(run: Run) -> Iterator[Measurement]:
 
 def bare_reads(case: str, directory: Path, size: int, source: random.Random) -> Measurement:
     buffer = bytearray(size)
-    with contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as cleanup:
+        connection = cleanup.enter_context(drained_connection())
         places = [
             (file.fileno(), number * size)
-            for file in [files.enter_context(path.open("rb")) for path in directory.glob("*.log")]
+            for file in [cleanup.enter_context(path.open("rb")) for path in directory.glob("*.log")]
             for number in range(os.fstat(file.fileno()).st_size // size)
         ]
         reads = source.choices(places, k=READS)
+        missing = 0
         started, cpu_started = time.perf_counter(), time.process_time()
-        missing = sum(os.preadv(descriptor, (buffer,), position) != size for descriptor, position in reads)
+        for descriptor, position in reads:
+            missing += os.preadv(descriptor, (buffer,), position) != size
+            connection.sendall(buffer)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return Measurement(case, rates(seconds=seconds, cpu_seconds=cpu_seconds, requests=READS), missing)
+
+
+@contextlib.contextmanager
+def drained_connection() -> Iterator[socket.socket]:
+    """Over loopback to a process that reads and forgets."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with theirs:
+        reader = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)
+    try:
+        with ours:
+            yield ours
+    finally:
+        reader.wait(30)
