@@ -72,7 +72,7 @@ def test_tainted_rounds_count_only_if_there_are_no_others() -> None:
 
 
 def test_a_workload_with_fewer_rounds_says_so() -> None:
-    assert load_workloads()["G1"].rounds(5) == 2
+    assert load_workloads()["G1"].rounds(5) == 3
     assert load_workloads()["W1"].rounds(5) == 5
     assert load_workloads()["R1"].systems(["kafka", "headrace"]) == ["headrace"]
     found = results(("G1", "produce at 1", "kafka", {"x": 1.0}))
