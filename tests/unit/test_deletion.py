@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -103,9 +104,18 @@ async def until(condition: Callable[[], Any]) -> None:
     raise AssertionError("it never happened")
 
 
+def size_of_file(path: Path) -> int:
+    """0 also for one that has just gone."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
 def used_bytes(path: Path) -> int:
     """On the disk, what is only held open by this process included."""
-    listed = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    listed = sum(size_of_file(file) for file in path.rglob("*"))
     held = 0
     for name in os.listdir("/proc/self/fd"):
         try:

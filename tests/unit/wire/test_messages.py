@@ -109,6 +109,16 @@ def plain(value: Any, version: int) -> Any:
 # The other implementations.
 
 
+@pytest.fixture(autouse=True, scope="module")
+def kafka_python_as_before() -> Iterator[None]:
+    """It takes every class made from its schemas for its own from then on, and its clients fail."""
+    registry = importlib.import_module("kafka.protocol.api_header").ResponseClassRegistry
+    before = dict(registry._response_class_registry)
+    yield
+    registry._response_class_registry.clear()
+    registry._response_class_registry.update(before)
+
+
 @functools.cache
 def kafka_python_class(name: str) -> Any:
     """Its class made anew from its schema: the ones it exports rename fields and change types for convenience."""
