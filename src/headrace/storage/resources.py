@@ -58,11 +58,14 @@ class IndexCache:
         """Searches by time run in threads."""
 
     def get(self, segment: Segment) -> SegmentIndex | None:
-        with self._changing:
-            index = self._indexes.get(segment)
-            if index is not None:
+        index = self._indexes.get(segment)
+        if index is not None:
+            # Without the lock: it may have gone between the two steps, but what was found is still right.
+            try:
                 self._indexes.move_to_end(segment)
-            return index
+            except KeyError:
+                return index
+        return index
 
     def put(self, segment: Segment, index: SegmentIndex) -> None:
         with self._changing:
