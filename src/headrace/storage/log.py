@@ -381,13 +381,11 @@ class Log:
         active = self._active
         if offset >= active.base_offset:
             return active, active.locate(offset, self._resources)
-        segments = self._segments
-        first = max(bisect_right(segments, offset, key=_BASE_OFFSET) - 1, 0)
-        for number in range(first, len(segments)):
-            segment = segments[number]
-            place = segment.locate(offset, self._resources)
+        first = max(bisect_right(self._segments, offset, key=_BASE_OFFSET) - 1, 0)
+        for number in range(first, len(self._segments)):
+            place = self._segments[number].locate(offset, self._resources)
             if place is not None:
-                return segment, place
+                return self._segments[number], place
         return active, None
 
     def _end_before(self, segment: Segment, first: BatchPlace, limit_offset: int) -> int:
