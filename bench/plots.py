@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-COLORS = {"kafka": "#8a8f98", "headrace": "#0b7a75"}
+COLORS = {"kafka": "#8a8f98", "headrace": "#0b7a75", "no broker": "#d4a72c"}
 NAMES = {"kafka": "Apache Kafka", "headrace": "Headrace"}
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 44, 46
@@ -58,7 +58,7 @@ def line_plot(title: str, x_title: str, y_title: str, series: Mapping[str, Seque
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_title, anchor="middle"))
     for position, (name, line) in enumerate(series.items()):
         parts += _line(x_axis, y_axis, name, line)
-        parts.append(_legend(WIDTH - RIGHT - 110, TOP + 6 + 16 * position, name))
+        parts.append(_legend(LEFT + 50 + 112 * position, 34, name))
     return _svg(WIDTH, HEIGHT, parts)
 
 

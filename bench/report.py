@@ -48,6 +48,8 @@ GROWTH = {
     "G2": ("connections", ("produce",)),
     "G3": ("log size, GB", ("fetch",)),
 }
+FLOORS = {"G3": "bare read"}
+"""Cases that show what the machine takes for the same without a broker."""
 CHECKS = (
     "What each side checks: Apache Kafka checks every record of a batch that it takes in, and so decompresses it. "
     "Headrace checks every batch: its header, its length and its CRC. A consumer sees the same bytes from both."
@@ -206,6 +208,10 @@ def growth_plots(results: Results) -> dict[str, str]:
     for workload, (x_title, kinds) in GROWTH.items():
         for kind in kinds:
             lines = growth_lines(results, workload, kind, "cpu_us_per_request")
+            if workload in FLOORS:
+                floor = growth_lines(results, workload, FLOORS[workload], "cpu_us_per_request")
+                if "headrace" in floor:
+                    lines["no broker"] = floor["headrace"]
             if lines:
                 title = f"{kind}: broker CPU per request"
                 plots[f"{workload.lower()}-{kind}-cpu.svg"] = line_plot(title, x_title, "µs", lines)

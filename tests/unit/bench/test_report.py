@@ -142,6 +142,18 @@ def test_plots_are_well_formed_and_flat_lines_are_flat() -> None:
     assert len({point.split(",")[1] for point in line.attrib["points"].split()}) == 1
 
 
+def test_a_growth_plot_shows_what_the_machine_takes_without_a_broker() -> None:
+    runs = [
+        ("G3", f"{kind} in {x}MB", system, {"x": float(x), "cpu_us_per_request": cost})
+        for kind, cost in (("fetch", 40.0), ("bare read", 20.0))
+        for x in (10, 100)
+        for system in ("kafka", "headrace")
+    ]
+    picture = ElementTree.fromstring(growth_plots(results(*runs))["g3-fetch-cpu.svg"])
+    assert len(picture.findall("{*}polyline")) == 3
+    assert "no broker" in {text.text for text in picture.findall("{*}text")}
+
+
 def test_bars_are_well_formed() -> None:
     ElementTree.fromstring(ratio_bars("a <title>", [Bar("x & y", 0.5, 0.7, True), Bar("z", 3.0, 5.0, False)]))
     ElementTree.fromstring(line_plot("t", "x", "y", {"kafka": [(0.0, 0.0)]}))
