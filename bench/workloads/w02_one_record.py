@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bench import probes
 from bench.clients import librdkafka
 from bench.loadgen import Load
 from bench.measure import Measurement, latencies, rates
@@ -27,7 +28,8 @@ def one_record_per_request(run: Run) -> Iterator[Measurement]:
         found = run.measure(case, Load(file, connections, inflight, seconds=run.choose(3.0, 1.0)))
         stored_before = run.acknowledged
         yield found.with_check(run.lost(topic, PARTITIONS))
+    probes.reset_peak_rss(run.system.pids)
     before = run.cpu_seconds()
     done = librdkafka("sync", run.system.bootstrap, topic, records=run.choose(10_000, 2_000), size=100)
     figures = rates(seconds=done.seconds, cpu_seconds=run.cpu_seconds() - before, requests=done.records)
-    yield Measurement("librdkafka one by one", {**figures, **latencies(done.latency)}, done.errors)
+    yield Measurement("librdkafka one by one", {**figures, **latencies(done.latency), **run.memory()}, done.errors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bench import probes
 from bench.asking import supports_api
 from bench.clients import end_to_end_latency
 from bench.loadgen import Load
@@ -34,10 +35,11 @@ def end_to_end(run: Run) -> Iterator[Measurement]:
     if not supports_api(run.system.port, OFFSET_COMMIT):
         return  # the tool commits its offsets at the end
     topic, records = run.topic(1), run.choose(5_000, 2_000)
+    probes.reset_peak_rss(run.system.pids)
     before = run.cpu_seconds()
     done = end_to_end_latency(run.libraries, run.system.bootstrap, topic, records=records, size=RECORD_SIZE)
     figures = rates(seconds=done.seconds, cpu_seconds=run.cpu_seconds() - before, records=done.records)
-    yield Measurement("EndToEndLatency", {**figures, **latencies(done.latency)}, done.errors)
+    yield Measurement("EndToEndLatency", {**figures, **latencies(done.latency), **run.memory()}, done.errors)
 
 
 def live_load(run: Run, *, rate: int, per_request: int, seconds: float) -> Load:

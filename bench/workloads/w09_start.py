@@ -36,5 +36,5 @@ def restart_case(run: Run, case: str, request: Request) -> Measurement:
     stopped = time.monotonic()
     run.system.server.launch()
     seconds = first_ack(run.system.port, request, stopped)
-    figures = {"first_ack_s": seconds, "stop_s": stopped - stop_started, "cpu_seconds": run.cpu_seconds()}
+    figures = {"first_ack_s": seconds, "stop_s": stopped - stop_started, "start_cpu_s": run.cpu_seconds()}
     return Measurement(case, {**figures, **run.memory()})

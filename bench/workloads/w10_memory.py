@@ -10,7 +10,7 @@ from bench.loadgen import Load
 from bench.measure import Measurement
 from bench.registry import workload
 from bench.requests import fetch
-from bench.run import Run
+from bench.run import IN, OUT, Run, load_measurement
 from bench.shapes import KB, MB, PARTITIONS, produce_file
 
 SETTLE_SECONDS = 2.0
@@ -19,7 +19,7 @@ SETTLE_SECONDS = 2.0
 @workload("W10", "Memory idle and loaded", own_system=True)
 def memory_idle_and_loaded(run: Run) -> Iterator[Measurement]:
     """Resident memory some seconds after the start, and the peak while batches of 1 MB, single records, and
-    fetches of 1 MB are served from 4 to 100 connections."""
+    fetches of 1 MB are served, one after the other, on 8, 100 and 16 connections."""
     run.system.start()
     time.sleep(SETTLE_SECONDS)
     pids = run.system.pids
@@ -30,10 +30,11 @@ def memory_idle_and_loaded(run: Run) -> Iterator[Measurement]:
     large = produce_file(run, topic, record_size=KB, batch_size=MB)
     small = produce_file(run, topic, record_size=100)
     reads = run.requests(fetch(topic, partition, 0, MB) for partition in range(PARTITIONS))
-    results = [
-        run.load(Load(large, connections=8, inflight=4, count=run.choose(1500, 400), seconds=seconds)),
-        run.load(Load(small, connections=100, inflight=8, seconds=seconds)),
-        run.load(Load(reads, connections=16, inflight=2, seconds=seconds)),
-    ]
-    errors = sum(result.errors for result in results)
-    yield Measurement("loaded", {"rss_mb": probes.rss_mb(pids), **run.memory()}, errors)
+    for case, payload, load in (
+        ("batches of 1MB", OUT, Load(large, 8, 4, count=run.choose(1500, 400), seconds=seconds)),
+        ("single records", "", Load(small, 100, 8, seconds=seconds)),
+        ("fetches of 1MB", IN, Load(reads, 16, 2, seconds=seconds)),
+    ):
+        result = run.load(load)
+        yield load_measurement(case, result, payload, result.round_trip, run.memory())
+    yield Measurement("loaded", {"rss_mb": probes.rss_mb(pids), **run.memory()})

@@ -35,6 +35,6 @@ def crash_and_restart(run: Run) -> Iterator[Measurement]:
     seconds = first_ack(run.system.port, produce(topic, 0, batch(random_values(1, 100))), started)
     stored = sum(end_offset(run.system.bootstrap, topic, partition) for partition in range(PARTITIONS)) - 1
     lost = max(0, result.records_acked - stored)
-    figures = {"first_ack_s": seconds, "cpu_seconds": run.cpu_seconds(), **run.memory()}
+    figures = {"first_ack_s": seconds, "start_cpu_s": run.cpu_seconds(), **run.memory()}
     notes = {"acknowledged": result.records_acked, "stored": stored, "old_batches": batches}
     yield Measurement("kill -9", figures, lost, notes)

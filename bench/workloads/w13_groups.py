@@ -43,6 +43,7 @@ def groups_of_a_hundred(run: Run) -> Iterator[Measurement]:
 async def protocol_cases(
     run: Run, protocol: str, kind: Callable[[str, str, Sequence[Link]], Group], topic: str
 ) -> list[Measurement]:
+    probes.reset_peak_rss(run.system.pids)
     links = await asyncio.gather(*(Link.open(run.system.port) for _ in range(MEMBERS)))
     try:
 
@@ -76,7 +77,7 @@ async def rebalances(run: Run, case: str, new_group: Callable[[], Group]) -> Mea
         cpu_ms.append((probes.cpu_seconds(pids) - before) * 1e3)
         await group.leave()
     figures = {"settled_s": statistics.median(seconds[1:]), "settle_cpu_ms": statistics.median(cpu_ms[1:])}
-    return Measurement(case, figures, notes={"first_settled_s": round(seconds[0], 3)})
+    return Measurement(case, {**figures, **run.memory()}, notes={"first_settled_s": round(seconds[0], 3)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ async def repeated(
     notes: dict[str, object] = {"requests": len(taken), "client_cpu_share": share, "warm_up_us": warm}
     if codes:
         notes["error_codes"] = sorted(set(codes))
-    return Measurement(case, {**figures, **round_trips(taken)}, len(codes), notes)
+    return Measurement(case, {**figures, **round_trips(taken), **run.memory()}, len(codes), notes)
 
 
 async def warm_costs(repeat: Repeat, seconds: float, slices: range) -> list[float]:
