@@ -161,7 +161,7 @@ def test_not_too_many_answers_are_collected(selector: DirectSelector) -> None:
     ]
 
 
-def test_an_answer_outside_of_the_turn_leaves_at_once(selector: DirectSelector, pair: Pair) -> None:
+def test_an_answer_outside_of_the_turn_leaves_at_once(selector: DirectSelector) -> None:
     sent: list[str] = []
     selector.answer(lambda: sent.append("before any turn"), 1)
     assert sent == ["before any turn"]
