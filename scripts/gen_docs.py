@@ -16,8 +16,8 @@ from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
 from headrace.model.errors import RETRIABLE, ErrorCode
 from headrace.spark.options_page import options_page
-from headrace.spark.pipelines.keys import SECTIONS, Key
-from headrace.spark.pipelines.option_names import OPTION_SECTIONS, SINK, SOURCE
+from headrace.spark.pipelines.checking.option_names import OPTION_SECTIONS, SINK, SOURCE
+from headrace.spark.pipelines.loading.keys import SECTIONS, Key
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTICE = "<!-- Written by scripts/gen_docs.py from the code: change it there, then run `make docs`. -->"

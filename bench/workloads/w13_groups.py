@@ -15,7 +15,7 @@ from bench.measure import Figures, Latency, Measurement, latencies, rates
 from bench.registry import workload
 from bench.run import Run
 from bench.warmup import is_steady
-from headrace.cli.measuring import percentile
+from headrace.cli.perf.measuring import percentile
 
 MEMBERS = 100
 COMMITTERS = 50

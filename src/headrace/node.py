@@ -57,7 +57,7 @@ GC_THRESHOLDS = (50_000, 50, 100)
 """The hot path makes no cycles; frequent collections would only cost."""
 ADMIN_PORT_DISTANCE = 552
 """From the client port: 9092 and 9644, 9093 and 9645."""
-COMPACTION_WORKER = "headrace.cli.compaction_worker"
+COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
 DRAIN_SECONDS = 2.0
 """What requests under way get to finish in when the broker stops."""
 

@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def java() -> str:
     """The Java that Spark runs on, or a failure that says what to install."""
-    from headrace.spark.pipelines.session import NoJava, find_java
+    from headrace.spark.pipelines.running.session import NoJava, find_java
 
     try:
         found = find_java(os.environ)

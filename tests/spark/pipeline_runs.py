@@ -12,12 +12,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.spark.pipelines.checking_spark import check_spark
-from headrace.spark.pipelines.compile import QueryPlan, build_queries
+from headrace.spark.pipelines.checking.spark import check_spark
+from headrace.spark.pipelines.compiling.queries import QueryPlan, build_queries
 from headrace.spark.pipelines.definition import Pipeline
-from headrace.spark.pipelines.loading import load_pipeline
-from headrace.spark.pipelines.session import make_session
-from headrace.spark.pipelines.sql_errors import explain_failure
+from headrace.spark.pipelines.explaining.sql_errors import explain_failure
+from headrace.spark.pipelines.loading.files import load_pipeline
+from headrace.spark.pipelines.running.session import make_session
 from tests.spark.topics import Topics
 
 ONCE = {"availableNow": True}

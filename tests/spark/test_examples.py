@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.spark.pipelines.definition import Pipeline
-from headrace.spark.pipelines.loading import load_pipeline
+from headrace.spark.pipelines.loading.files import load_pipeline
 from tests.spark.pipeline_runs import Runs, lines, objects
 from tests.spark.topics import Topics
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from headrace.spark.pipelines.runner import GRACE_S
+from headrace.spark.pipelines.running.runner import GRACE_S
 from headrace.testing.process import BrokerProcess, free_port
 from tests.spark.commands import Commands
 from tests.spark.conftest import BROKER
@@ -65,7 +65,7 @@ CTRL_C = b"\x03"
 AWAY_S = 4.0
 GONE_WITHIN_S = 60.0
 WITHOUT_JAVA_FOLDERS = (
-    "import runpy, headrace.spark.pipelines.session as session;"
+    "import runpy, headrace.spark.pipelines.running.session as session;"
     "session.find_java.__defaults__ = ((),);"
     "runpy.run_module('headrace', run_name='__main__')"
 )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.spark.pipelines.checking_spark import check_spark
+from headrace.spark.pipelines.checking.spark import check_spark
 from headrace.spark.pipelines.definition import SparkSettings
-from headrace.spark.pipelines.loading import load_pipeline
-from headrace.spark.pipelines.session import make_session
+from headrace.spark.pipelines.loading.files import load_pipeline
+from headrace.spark.pipelines.running.session import make_session
 
 SOURCES = """\
 sources:

@@ -13,12 +13,12 @@ import fastavro
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from headrace.spark.pipelines.compiling.sinks import SinkError, rows_to_write
+from headrace.spark.pipelines.compiling.tables import TableDecoder, latest_rows
 from headrace.spark.pipelines.definition import KeyColumn, Sink, Source, SparkSettings
 from headrace.spark.pipelines.formats.choosing import SchemaFileError, declared_schema, make_decoder
 from headrace.spark.pipelines.formats.decoding import REASON, good_rows, malformed_rows
-from headrace.spark.pipelines.session import make_session
-from headrace.spark.pipelines.sinks import SinkError, rows_to_write
-from headrace.spark.pipelines.tables import TableDecoder, latest_rows
+from headrace.spark.pipelines.running.session import make_session
 
 JSON_SCHEMA = "id int NOT NULL, name string, at timestamp, inner struct<x: int>, many array<int>"
 

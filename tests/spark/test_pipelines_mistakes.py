@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.spark.pipelines.checking_spark import check_spark
-from headrace.spark.pipelines.compile import build_queries
-from headrace.spark.pipelines.definition import Pipeline, SparkSettings
-from headrace.spark.pipelines.loading import load_pipeline
-from headrace.spark.pipelines.option_names import (
+from headrace.spark.pipelines.checking.option_names import (
     FILE_OPTIONS,
     FORMAT_OPTIONS,
     PARQUET_FILE_OPTIONS,
     PARQUET_SINK_OPTIONS,
     WITHOUT_USE,
 )
-from headrace.spark.pipelines.runner import CANNOT_START
-from headrace.spark.pipelines.session import SHUFFLE_PARTITIONS, make_session
-from headrace.spark.pipelines.sql_errors import explain_failure
+from headrace.spark.pipelines.checking.spark import check_spark
+from headrace.spark.pipelines.compiling.queries import build_queries
+from headrace.spark.pipelines.definition import Pipeline, SparkSettings
+from headrace.spark.pipelines.explaining.sql_errors import explain_failure
+from headrace.spark.pipelines.loading.files import load_pipeline
+from headrace.spark.pipelines.running.runner import CANNOT_START
+from headrace.spark.pipelines.running.session import SHUFFLE_PARTITIONS, make_session
 
 ONCE: Mapping[str, Any] = {"availableNow": True}
 NOBODY = "127.0.0.1:1"

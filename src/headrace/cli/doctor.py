@@ -13,12 +13,12 @@ from importlib.util import find_spec
 
 import click
 
-from headrace.cli.errors import explain_client
-from headrace.cli.failure import CommandError
-from headrace.cli.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
-from headrace.cli.options import Target, cluster_options, format_option
-from headrace.cli.output import size_text
-from headrace.cli.session import run
+from headrace.cli.common.errors import explain_client
+from headrace.cli.common.failure import CommandError
+from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
+from headrace.cli.common.options import Target, cluster_options, format_option
+from headrace.cli.common.output import size_text
+from headrace.cli.common.session import run
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection

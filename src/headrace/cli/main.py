@@ -1,6 +1,6 @@
 """The `headrace` command. Subcommands are imported when they are used, so that each starts fast.
 
-Exit codes are in `failure`. A mistake of the user is a line or two on stderr, never a traceback.
+Exit codes are in `common.failure`. A mistake of the user is a line or two on stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.cli.failure import INTERRUPTED, CommandError
-from headrace.cli.lazy import LazyGroup
+from headrace.cli.common.failure import INTERRUPTED, CommandError
+from headrace.cli.common.lazy import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "start": ("headrace.cli.start:start", "Start a broker in the foreground."),
-    "stop": ("headrace.cli.running:stop", "Stop a broker that runs on this machine."),
-    "status": ("headrace.cli.running:status", "Show the brokers of a data directory and whether they run."),
-    "topic": ("headrace.cli.topic:topic", "Topics: list, create, describe, produce, consume, ..."),
-    "group": ("headrace.cli.group:group", "Consumer groups: list, describe, watch, seek, delete."),
-    "cluster": ("headrace.cli.cluster:cluster", "The cluster: info, health, logdirs, config, check."),
-    "pipeline": ("headrace.cli.pipeline:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
-    "perf": ("headrace.cli.perf:perf", "Measure: produce, consume, e2e."),
-    "plan": ("headrace.cli.plan:plan", "How many partitions, brokers, disks a load needs."),
+    "start": ("headrace.cli.broker.start:start", "Start a broker in the foreground."),
+    "stop": ("headrace.cli.broker.running:stop", "Stop a broker that runs on this machine."),
+    "status": ("headrace.cli.broker.running:status", "Show the brokers of a data directory and whether they run."),
+    "topic": ("headrace.cli.topic.commands:topic", "Topics: list, create, describe, produce, consume, ..."),
+    "group": ("headrace.cli.group.commands:group", "Consumer groups: list, describe, watch, seek, delete."),
+    "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),
+    "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
+    "perf": ("headrace.cli.perf.commands:perf", "Measure: produce, consume, e2e."),
+    "plan": ("headrace.cli.planning.plan:plan", "How many partitions, brokers, disks a load needs."),
     "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the way to a cluster."),
-    "debug": ("headrace.cli.debug:debug", "Look into files: dump-log."),
+    "debug": ("headrace.cli.debug.commands:debug", "Look into files: dump-log."),
     "completion": ("headrace.cli.completion:completion", "Print the completion script of a shell."),
 }
 """Name -> where the command is, and its line in the help, which is shown without importing it."""
 
 KAFKA_TOOLS: dict[str, tuple[str, str]] = {
-    f"{name}{suffix}": (f"headrace.cli.{module}:{name.replace('-', '_')}", "")
+    f"{name}{suffix}": (f"headrace.cli.kafka_tools.{module}:{name.replace('-', '_')}", "")
     for name, module in (
-        ("kafka-topics", "kafka_topics"),
-        ("kafka-console-producer", "kafka_console"),
-        ("kafka-console-consumer", "kafka_console"),
-        ("kafka-consumer-groups", "kafka_consumer_groups"),
-        ("kafka-configs", "kafka_configs"),
-        ("kafka-get-offsets", "kafka_offsets"),
-        ("kafka-dump-log", "kafka_dump_log"),
+        ("kafka-topics", "topics"),
+        ("kafka-console-producer", "console"),
+        ("kafka-console-consumer", "console"),
+        ("kafka-consumer-groups", "consumer_groups"),
+        ("kafka-configs", "configs"),
+        ("kafka-get-offsets", "offsets"),
+        ("kafka-dump-log", "dump_log"),
     )
     for suffix in ("", ".sh")
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from headrace.cli.lazy import LazyGroup
+from headrace.cli.common.lazy import LazyGroup
 from headrace.cli.main import KAFKA_TOOLS, command_line
 
 HEAD = """# The command line

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headrace.cli.run_files import is_broker
+from headrace.cli.broker.run_files import is_broker
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.testing import Broker, ServerFailed
 

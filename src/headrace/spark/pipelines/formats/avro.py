@@ -18,9 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from headrace.spark.pipelines.checking.option_names import FRAMINGS
 from headrace.spark.pipelines.formats.avro_schema import AvroRecord, AvroSchemaError, load_avro_schema
 from headrace.spark.pipelines.formats.decoding import PARSED, Decoder
-from headrace.spark.pipelines.option_names import FRAMINGS
 
 ROW, ERROR = "row", "error"
 CONFLUENT = struct.Struct(">bI")

@@ -1,0 +1,1 @@
+"""A broker on this machine: start, stop, status, its settings and files."""

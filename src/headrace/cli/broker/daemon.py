@@ -1,0 +1,38 @@
+"""`headrace start --daemon`: the same command in a process of its own; done when it serves or has failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+
+from headrace.cli.broker.run_files import RunFiles
+from headrace.cli.common.failure import CommandError
+
+TAIL_LINES = 5
+
+
+def start_in_background(arguments: list[str], files: RunFiles) -> None:
+    """Starts `headrace start` with these arguments, its log in a file, and waits for its first line."""
+    if (pid := files.pid()) is not None:
+        raise CommandError(f"Broker {files.broker_id} runs already in {files.directory.parent} (process {pid}).")
+    files.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with files.log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "start", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    ready = process.stdout.readline().decode()
+    if not ready:
+        code = process.wait()
+        tail = files.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        raise CommandError(
+            "The broker did not start:\n  " + "\n  ".join(tail), code or 1, f"Its log is {files.log}."
+        )
+    click.echo(ready, nl=False)
+    click.echo(f"Its log is {files.log}; `headrace stop --data-dir {files.directory.parent}` ends it.", err=True)

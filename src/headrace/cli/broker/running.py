@@ -1,0 +1,123 @@
+"""`headrace stop` and `headrace status`: brokers on this machine, found by their data directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.broker.run_files import RunFiles, brokers_in
+from headrace.cli.broker.settings import load_config
+from headrace.cli.common.failure import FAILED, NOT_FOUND, TIMED_OUT, CommandError
+from headrace.cli.common.options import Target, duration, format_option
+from headrace.cli.common.output import Column, emit_rows, note, number
+
+POLL_S = 0.02
+ANSWER_TIMEOUT_S = 2.0
+COLUMNS = (
+    number("broker", "BROKER"),
+    Column("state", "STATE"),
+    number("pid", "PID"),
+    Column("address", "ADDRESS"),
+    Column("data_dir", "DATA"),
+)
+
+
+def _where(function: Any) -> Any:
+    function = click.option("--broker", "broker_id", type=int, help="Only this one.")(function)
+    function = click.option("--data-dir", metavar="DIR", help="Where the data lies.")(function)
+    return click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[server.properties]")(
+        function
+    )
+
+
+def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> tuple[str, list[RunFiles]]:
+    """The data directory is found as `start` finds it."""
+    directory = data_dir or load_config(file, {}).log_dirs[0]
+    found = [one for one in brokers_in(directory) if broker_id in (None, one.broker_id)]
+    if not found:
+        whose = "" if broker_id is None else f" of broker {broker_id}"
+        raise CommandError(
+            f"There is no data{whose} in {directory}.",
+            NOT_FOUND,
+            "Name the directory that the broker was started with: --data-dir DIR, or its server.properties.",
+        )
+    return directory, found
+
+
+@click.command()
+@_where
+@format_option
+def status(file: Path | None, data_dir: str | None, broker_id: int | None, format: str) -> None:
+    """Show the brokers of a data directory: whether they run, and whether they answer.
+
+    Exit code 1 if one of them does not.
+    """
+    _, found = _brokers(file, data_dir, broker_id)
+    rows = [_state(one) for one in found]
+    emit_rows(rows, COLUMNS, format)
+    if any(row["state"] != "running" for row in rows):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _state(one: RunFiles) -> dict[str, Any]:
+    pid = one.pid()
+    address = one.address() if pid is not None else None
+    state = "stopped" if pid is None else "running" if address and _answers(address) else "not answering"
+    data_dir = str(one.directory.parent)
+    return {"broker": one.broker_id, "state": state, "pid": pid, "address": address, "data_dir": data_dir}
+
+
+def _answers(address: str) -> bool:
+    from headrace.cli.common.session import run
+    from headrace.client.address import parse_bootstrap
+    from headrace.client.cluster import Cluster
+
+    async def ask(cluster: Cluster) -> None:
+        await cluster.entry()
+
+    try:
+        run(Target(parse_bootstrap(address), ANSWER_TIMEOUT_S), ask)
+    except CommandError:
+        return False
+    return True
+
+
+@click.command()
+@_where
+@click.option("--timeout", "timeout_s", type=duration, default="60s", show_default=True, help="How long to wait.")
+@click.option("--force", is_flag=True, help="Kill what has not stopped by then. Nothing acknowledged is lost.")
+def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout_s: float, force: bool) -> None:
+    """Stop the brokers of a data directory: flush, close, and end."""
+    directory, found = _brokers(file, data_dir, broker_id)
+    running = [(one, pid) for one in found if (pid := one.pid()) is not None]
+    if not running:
+        note(f"No broker of {directory} is running.")
+        return
+    for _, pid in running:
+        os.kill(pid, signal.SIGTERM)
+    late = [(one, pid) for one, pid in running if not _ended(one, timeout_s)]
+    for one, pid in late:
+        if not force:
+            raise CommandError(
+                f"Broker {one.broker_id} (process {pid}) still runs after {timeout_s:g} s.",
+                TIMED_OUT,
+                "Wait longer with --timeout, or end it with --force.",
+            )
+        os.kill(pid, signal.SIGKILL)
+        one.remove()
+    for one, _ in running:
+        note(f"Broker {one.broker_id} has stopped.")
+
+
+def _ended(one: RunFiles, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while one.pid() is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,35 @@
+"""A broker's settings as the command line gives them: file, environment, flags."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from headrace.cli.broker.config_file import read_config_file
+from headrace.cli.broker.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
+from headrace.cli.common.options import BOOTSTRAP_VARIABLE
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.setting import ConfigError
+
+NOT_SETTINGS = frozenset(
+    {BOOTSTRAP_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE, "HEADRACE_STATE_DIR", "HEADRACE_NUMBA"}
+)
+"""Variables of ours that are for clients, for pipelines, or for the command itself."""
+
+
+class SettingsError(click.ClickException):
+    """A setting that cannot be accepted: a usage error, but one that the command's synopsis does not explain."""
+
+    exit_code = 2
+
+
+def load_config(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_SETTINGS}
+    try:
+        return BrokerConfig.build(read_config_file(file) if file else {}, environment, flags, socket.getfqdn)
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None

@@ -1,0 +1,170 @@
+"""`headrace cluster check`: is the cluster set up so that it survives what it should? (R-OPS-9)"""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
+from headrace.cli.common.options import Target, cluster_options, format_option
+from headrace.cli.common.output import plural
+from headrace.cli.common.session import run
+from headrace.client.admin import ConfigEntry, Resource, ResourceType, describe_configs
+from headrace.client.cluster import Cluster
+from headrace.client.view import ClusterView
+
+FEWEST_BROKERS = 3
+DIFFER_BY_NATURE = frozenset(
+    {
+        "broker.id",
+        "node.id",
+        "broker.rack",
+        "listeners",
+        "advertised.listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "process.roles",
+    }
+)
+Settings = dict[int, dict[str, ConfigEntry]]
+
+
+@click.command()
+@format_option
+@cluster_options
+def check(target: Target, format: str) -> None:
+    """Check the setup: enough brokers and replicas, settings that agree. Exit code 1 if something is wrong."""
+
+    async def work(cluster: Cluster) -> list[Finding]:
+        view = await cluster.metadata()
+        settings: Settings = {}
+        for broker in view.brokers:
+            entries = await describe_configs(cluster, Resource(ResourceType.BROKER, str(broker)))
+            settings[broker] = {entry.name: entry for entry in entries}
+        topics = {name: await _minimum(cluster, name) for name in view.topics}
+        return [
+            *_broker_count(view),
+            *_racks(view),
+            *_replication(view),
+            *_minimum_in_sync(view, topics),
+            *_defaults(view, settings),
+            *_differences(settings),
+            *_ensemble(settings),
+        ]
+
+    findings = run(target, work)
+    emit_findings(findings, format)
+    exit_by(findings)
+
+
+async def _minimum(cluster: Cluster, topic: str) -> int:
+    entries = await describe_configs(cluster, Resource(ResourceType.TOPIC, topic), ["min.insync.replicas"])
+    return int(entries[0].value or 1) if entries else 1
+
+
+def _broker_count(view: ClusterView) -> list[Finding]:
+    count = len(view.brokers)
+    if count >= FEWEST_BROKERS:
+        return [Finding(OK, f"{count} brokers.")]
+    advice = f"With {FEWEST_BROKERS} brokers and replication factor 3, one can fail while acks=all goes on."
+    return [Finding(DOUBT, f"{plural(count, 'broker')}: the loss of one cannot be survived.", advice)]
+
+
+def _racks(view: ClusterView) -> list[Finding]:
+    named = [broker.rack for broker in view.brokers.values() if broker.rack]
+    if named and len(named) < len(view.brokers):
+        advice = "Give broker.rack to all of them, or to none."
+        return [Finding(WRONG, "Some brokers name their rack and others do not.", advice)]
+    return []
+
+
+def _replication(view: ClusterView) -> list[Finding]:
+    findings = []
+    available = len(view.brokers)
+    for topic in view.topics.values():
+        factor = topic.replication_factor
+        if factor > available:
+            advice = "Start the missing brokers, or move the replicas."
+            findings.append(
+                Finding(
+                    WRONG, f"{topic.name} has replication factor {factor}, with {available} brokers up.", advice
+                )
+            )
+        elif factor == 1 and available > 1:
+            advice = "Raise its replication factor, unless it can be made again."
+            findings.append(Finding(DOUBT, f"{topic.name} has one replica: it is lost with its broker.", advice))
+    return findings or [Finding(OK, "Replication factors fit the number of brokers.")]
+
+
+def _minimum_in_sync(view: ClusterView, minimums: dict[str, int]) -> list[Finding]:
+    findings = []
+    for topic in view.topics.values():
+        minimum, factor = minimums[topic.name], topic.replication_factor
+        if minimum >= factor > 1:
+            advice = "Set min.insync.replicas below the replication factor."
+            findings.append(
+                Finding(
+                    WRONG,
+                    f"{topic.name} needs {minimum} of {factor} replicas: one lost broker stops writes.",
+                    advice,
+                )
+            )
+        elif factor > 2 and minimum == 1:
+            advice = f"`headrace topic alter {topic.name} --set min.insync.replicas=2`"
+            findings.append(
+                Finding(
+                    DOUBT, f"{topic.name}: acks=all is satisfied by the leader alone when others are down.", advice
+                )
+            )
+    return findings
+
+
+def _defaults(view: ClusterView, settings: Settings) -> list[Finding]:
+    findings = []
+    for broker, entries in settings.items():
+        factor = int(_value(entries, "default.replication.factor") or 1)
+        if factor > len(view.brokers):
+            findings.append(
+                Finding(
+                    WRONG,
+                    f"default.replication.factor={factor} of broker {broker} is more than there are brokers.",
+                    "New topics cannot be created with it.",
+                )
+            )
+        if _value(entries, "unclean.leader.election.enable") == "true":
+            findings.append(
+                Finding(
+                    DOUBT, f"Broker {broker} allows unclean elections: records that were acknowledged can be lost."
+                )
+            )
+    return findings
+
+
+def _differences(settings: Settings) -> list[Finding]:
+    names = {name for entries in settings.values() for name in entries} - DIFFER_BY_NATURE
+    findings = []
+    for name in sorted(names):
+        values = {broker: _value(entries, name) for broker, entries in settings.items()}
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{value or 'nothing'} on {broker}" for broker, value in values.items())
+            findings.append(Finding(DOUBT, f"{name} differs: {listed}.", "Give all brokers the same file."))
+    if not findings and len(settings) > 1:
+        findings.append(Finding(OK, "The settings of all brokers agree."))
+    return findings
+
+
+def _ensemble(settings: Settings) -> list[Finding]:
+    """An even ensemble survives no more failures than the odd one below it."""
+    for entries in settings.values():
+        servers = [part for part in (_value(entries, "zookeeper.connect") or "").split("/")[0].split(",") if part]
+        if len(servers) > 1 and len(servers) % 2 == 0:
+            advice = f"{len(servers) - 1} survive as many failures; {len(servers) + 1} survive more."
+            return [
+                Finding(DOUBT, f"The ZooKeeper ensemble has an even number of servers ({len(servers)}).", advice)
+            ]
+    return []
+
+
+def _value(entries: dict[str, ConfigEntry], name: str) -> str | None:
+    entry = entries.get(name)
+    return entry.value if entry is not None else None

@@ -1,0 +1,112 @@
+"""What a user is told when a cluster says no or cannot be reached: what, where, and what to do."""
+
+from __future__ import annotations
+
+from headrace.cli.common.failure import DENIED, FAILED, NOT_FOUND, TIMED_OUT, UNREACHABLE, CommandError
+from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, Reason, RequestTimedOut
+from headrace.model.errors import ErrorCode, KafkaError
+
+_EXIT_CODES: dict[ErrorCode, int] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: NOT_FOUND,
+    ErrorCode.RESOURCE_NOT_FOUND: NOT_FOUND,
+    ErrorCode.GROUP_ID_NOT_FOUND: NOT_FOUND,
+    ErrorCode.BROKER_NOT_AVAILABLE: NOT_FOUND,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: DENIED,
+    ErrorCode.REQUEST_TIMED_OUT: TIMED_OUT,
+}
+
+_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if that is fine, or choose another name.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "`headrace cluster info` shows how many brokers there are.",
+    ErrorCode.INVALID_PARTITIONS: "`headrace topic describe` shows how many partitions there are.",
+    ErrorCode.INVALID_CONFIG: "`headrace topic describe --all TOPIC` lists the settings.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask an administrator for rights on the topic.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask an administrator for rights on the cluster.",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`headrace cluster health` shows which replicas are missing.",
+    ErrorCode.LEADER_NOT_AVAILABLE: "`headrace cluster health` shows which partitions have no leader.",
+    ErrorCode.NOT_CONTROLLER: "The cluster elects a controller when its brokers are up; try again in a moment.",
+    ErrorCode.MESSAGE_TOO_LARGE: "Raise the topic's max.message.bytes, or send smaller records.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its members first; `headrace group describe --members` shows them.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its members still read that topic: stop them first.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
+    ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
+}
+
+_START_ONE = "Start one with `headrace start`, or name another with --bootstrap-server HOST:PORT."
+_REASON_ADVICE: dict[Reason, str] = {
+    Reason.REFUSED: f"Is the broker running? {_START_ONE}",
+    Reason.UNKNOWN_HOST: "Check the spelling of the host, and that this machine can resolve it.",
+    Reason.SILENT: "Check the address and that no firewall is in between.",
+    Reason.NO_ROUTE: "Check the address and the network.",
+    Reason.CLOSED: "Check that the port is a Kafka listener, without TLS or SASL.",
+    Reason.HTTP: "Brokers usually listen on 9092; 8080, 8081 and 9644 are for browsers and tools.",
+    Reason.TLS: "Use a listener without TLS (often 9092).",
+    Reason.NOT_KAFKA: "Check the port; brokers usually listen on 9092.",
+}
+
+
+def sentence(text: str) -> str:
+    """With a capital letter in front and a full stop at the end."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def explain_kafka(error: KafkaError, subject: str = "") -> CommandError:
+    """`subject` is what the user asked for, such as "topic orders"."""
+    text = error.message or error.code.name.replace("_", " ").lower()
+    name = error.code.name
+    message = sentence(f"{subject}: {text}" if subject and subject not in text else text)
+    if name not in message:
+        message = f"{message[:-1]} ({name})."
+    return CommandError(message, _EXIT_CODES.get(error.code, FAILED), _ADVICE.get(error.code))
+
+
+def explain_client(error: ClientError) -> CommandError:
+    if isinstance(error, NoneReachable):
+        return _explain_bootstrap(error)
+    if isinstance(error, CannotReach):
+        return _explain_unreachable(error)
+    if isinstance(error, RequestTimedOut):
+        return CommandError(
+            sentence(str(error)), TIMED_OUT, "`headrace cluster health` may say why; --timeout waits longer."
+        )
+    assert isinstance(error, ConnectionLost)
+    return CommandError(sentence(str(error)), UNREACHABLE, "The broker may have stopped. Try again.")
+
+
+def _explain_bootstrap(error: NoneReachable) -> CommandError:
+    first = error.failures[0]
+    if len(error.failures) == 1:
+        message = f"Cannot reach a broker at {first}."
+    else:
+        message = "Cannot reach any of the brokers:" + "".join(f"\n  {failure}" for failure in error.failures)
+    return CommandError(message, UNREACHABLE, _REASON_ADVICE.get(first.reason))
+
+
+def _explain_unreachable(error: CannotReach) -> CommandError:
+    """The bootstrap server answered, and named an address that does not work: the usual listener mistake."""
+    if error.broker_id is None:
+        return _explain_bootstrap(NoneReachable([error]))
+    return CommandError(
+        f"The cluster says that broker {error.broker_id} is at {error}.",
+        UNREACHABLE,
+        f"Clients must reach the address in advertised.listeners of broker {error.broker_id}; "
+        "`headrace doctor` checks them all.",
+    )
+
+
+def missing_topic(name: str, known: list[str]) -> CommandError:
+    import difflib  # only needed for a mistake
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    advice = (
+        f"Did you mean {near[0]}?"
+        if near
+        else f"`headrace topic list` shows what there is; `headrace topic create {name}` makes it."
+    )
+    return CommandError(f"There is no topic {name}.", NOT_FOUND, advice)

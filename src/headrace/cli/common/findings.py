@@ -1,0 +1,39 @@
+"""What a check found: a list of things, each fine, doubtful or wrong, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from headrace.cli.common.failure import FAILED
+from headrace.cli.common.output import PEOPLE, emit_data, headings_in_bold
+
+OK, DOUBT, WRONG = "ok", "warning", "error"
+_COLORS = {OK: "green", DOUBT: "yellow", WRONG: "red"}
+
+
+class Finding(NamedTuple):
+    state: str
+    what: str
+    advice: str = ""
+
+
+def emit_findings(findings: Sequence[Finding], format: str) -> None:
+    if format not in PEOPLE:
+        emit_data(
+            [{"state": one.state, "what": one.what, "advice": one.advice or None} for one in findings], format
+        )
+        return
+    for one in findings:
+        state = f"{one.state:<7}"
+        click.echo(f"{click.style(state, _COLORS[one.state]) if headings_in_bold() else state}  {one.what}")
+        if one.advice:
+            click.echo(f"{'':<7}  -> {one.advice}")
+
+
+def exit_by(findings: Sequence[Finding]) -> None:
+    """Exit code 1 when something is wrong; a doubt is none."""
+    if any(one.state == WRONG for one in findings):
+        raise click.exceptions.Exit(FAILED)

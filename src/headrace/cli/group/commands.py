@@ -1,0 +1,20 @@
+"""`headrace group`: consumer groups, where they are and how far behind."""
+
+from __future__ import annotations
+
+from headrace.cli.common.lazy import group as noun
+
+_SHOW = "headrace.cli.group.show"
+_CHANGE = "headrace.cli.group.change"
+
+group = noun(
+    "group",
+    "Consumer groups: look at them, watch their lag, move or delete their positions.",
+    {
+        "list": (f"{_SHOW}:list_command", "List the groups, with --lag how far behind they are."),
+        "describe": (f"{_SHOW}:describe", "Show groups: positions and lag, members, state."),
+        "watch": ("headrace.cli.group.watch:watch", "Watch the lag of groups, live."),
+        "seek": (f"{_CHANGE}:seek", "Move the positions of a group: earliest, latest, an offset, a time."),
+        "delete": (f"{_CHANGE}:delete", "Delete groups, or their positions in some topics."),
+    },
+)

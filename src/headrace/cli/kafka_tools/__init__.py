@@ -1,0 +1,1 @@
+"""Kafka's own tools, with their flags and their output."""

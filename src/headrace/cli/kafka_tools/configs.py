@@ -1,0 +1,151 @@
+"""`headrace kafka-configs`: Kafka's tool for settings of topics and brokers, its flags and its output."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from headrace.cli.common.options import Target, cluster_options
+from headrace.cli.common.session import run, topics_of
+from headrace.cli.kafka_tools.shared import exactly_one, ignored
+from headrace.client.admin import (
+    ConfigEntry,
+    ConfigOperation,
+    Resource,
+    ResourceType,
+    alter_configs,
+    describe_configs,
+)
+from headrace.client.cluster import Cluster
+
+_PAIR = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
+_OTHER_TYPES = ("users", "clients", "ips", "client-metrics", "groups", "broker-loggers")
+
+
+@click.command("kafka-configs")
+@click.option("--describe", is_flag=True)
+@click.option("--alter", is_flag=True)
+@click.option("--entity-type", type=click.Choice(["topics", "brokers", *_OTHER_TYPES]))
+@click.option("--entity-name")
+@click.option("--entity-default", is_flag=True)
+@click.option("--topic")
+@click.option("--broker")
+@click.option("--broker-defaults", is_flag=True)
+@click.option("--add-config", default="", metavar="K=V,K=[V,V],...")
+@click.option("--delete-config", default="", metavar="K,K,...")
+@click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
+@ignored("--command-config")
+@cluster_options
+def kafka_configs(
+    target: Target,
+    describe: bool,
+    alter: bool,
+    entity_type: str | None,
+    entity_name: str | None,
+    entity_default: bool,
+    topic: str | None,
+    broker: str | None,
+    broker_defaults: bool,
+    add_config: str,
+    delete_config: str,
+    everything: bool,
+) -> None:
+    """Kafka's tool for settings: --describe or --alter, of topics and brokers."""
+    action = exactly_one({"--describe": describe, "--alter": alter})
+    kind, name = _entity(entity_type, entity_name, topic, broker, broker_defaults or entity_default)
+    if action == "--describe":
+        for line in run(target, lambda cluster: _described(cluster, kind, name, everything)):
+            click.echo(line)
+        return
+    if name is None:
+        raise click.UsageError("--alter needs --entity-name.")
+    changes = _changes(add_config, delete_config)
+    run(target, lambda cluster: _altered(cluster, Resource(kind, name), changes))
+    click.echo(f"Completed updating {_title(kind, name)}.")
+
+
+def _entity(
+    entity_type: str | None, entity_name: str | None, topic: str | None, broker: str | None, default: bool
+) -> tuple[ResourceType, str | None]:
+    """None as a name: all of them."""
+    if topic is not None:
+        return ResourceType.TOPIC, topic
+    if entity_type == "topics":
+        return ResourceType.TOPIC, entity_name
+    if entity_type in _OTHER_TYPES:
+        raise click.UsageError(
+            f"--entity-type {entity_type} is not possible here yet; there are topics and brokers."
+        )
+    if entity_type is None and broker is None and not default:
+        raise click.UsageError(
+            "Name what is meant: --entity-type topics|brokers with --entity-name, --topic or --broker."
+        )
+    name = "" if default else broker or entity_name
+    if name and not name.isdigit():
+        raise click.UsageError(f"A broker is named by its number, not {name!r}.")
+    return ResourceType.BROKER, name
+
+
+def _title(kind: ResourceType, name: str) -> str:
+    if kind is ResourceType.TOPIC:
+        return f"config for topic {name}"
+    return f"config for broker {name}" if name else "default config for brokers in the cluster"
+
+
+def _changes(add: str, delete: str) -> list[tuple[str, ConfigOperation, str | None]]:
+    changes: list[tuple[str, ConfigOperation, str | None]] = []
+    position = 0
+    while position < len(add):
+        match = _PAIR.match(add, position)
+        if match is None:
+            raise click.UsageError(f"--add-config {add!r} is not of the form key=value,key=[value,value]")
+        value = match[2].strip()
+        changes.append((match[1], ConfigOperation.SET, value[1:-1] if value.startswith("[") else value))
+        position = match.end()
+    changes += [(name.strip(), ConfigOperation.DELETE, None) for name in delete.split(",") if name.strip()]
+    if not changes:
+        raise click.UsageError("--alter needs --add-config or --delete-config.")
+    return changes
+
+
+async def _altered(
+    cluster: Cluster, resource: Resource, changes: list[tuple[str, ConfigOperation, str | None]]
+) -> None:
+    if resource.type is ResourceType.TOPIC:
+        await topics_of(cluster, [resource.name])
+    await alter_configs(cluster, resource, changes)
+
+
+async def _described(cluster: Cluster, kind: ResourceType, name: str | None, everything: bool) -> list[str]:
+    if name is not None:
+        names = [name]
+    elif kind is ResourceType.TOPIC:
+        names = list((await cluster.metadata()).topics)
+    else:
+        names = [*(str(broker) for broker in (await cluster.metadata([])).brokers), ""]
+    if kind is ResourceType.TOPIC:
+        await topics_of(cluster, names)
+    lines: list[str] = []
+    for one in names:
+        entries = await describe_configs(cluster, Resource(kind, one))
+        lines.append(_heading(kind, one, everything))
+        lines += [_line(entry) for entry in entries if everything or _is_dynamic(entry, kind, one)]
+    return lines
+
+
+def _is_dynamic(entry: ConfigEntry, kind: ResourceType, name: str) -> bool:
+    if kind is ResourceType.TOPIC:
+        return entry.source == "topic"
+    return entry.source == ("broker" if name else "all brokers")
+
+
+def _heading(kind: ResourceType, name: str, everything: bool) -> str:
+    which = "All" if everything else "Dynamic"
+    if kind is ResourceType.TOPIC:
+        return f"{which} configs for topic {name} are:"
+    return f"{which} configs for broker {name} are:" if name else "Default configs for brokers in the cluster are:"
+
+
+def _line(entry: ConfigEntry) -> str:
+    return f"  {entry.name}={entry.value} sensitive={str(entry.sensitive).lower()} source={entry.source}"

@@ -1,0 +1,280 @@
+"""`headrace pipeline check`: everything that can be wrong with pipeline files, told before they run.
+
+Three looks, each only as far as the one before allows: the file itself, the topics of its cluster, and its SQL as
+Spark analyses it. Problems are shown as compilers show them, so that editors can jump to the line.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.common.errors import sentence
+from headrace.cli.common.failure import FAILED, CommandError
+from headrace.cli.common.options import bootstrap_override
+from headrace.cli.common.output import emit_data, headings_in_bold, note, plural
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.client.cluster import Cluster
+    from headrace.spark.pipelines.definition import Pipeline, Problem
+    from headrace.spark.pipelines.running.metrics import PortNotFree
+    from headrace.spark.pipelines.running.session import NoJava, NoMaster
+
+REQUEST_TIMEOUT_S = 10.0
+MOST_OF_LOG = 400
+_FORMATS = ("table", "json")
+_FILE, _CLUSTER, _SPARK = "file", "cluster", "spark"
+_CHECK_MASTER = "local[1]"
+_SETTINGS = "Look at spark: conf: in the file."
+_BRIEFLY = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For a Java that lives for seconds: to compile thoroughly would take half of its time."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """One file: what was loaded of it and what was found."""
+
+    path: str
+    pipeline: Pipeline | None = None
+    problems: list[Problem] = field(default_factory=list)
+    looks: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not any(not problem.warning for problem in self.problems)
+
+
+@click.command()
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE..."
+)
+@click.option("--no-spark", is_flag=True, help="Do not start Spark: SQL is not analysed.")
+@click.option("--no-cluster", is_flag=True, help="Do not ask the cluster for topics.")
+@click.option("--format", "format", type=click.Choice(_FORMATS), default="table", show_default=True)
+@bootstrap_override
+def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str, bootstrap: str | None) -> None:
+    """Check pipeline files: keys, names and schemas, their topics on the cluster, and their SQL with Spark.
+
+    Exit code 1 if something is wrong; warnings are none.
+    """
+    require_spark()
+    checked = check_files(files)
+    unreachable = None
+    if not no_cluster:
+        try:
+            check_topics(checked, bootstrap)
+        except CommandError as error:  # what the files have wrong is shown all the same
+            unreachable = error
+    if not no_spark:
+        check_sql(checked)
+    _show(checked, format)
+    if not all(one.good for one in checked):
+        if unreachable is not None:
+            unreachable.show()
+        raise click.exceptions.Exit(FAILED)
+    if unreachable is not None:
+        raise unreachable
+
+
+def checked_pipelines(files: Sequence[Path], bootstrap: str | None) -> list[Pipeline]:
+    """The pipelines of files that are to run now. What is wrong is told, and ends the command."""
+    require_spark()
+    checked = check_files(files)
+    if all(one.good for one in checked):
+        check_topics(checked, bootstrap)
+    for one in checked:
+        for problem in one.problems:
+            note(str(problem))
+    if not all(one.good for one in checked):
+        note(_summary(checked))
+        raise click.exceptions.Exit(FAILED)
+    return [one.pipeline for one in checked if one.pipeline is not None]
+
+
+def cannot_start(problem: NoJava | NoMaster | PortNotFree) -> CommandError:
+    return CommandError(sentence(str(problem)), FAILED, sentence(problem.advice))
+
+
+def require_spark() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("pyspark", "pyarrow", "fastavro") if find_spec(name) is None]
+    if missing:
+        raise CommandError(
+            f"Pipelines need {', '.join(missing)}, which is not installed here.",
+            FAILED,
+            "Install it with: pip install 'headrace[spark]'",
+        )
+
+
+def check_files(files: Iterable[Path]) -> list[Checked]:
+    """What the files say by themselves, and that no two have one name."""
+    from headrace.spark.pipelines.checking.static import check_static
+    from headrace.spark.pipelines.definition import PipelineError
+    from headrace.spark.pipelines.loading.files import load_pipeline
+
+    checked = []
+    for path in dict.fromkeys(map(str, files)):
+        one = Checked(path, looks=[_FILE])
+        try:
+            one.pipeline = load_pipeline(path)
+            one.problems += check_static(one.pipeline)
+        except PipelineError as error:
+            one.problems += error.problems
+        checked.append(one)
+    _same_names(checked)
+    return checked
+
+
+def _same_names(checked: Sequence[Checked]) -> None:
+    first: dict[str, str] = {}
+    for one in checked:
+        if one.pipeline is None:
+            continue
+        other = first.setdefault(one.pipeline.name, one.path)
+        if other != one.path:
+            what = f"{other} is a pipeline {one.pipeline.name} too"
+            advice = "Two of one name share their state and spoil it: give this one another name."
+            one.problems.append(one.pipeline.problem(one.pipeline, "name", what, advice))
+
+
+def check_topics(checked: Sequence[Checked], bootstrap: str | None) -> None:
+    """The topics on the cluster of each file. A topic that one of the files makes need not be there yet."""
+    from headrace.spark.pipelines.checking.cluster import topics_made
+    from headrace.spark.pipelines.checking.static import check_cluster
+    from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP
+
+    loaded = [(one, one.pipeline) for one in checked if one.pipeline is not None]
+    made = {topic for _, pipeline in loaded for topic in topics_made(pipeline)}
+    for one, pipeline in loaded:
+        ask = partial(check_cluster, pipeline, made=made)
+        one.problems += _asked(bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP, ask)
+        one.looks.append(_CLUSTER)
+
+
+def _asked(bootstrap: str, ask: Callable[[Cluster], list[Problem]]) -> list[Problem]:
+    from headrace.cli.common.errors import explain_client, explain_kafka
+    from headrace.client.errors import ClientError
+    from headrace.model.errors import KafkaError
+    from headrace.spark.client.cluster import ClientSettings, Cluster
+
+    settings = ClientSettings(bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S)
+    try:
+        with closing(Cluster(settings)) as cluster:
+            return ask(cluster)
+    except KafkaError as error:
+        raise explain_kafka(error) from None
+    except ClientError as error:
+        raise explain_client(error) from None
+
+
+def check_sql(checked: Sequence[Checked]) -> None:
+    """With one Spark for all files that are right so far, always on this machine."""
+    good = [(one, one.pipeline) for one in checked if one.pipeline is not None and one.good]
+    if not good:
+        return
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.pipelines.checking.spark import check_spark
+
+    was_running = SparkSession.getActiveSession() is not None
+    if sys.stderr.isatty() and not was_running:
+        note("Starting Spark to analyse the SQL ...")
+    with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder:
+        try:
+            for one, pipeline in good:
+                one.problems += check_spark(pipeline, _session(pipeline, Path(folder) / "spark.log"))
+                one.looks.append(_SPARK)
+        finally:
+            mine = SparkSession.getActiveSession()
+            if mine is not None and not was_running:
+                mine.stop()
+
+
+def _session(pipeline: Pipeline, log_file: Path) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkRuntimeError
+
+    from headrace.spark.pipelines.explaining.spark_words import in_words
+    from headrace.spark.pipelines.running.session import NoJava, make_session
+
+    try:
+        settings = replace(pipeline.spark, conf=_BRIEFLY | dict(pipeline.spark.conf))
+        return make_session(settings, "headrace pipeline check", master=_CHECK_MASTER, log_file=log_file)
+    except NoJava as error:
+        raise cannot_start(error) from None
+    except Py4JError as error:  # a setting that it does not take
+        raise CommandError(f"Spark did not start: {in_words(error)}", FAILED, _SETTINGS) from None
+    except PySparkRuntimeError as error:  # Java is there and ends at once: its last words are in the log
+        said = log_file.read_text(errors="replace").strip() if log_file.exists() else ""
+        raise CommandError(
+            f"Spark did not start: {error.getMessage()}", FAILED, said[-MOST_OF_LOG:] or None
+        ) from None
+
+
+def _show(checked: Sequence[Checked], format: str) -> None:
+    if format == "json":
+        emit_data([_as_data(one) for one in checked], format)
+        return
+    for one in checked:
+        for problem in one.problems:
+            click.echo(_styled(problem))
+        if one.good and one.pipeline is not None:
+            _show_good(one, one.pipeline)
+    click.echo(_summary(checked))
+
+
+def _show_good(one: Checked, pipeline: Pipeline) -> None:
+    from headrace.spark.pipelines.graph import picture
+
+    click.echo(f"{one.path}: pipeline {pipeline.name}")
+    for line in picture(pipeline):
+        click.echo(f"  {line}")
+
+
+def _styled(problem: Problem) -> str:
+    where, _, rest = str(problem).partition(": ")
+    if not headings_in_bold():
+        return str(problem)
+    return f"{click.style(where, 'yellow' if problem.warning else 'red', bold=True)}: {rest}"
+
+
+def _summary(checked: Sequence[Checked]) -> str:
+    problems = [problem for one in checked for problem in one.problems]
+    warnings = sum(problem.warning for problem in problems)
+    found = [plural(len(problems) - warnings, "problem")] if len(problems) > warnings else []
+    found += [plural(warnings, "warning")] if warnings else []
+    looks = [look for look in (_FILE, _CLUSTER, _SPARK) if all(look in one.looks for one in checked)]
+    words = {_FILE: "keys and files", _CLUSTER: "topics", _SPARK: "SQL"}
+    seen = ", ".join(words[look] for look in looks)
+    return f"{plural(len(checked), 'file')} checked ({seen}): {', '.join(found) or 'all is well'}."
+
+
+def _as_data(one: Checked) -> dict[str, Any]:
+    return {
+        "file": one.path,
+        "name": None if one.pipeline is None else one.pipeline.name,
+        "ok": one.good,
+        "checked": one.looks,
+        "problems": [
+            {
+                "file": problem.path,
+                "line": problem.line,
+                "column": problem.column,
+                "severity": "warning" if problem.warning else "error",
+                "what": problem.what,
+                "advice": problem.advice,
+            }
+            for problem in one.problems
+        ],
+    }

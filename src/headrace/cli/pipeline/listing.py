@@ -1,0 +1,125 @@
+"""`headrace pipeline list` and `headrace pipeline stop`: the pipelines that run on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.common.failure import NOT_FOUND, TIMED_OUT, CommandError
+from headrace.cli.common.options import duration, format_option
+from headrace.cli.common.output import Column, emit_rows, note, number
+from headrace.spark.pipelines.running.run_files import RunFiles, known_pipelines, run_files
+
+POLL_S = 0.05
+UNFINISHED = ("starting", "running", "stopping")
+"""A run that ended by itself has said how; one that says this and does not run was killed."""
+COLUMNS = (
+    Column("name", "PIPELINE"),
+    Column("state", "STATE"),
+    number("pid", "PID"),
+    Column("started", "STARTED"),
+    number("rows", "ROWS"),
+    number("rows_per_second", "ROWS/S"),
+    number("lag", "LAG"),
+    number("malformed", "MALFORMED"),
+    Column("file", "FILE"),
+    Column("problem", "PROBLEM", wide=True),
+    Column("checkpoint", "CHECKPOINT", wide=True),
+)
+
+
+@click.command("list")
+@click.option("--running", "only_running", is_flag=True, help="Leave out those that have stopped.")
+@format_option
+def list_pipelines(only_running: bool, format: str) -> None:
+    """Show the pipelines of this machine: what runs, how far it is, and what has run before."""
+    rows = [_row(files) for files in known_pipelines() if files.runs() or not only_running]
+    emit_rows(rows, COLUMNS, format, "No pipeline runs here, or has. Start one with `headrace pipeline run FILE`.")
+
+
+def _row(files: RunFiles) -> dict[str, Any]:
+    facts = files.read()
+    runs = files.runs()
+    state = facts.get("state", "starting")
+    if not runs and state in UNFINISHED:
+        state = "killed"
+    totals = facts.get("totals") or {}
+    return {
+        "name": files.name,
+        "state": state,
+        "pid": facts.get("pid") if runs else None,
+        "started": facts.get("started"),
+        "rows": totals.get("rows"),
+        "rows_per_second": totals.get("rows_per_second") if runs else None,
+        "lag": totals.get("lag"),
+        "malformed": totals.get("malformed"),
+        "file": facts.get("file"),
+        "problem": facts.get("problem"),
+        "checkpoint": facts.get("checkpoint"),
+        "queries": facts.get("queries", []),
+    }
+
+
+@click.command("stop")
+@click.argument("pipelines", nargs=-1, required=True, metavar="FILE|NAME...")
+@click.option("--timeout", "timeout_s", type=duration, default="90s", show_default=True, help="How long to wait.")
+@click.option(
+    "--force", is_flag=True, help="Kill what has not stopped by then; it goes on where it was committed."
+)
+def stop_pipelines(pipelines: tuple[str, ...], timeout_s: float, force: bool) -> None:
+    """Stop running pipelines: the batch in hand is finished, and the next run goes on after it."""
+    asked: dict[int, list[str]] = {}
+    for files in [_find(given) for given in pipelines]:
+        pid = files.read().get("pid") if files.runs() else None
+        if pid is None:
+            note(f"Pipeline {files.name} is not running.")
+        elif pid not in asked:
+            asked[pid] = _names_of(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + timeout_s
+    for pid, names in asked.items():
+        _await_end(names, pid, deadline_s, force)
+        for name in names:
+            note(f"Pipeline {name} has stopped.")
+
+
+def _names_of(pid: int) -> list[str]:
+    """Pipelines that were started together run in one process, and stop together."""
+    return [files.name for files in known_pipelines() if files.runs() and files.read().get("pid") == pid]
+
+
+def _find(given: str) -> RunFiles:
+    """By the name of the pipeline, or by its file."""
+    named = run_files(given) if "/" not in given else None
+    if named is not None and named.directory.is_dir():
+        return named
+    wanted = str(Path(given).resolve())
+    for files in known_pipelines():
+        if files.read().get("file") == wanted:
+            return files
+    raise CommandError(
+        f"No pipeline {given} has run here.", NOT_FOUND, "`headrace pipeline list` shows those that have."
+    )
+
+
+def _await_end(names: Sequence[str], pid: int, deadline_s: float, force: bool) -> None:
+    while any(run_files(name).runs() for name in names):
+        if time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        elif force:
+            os.kill(pid, signal.SIGKILL)
+            return
+        else:
+            raise CommandError(
+                f"Pipeline {', '.join(names)} (process {pid}) still runs.",
+                TIMED_OUT,
+                "Wait longer with --timeout, or end it with --force.",
+            )

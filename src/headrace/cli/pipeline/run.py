@@ -1,0 +1,146 @@
+"""`headrace pipeline run`: checks the files, starts Spark, runs their queries and shows how far they are."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.common.failure import FAILED, UNREACHABLE, CommandError
+from headrace.cli.common.options import bootstrap_override, duration, parse_pairs
+from headrace.cli.pipeline.check import cannot_start, checked_pipelines
+from headrace.cli.pipeline.screen import PipelineScreen
+
+if TYPE_CHECKING:
+    from headrace.spark.pipelines.running.launching import Launch
+    from headrace.spark.pipelines.running.runner import Failure
+
+T = TypeVar("T")
+
+AT_ONCE = (
+    "Stopped at once. The batch in hand was not finished, and the next run does it again: Parquet and aggregates "
+    "count it once, a topic can get its records twice."
+)
+FILES = click.Path(path_type=Path, dir_okay=False)
+PORT = click.IntRange(0, 65535)
+
+
+@click.command("run")
+@click.argument("files", nargs=-1, required=True, type=FILES, metavar="FILE...")
+@click.option("--once", is_flag=True, help="Process what is there, then end.")
+@click.option(
+    "--schedule", "schedule_s", type=duration, metavar="TIME", help="Every 10m, 1h: process what is there."
+)
+@click.option("--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, yarn, k8s://...")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+@click.option("--checkpoint", metavar="DIRECTORY", help="Where its place is kept, or s3a://... (one FILE only).")
+@click.option("--metrics-port", type=PORT, help="Serve /metrics for Prometheus there; 0 takes a free port.")
+@click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@bootstrap_override
+def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, quiet: bool, **given: Any) -> None:
+    """Run the pipelines declared in FILEs, together and in one Spark.
+
+    They run until Ctrl-C, SIGTERM or `headrace pipeline stop`: the batch in hand is finished, and the next run
+    goes on after it. That is success, exit code 0; a second Ctrl-C does not wait (130). With --once, and on a
+    schedule, those that feed others go first.
+    """
+    check_usage(files, given)
+    pipelines = checked_pipelines(files, given["bootstrap"])
+
+    from headrace.spark.pipelines.running.launching import Launch, LaunchSettings
+
+    # Rows that a console sink prints would run into a table that is drawn again and again.
+    drawn = not any(sink.kind == "console" for pipeline in pipelines for sink in pipeline.sinks)
+    screen = PipelineScreen(format, quiet, drawn)
+    launch = Launch(pipelines, LaunchSettings(conf=parse_pairs(conf, "--conf"), **given), screen)
+    failure = _run(launch, screen)
+    screen.end(list(launch.progress.values()))
+    if failure is not None:
+        code = UNREACHABLE if failure.passing else FAILED
+        raise CommandError(failure.message, code, f"Its log says more: {launch.log}")
+
+
+def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
+    if given["checkpoint"] is not None and len(files) > 1:
+        raise click.UsageError("--checkpoint is the place of one pipeline: name one FILE.")
+    if given["once"] and given["schedule_s"] is not None:
+        raise click.UsageError("--once ends after one run, and --schedule goes on: choose one.")
+
+
+def _run(launch: Launch, screen: PipelineScreen) -> Failure | None:
+    with _signals(launch, screen):
+        return _in_background(partial(_attempt, launch))
+
+
+def _attempt(launch: Launch) -> Failure | None:
+    from headrace.spark.pipelines.definition import PipelineError
+    from headrace.spark.pipelines.running.launching import SparkFailed
+    from headrace.spark.pipelines.running.metrics import PortNotFree
+    from headrace.spark.pipelines.running.run_files import AlreadyRuns
+    from headrace.spark.pipelines.running.session import NoJava, NoMaster
+
+    try:
+        return launch.run()
+    except AlreadyRuns as problem:
+        advice = f"Stop it with `headrace pipeline stop {problem.name}`, or give this one another name."
+        raise CommandError(f"P{str(problem)[1:]}.", FAILED, advice) from None
+    except (PortNotFree, NoMaster, NoJava) as problem:
+        raise cannot_start(problem) from None
+    except SparkFailed as problem:
+        raise CommandError(f"{problem}.", FAILED, f"Its log says more: {problem.log}") from None
+    except PipelineError as problem:
+        raise CommandError(str(problem), FAILED) from None
+    except OSError as problem:
+        raise CommandError(f"{problem}.", FAILED) from None
+
+
+def _in_background(work: Callable[[], T]) -> T:
+    """The main thread stays free for signals: Spark would take them over there, or sit in a call to Java."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except CommandError as problem:
+            done.set_exception(problem)
+        finally:
+            done.cancel()  # without effect unless it ended in a mistake of ours, whose trace is printed here
+
+    # A daemon, so that the second Ctrl-C need not wait for it.
+    threading.Thread(target=run, name="pipelines", daemon=True).start()
+    try:
+        return done.result()
+    except CancelledError:
+        raise click.exceptions.Exit(FAILED) from None
+
+
+def _awaited(launch: Launch) -> str:
+    return "the batch in hand is done" if launch.progress else "Spark has started"
+
+
+@contextlib.contextmanager
+def _signals(launch: Launch, screen: PipelineScreen) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM lets the batch in hand end; the second does not wait for it."""
+
+    def asked(number: int, _: object) -> None:
+        if launch.stop.is_set():
+            screen.give_up(AT_ONCE)
+            raise click.Abort
+        launch.stop.set()
+        # Said here: the thread that runs may sit in a call to Java for seconds.
+        screen.say(f"Stopping when {_awaited(launch)}; Ctrl-C again does not wait for it.")
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,151 @@
+"""How large a cluster must be: arithmetic with its reasons (R-TOP-7). Pure; the command is in `plan`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.cli.common.output import plural, size_text
+
+DISK_HEADROOM = 0.7
+"""A disk is planned to be this full: the rest is for a failed broker's share and what is not deleted yet."""
+NETWORK_HEADROOM = 0.7
+FEWEST_BROKERS = 3
+STORE = "to store"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    throughput: int
+    """Bytes a second that producers write at the peak, now."""
+    average_share: float
+    """What is written on average, as a share of the peak: disks fill by the average."""
+    growth: float
+    """How many times as much is to be borne."""
+    groups: int
+    consumer_speed: int
+    """Bytes a second that one consumer of the slowest group works off."""
+    retention_s: float
+    replication: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    disk: int
+    network: int
+    broker_speed: int
+    """Bytes a second that one broker writes, replicas included."""
+    partition_speed: int
+    """Bytes a second that one partition takes."""
+    partitions_per_broker: int
+
+
+class Reason(NamedTuple):
+    what: str
+    how: str
+    need: int
+
+
+class Plan(NamedTuple):
+    partitions: int
+    brokers: int
+    disk_per_broker: int
+    network_in_per_broker: int
+    network_out_per_broker: int
+    partition_reasons: tuple[Reason, ...]
+    broker_reasons: tuple[Reason, ...]
+    notes: tuple[str, ...]
+
+
+def decide(load: Load, machine: Machine) -> Plan:
+    peak = load.throughput * load.growth
+    partition_reasons = _partition_reasons(load, machine, peak)
+    stored = peak * load.average_share * load.retention_s * load.replication
+    partitions = max(reason.need for reason in partition_reasons)
+    broker_reasons = _broker_reasons(load, machine, peak, stored, partitions)
+    brokers = max(reason.need for reason in broker_reasons)
+    spread = math.ceil(partitions / brokers) * brokers
+    notes = []
+    if spread != partitions:
+        notes.append(
+            f"{partitions} partitions become {spread}: the same number of leaders on each of {brokers} brokers."
+        )
+    others = max(reason.need for reason in broker_reasons if reason.what != STORE)
+    if brokers > others:
+        notes.append(f"Disks decide. With larger ones, or less retention, {others} brokers would do.")
+    if load.replication < 2:
+        notes.append("With one replica, what a broker holds is lost with it.")
+    return Plan(
+        spread,
+        brokers,
+        math.ceil(stored / brokers / DISK_HEADROOM),
+        math.ceil(peak * load.replication / brokers),
+        math.ceil(peak * (load.groups + load.replication - 1) / brokers),
+        partition_reasons,
+        broker_reasons,
+        tuple(notes),
+    )
+
+
+def _partition_reasons(load: Load, machine: Machine, peak: float) -> tuple[Reason, ...]:
+    return (
+        Reason(
+            "to write",
+            f"{_rate(peak)} / {_rate(machine.partition_speed)} that one partition takes",
+            math.ceil(peak / machine.partition_speed),
+        ),
+        Reason(
+            "to read",
+            f"{_rate(peak)} / {_rate(load.consumer_speed)} of one consumer; a partition has one consumer",
+            math.ceil(peak / load.consumer_speed),
+        ),
+    )
+
+
+def _broker_reasons(
+    load: Load, machine: Machine, peak: float, stored: float, partitions: int
+) -> tuple[Reason, ...]:
+    usable_disk, usable_network = machine.disk * DISK_HEADROOM, machine.network * NETWORK_HEADROOM
+    written = peak * load.replication
+    read = peak * (load.groups + load.replication - 1)
+    replicas = partitions * load.replication
+    safe = max(load.replication, FEWEST_BROKERS) if load.replication > 1 else 1
+    return (
+        Reason(
+            "to survive",
+            f"{load.replication} replicas, and one broker may be down" if load.replication > 1 else "one replica",
+            safe,
+        ),
+        Reason(
+            STORE,
+            f"{size_text(int(stored))} over {load.retention_s / 86400:g} days with {load.replication} replicas"
+            f" / {size_text(int(usable_disk))} ({DISK_HEADROOM:.0%} of a disk)",
+            math.ceil(stored / usable_disk),
+        ),
+        Reason(
+            "network in",
+            f"{_rate(written)} with replicas / {_rate(usable_network)} ({NETWORK_HEADROOM:.0%} of a link)",
+            math.ceil(written / usable_network),
+        ),
+        Reason(
+            "network out",
+            f"{_rate(read)} to {plural(load.groups, 'group')}, {plural(load.replication - 1, 'follower')} "
+            f"/ {_rate(usable_network)}",
+            math.ceil(read / usable_network),
+        ),
+        Reason(
+            "to append",
+            f"{_rate(written)} with replicas / {_rate(machine.broker_speed)} that one broker writes",
+            math.ceil(written / machine.broker_speed),
+        ),
+        Reason(
+            "to hold",
+            f"{replicas} replicas / {machine.partitions_per_broker} per broker",
+            math.ceil(replicas / machine.partitions_per_broker),
+        ),
+    )
+
+
+def _rate(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB/s"

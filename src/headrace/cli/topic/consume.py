@@ -1,0 +1,185 @@
+"""`headrace topic consume`: reads records, from any point to any point, or in a group from where it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import click
+
+from headrace.cli.common.failure import CommandError
+from headrace.cli.common.offset_spec import END, START, SYNTAX, Kind, Span, resolve, span_type
+from headrace.cli.common.options import Target, cluster_options, format_option, topic_argument
+from headrace.cli.common.output import note, plural, warn
+from headrace.cli.common.session import chosen_partitions, run, topic_of
+from headrace.cli.topic.record_format import WIDE_HEADING, Format, chosen_format
+from headrace.client.cluster import Cluster
+from headrace.client.fetching import Fetched, FetchLimits, Reader
+from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, offset_ranges
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+
+ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read and when to stop."""
+
+    topic: str
+    partitions: tuple[int, ...]
+    span: Span
+    max_records: int | None = None
+    idle_s: float | None = None
+    """Stop when nothing came for so long."""
+    isolation: int = READ_UNCOMMITTED
+
+
+@click.command()
+@topic_argument
+@click.option("-o", "--offset", "span", type=span_type, default="start", metavar="WHERE", help=f"{SYNTAX}.")
+@click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this one; may be repeated.")
+@click.option("-g", "--group", help="As a member of this group: go on where it is, and commit.")
+@click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end now.")
+@click.option("-f", "--template", help=r"Print records so; kcat's letters, such as '%k: %s\n'.")
+@click.option("--hex", "in_hex", is_flag=True, help="Keys, values and headers in hexadecimal.")
+@click.option("--isolation", type=click.Choice(list(ISOLATION)), default="read_uncommitted", show_default=True)
+@format_option
+@cluster_options
+def consume(
+    target: Target,
+    topic: str,
+    span: Span,
+    partitions: tuple[int, ...],
+    group: str | None,
+    max_records: int | None,
+    exit_at_end: bool,
+    template: str | None,
+    in_hex: bool,
+    isolation: str,
+    format: str,
+) -> None:
+    """Read the records of TOPIC: all from the first on, and then those that come, until Ctrl-C.
+
+    \b
+    headrace topic consume orders -o end              only what comes from now on
+    headrace topic consume orders -o -10 -e           the last ten of each partition
+    headrace topic consume orders -o @-10m:           the last ten minutes, then stop
+    headrace topic consume orders -o @2024-05-01:2024-05-02 --format json
+    headrace topic consume orders -f '%p %o %k %s\\n'
+    """
+    try:
+        output = chosen_format(format, template, in_hex)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--template") from None
+    if exit_at_end and span.end is None:
+        span = Span(span.begin, END)
+    reading = Reading(topic, partitions, span, max_records, isolation=ISOLATION[isolation])
+    if format == "wide" and template is None:
+        write_out(WIDE_HEADING)
+    if group is None:
+        run(target, lambda cluster: read(cluster, reading, output))
+        return
+    if partitions or span.end is not None or span.begin not in (START, END):
+        raise click.UsageError(
+            "--group goes on where the group is: with it -o is start or end, for what it never read."
+        )
+    from headrace.cli.group.reading import read_in_group
+
+    run(target, lambda cluster: read_in_group(cluster, reading, group, output))
+
+
+def write_out(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+async def read(cluster: Cluster, reading: Reading, output: Format) -> int:
+    """Print what is asked for; how many records that were."""
+    chosen = chosen_partitions(await topic_of(cluster, reading.topic), reading.partitions)
+    listed = [TopicPartition(reading.topic, one) for one in chosen]
+    ranges = await offset_ranges(cluster, listed, reading.isolation)
+    begin = await _begin(cluster, reading.span, ranges)
+    end = await resolve(cluster, reading.span.end, ranges) if reading.span.end is not None else None
+    if end is not None:
+        begin = {one: offset for one, offset in begin.items() if offset < end[one]}
+    reader = Reader(cluster, begin, FetchLimits(isolation=reading.isolation))
+    return await _print(reader, reading, output, end, ranges)
+
+
+async def _begin(
+    cluster: Cluster, span: Span, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int]:
+    wanted = await resolve(cluster, span.begin, ranges)
+    if span.begin.kind is not Kind.OFFSET:
+        return wanted
+    beyond = [one for one in wanted if wanted[one] > ranges[one][1]]
+    if len(beyond) == len(wanted):
+        ends = ", ".join(f"{one} at {ranges[one][1]}" for one in beyond)
+        raise CommandError(f"There is no offset {span.begin.value} yet: the log ends in {ends}.")
+    for one in wanted:
+        if wanted[one] < ranges[one][0]:
+            warn(f"{one} begins at {ranges[one][0]}; what was before is gone.")
+    return {one: max(wanted[one], ranges[one][0]) for one in wanted if one not in beyond}
+
+
+async def _print(
+    reader: Reader,
+    reading: Reading,
+    output: Format,
+    end: Mapping[TopicPartition, int] | None,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+) -> int:
+    count = 0
+    clock = reader.cluster.env.clock
+    last_news = clock.monotonic()
+    at_end = False
+    while reader.positions:
+        fetched = await poll(reader)
+        lines: list[bytes] = []
+        for one in fetched:
+            stop = end[one.partition] if end is not None else None
+            left = None if reading.max_records is None else reading.max_records - count - len(lines)
+            lines += record_lines(one, output, stop, left)
+            if stop is not None and one.next_offset >= stop:
+                reader.drop(one.partition)
+        if lines:
+            write_out(b"".join(lines))
+            count += len(lines)
+            last_news = clock.monotonic()
+        if reading.max_records is not None and count >= reading.max_records:
+            break
+        if reading.idle_s is not None and clock.monotonic() - last_news > reading.idle_s:
+            break
+        if not at_end and all(position >= ranges[one][1] for one, position in reader.positions.items()):
+            at_end = True
+            if end is None and sys.stderr.isatty():
+                note(f"That was all ({plural(count, 'record')}); waiting for more. Ctrl-C ends.")
+    return count
+
+
+def record_lines(fetched: Fetched, output: Format, stop: int | None, left: int | None) -> list[bytes]:
+    lines: list[bytes] = []
+    topic, partition = fetched.partition
+    for record in fetched.records():
+        if (stop is not None and record.offset >= stop) or (left is not None and len(lines) >= left):
+            break
+        lines.append(output(topic, partition, record))
+    return lines
+
+
+async def poll(reader: Reader) -> list[Fetched]:
+    """Retention may overtake a slow reader: go on at what is left."""
+    try:
+        return await reader.poll()
+    except KafkaError as error:
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+    ranges = await offset_ranges(reader.cluster, reader.positions)
+    for one, position in reader.positions.items():
+        if not ranges[one][0] <= position <= ranges[one][1]:
+            warn(f"Offset {position} of {one} is gone; going on at {ranges[one][0]}.")
+            reader.positions[one] = ranges[one][0]
+    return []

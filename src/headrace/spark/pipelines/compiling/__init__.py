@@ -1,0 +1,1 @@
+"""From a `Pipeline` to Spark's streaming queries."""

@@ -1,0 +1,155 @@
+"""What a query's checkpoint was made for, kept beside it, so that a change that Spark cannot carry over is told.
+
+Spark finds out late and says it obscurely, or not at all: offsets belong to sources by their order, and state has
+the columns it was written with. A changed filter or column is no problem; another source, another order of them,
+or another stateful operation is. The file `<query>.json` in the checkpoint directory holds both, as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.spark.pipelines.compiling.sources import MARK
+from headrace.spark.pipelines.definition import Pipeline, Source
+
+_STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Join", "TransformWithState"})
+_IDS = re.compile(r"#\d+L?")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    sources: tuple[tuple[str, tuple[str, ...]], ...]
+    """What each reads, in the order of the plan."""
+    stateful: tuple[str, ...]
+    """The operations with state, with their columns."""
+
+    def as_json(self) -> str:
+        sources = [{"name": name, "reads": list(reads)} for name, reads in self.sources]
+        return json.dumps({"sources": sources, "stateful": list(self.stateful)}, indent=1)
+
+
+def fingerprint_from(text: str) -> Fingerprint | None:
+    """None when it is not one of ours."""
+    try:
+        found = json.loads(text)
+        sources = tuple((str(one["name"]), tuple(map(str, one["reads"]))) for one in found["sources"])
+        return Fingerprint(sources, tuple(map(str, found["stateful"])))
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def fingerprint_of(frame: DataFrame, pipeline: Pipeline) -> Fingerprint:
+    nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
+    names = [_source_name(node) for node in nodes]
+    found = [pipeline.source(name) for name in names if name is not None]
+    sources = [
+        (source.name, what_it_reads(source)) for source in found if source is not None and is_stream(source)
+    ]
+    return Fingerprint(tuple(sources), tuple(filter(None, map(_stateful, nodes))))
+
+
+def is_stream(source: Source) -> bool:
+    return source.kind == "topics" or (source.kind == "files" and not source.static)
+
+
+def what_it_reads(source: Source) -> tuple[str, ...]:
+    if source.kind == "files":
+        return (f"files {source.files}",)
+    return (f"pattern {source.pattern}",) if source.pattern else source.topics
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """Of a logical plan, top down and left to right."""
+    yield plan
+    children = plan.children()
+    for number in range(children.size()):
+        yield from _nodes(children.apply(number))
+
+
+def _source_name(node: Any) -> str | None:
+    if node.nodeName() != "SubqueryAlias" or not node.alias().startswith(MARK):
+        return None
+    return str(node.alias()).removeprefix(MARK)
+
+
+def _stateful(node: Any) -> str | None:
+    """Its kind, and the columns with their types: what its state is made of."""
+    if not node.isStreaming() or node.nodeName() not in _STATEFUL:
+        return None
+    if node.nodeName() == "Join" and not all(child.isStreaming() for child in (node.left(), node.right())):
+        return None
+    columns = node.schema().simpleString()
+    keys = ""
+    if node.nodeName() == "Aggregate":
+        keys = f" by {node.groupingExpressions().mkString(', ')}"
+    elif node.nodeName().startswith("Deduplicate"):
+        keys, columns = f" by {node.keys().mkString(', ')}", ""
+    return _IDS.sub("", f"{node.nodeName()}{keys} {columns}".strip())
+
+
+def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
+    """What the checkpoint cannot follow, in words. New topics are fine: they are read from their start."""
+    found = []
+    old_names, new_names = [name for name, _ in before.sources], [name for name, _ in now.sources]
+    if old_names != new_names:
+        return [f"it read {_listed(old_names)}, and now reads {_listed(new_names)}"]
+    for (name, old), (_, new) in zip(before.sources, now.sources, strict=True):
+        gone = [one for one in old if one not in new]
+        if gone:
+            found.append(f"source {name} read {_listed(old)}, and now reads {_listed(new)}")
+    if before.stateful != now.stateful:
+        found.append(
+            "what it keeps in its state is not the same: the aggregate, join or deduplication was changed"
+        )
+    return found
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+class CheckpointFolder:
+    """Files beside the checkpoints, wherever Spark can keep those: a disk, HDFS, an object store."""
+
+    def __init__(self, session: SparkSession, directory: str) -> None:
+        context = session.sparkContext
+        assert context._jvm is not None
+        self._jvm = context._jvm
+        self._conf = context._jsc.hadoopConfiguration()
+        self.directory = directory.rstrip("/")
+
+    def location(self, query: str) -> str:
+        return f"{self.directory}/{query}"
+
+    def recorded(self, query: str) -> Fingerprint | None:
+        """None as long as the query has not begun, or when nobody knows what its checkpoint is for."""
+        files, path = self._at(f"{query}.json")
+        if not files.exists(self._path(f"{query}/offsets")) or not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return fingerprint_from(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def record(self, query: str, fingerprint: Fingerprint) -> None:
+        files, path = self._at(f"{query}.json")
+        files.mkdirs(path.getParent())
+        stream = files.create(path, True)
+        try:
+            self._jvm.org.apache.commons.io.IOUtils.write(fingerprint.as_json(), stream, "UTF-8")
+        finally:
+            stream.close()
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.directory}/{name}")
+
+    def _at(self, name: str) -> tuple[Any, Any]:
+        path = self._path(name)
+        return path.getFileSystem(self._conf), path

@@ -1,0 +1,212 @@
+"""Sources as DataFrames: opened, decoded, with the metadata columns that the pipeline uses, and their watermark.
+
+`Opening` is where the bytes come from: a cluster and files in a run, empty frames in a check. Everything above it
+is the same for both, so that what was checked is what runs.
+
+Spark cannot drop columns inside our source by itself: only those that the text of some step or sink names are
+asked for. A Python step can use any, so with one all are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructType
+
+from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES
+from headrace.spark.pipelines.compiling import tables
+from headrace.spark.pipelines.definition import METADATA_COLUMNS, Pipeline, Source
+from headrace.spark.pipelines.formats import decoding
+from headrace.spark.pipelines.formats.choosing import (
+    declared_schema,
+    format_options,
+    make_decoder,
+    other_options,
+)
+from headrace.spark.pipelines.formats.decoding import Decoder, quoted
+
+FILE = "_file"
+"""Which file a row came from: the only metadata of files."""
+HIDDEN = frozenset({*METADATA_COLUMNS, FILE})
+"""Columns that a sink leaves out: what should be written gets a name of its own (`_offset AS offset`)."""
+MARK = "source:"
+"""Names the part of a plan that comes from a source, see `checkpoints`."""
+
+
+class Opening(Protocol):
+    def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
+        """Some of the eight columns of format("headrace")."""
+
+    def lines(self, source: Source, *, streaming: bool) -> DataFrame:
+        """`value`, a line as text, and `FILE`."""
+
+    def parquet(self, source: Source, *, streaming: bool) -> DataFrame:
+        """The columns of the files, and `FILE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealOpening:
+    """`group` is the consumer group under which the query shows how far it is."""
+
+    session: SparkSession
+    bootstrap: str
+    group: str
+    stop_file: Path | None = None
+
+    def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
+        options = topic_options(source, self.bootstrap, columns)
+        if streaming:
+            options |= {"groupId": self.group, **starting_options(source)}
+            if self.stop_file is not None:
+                options["stopFile"] = str(self.stop_file)
+        reader = self.session.readStream if streaming else self.session.read
+        ddl = ", ".join(f"{name} {SPARK_TYPES[name]}" for name in columns)
+        return reader.format("headrace").options(**options).schema(ddl).load()
+
+    def lines(self, source: Source, *, streaming: bool) -> DataFrame:
+        reader = self.session.readStream if streaming else self.session.read
+        options = other_options(source.options, source.format)
+        found = reader.format("text").options(**options).load(source.files)
+        return found.select("value", F.col("_metadata.file_path").alias(FILE))
+
+    def parquet(self, source: Source, *, streaming: bool) -> DataFrame:
+        reader = self.session.readStream if streaming else self.session.read
+        schema = parquet_schema(self.session, source)
+        found = reader.format("parquet").options(**source.options).schema(schema).load(source.files)
+        return found.select("*", F.col("_metadata.file_path").alias(FILE))
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyOpening:
+    """Frames with the right columns and no rows; streams read a folder in which there is nothing."""
+
+    session: SparkSession
+    folder: str
+
+    def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
+        return self._empty(", ".join(f"{name} {SPARK_TYPES[name]}" for name in columns), streaming)
+
+    def lines(self, source: Source, *, streaming: bool) -> DataFrame:
+        return self._empty(f"value string, {FILE} string", streaming)
+
+    def parquet(self, source: Source, *, streaming: bool) -> DataFrame:
+        schema = parquet_schema(self.session, source)
+        return self._empty(StructType([*schema.fields]).add(FILE, StringType()), streaming)
+
+    def _empty(self, schema: StructType | str, streaming: bool) -> DataFrame:
+        if streaming:
+            return self.session.readStream.format("parquet").schema(schema).load(self.folder)
+        return self.session.read.format("parquet").schema(schema).load(self.folder)
+
+
+def topic_options(source: Source, bootstrap: str, columns: Sequence[str]) -> dict[str, str]:
+    chosen = {"subscribePattern": source.pattern} if source.pattern else {"subscribe": ",".join(source.topics)}
+    headers = {"includeHeaders": "true"} if "headers" in columns else {}
+    return {
+        **other_options(source.options, source.format),
+        **chosen,
+        **headers,
+        "kafka.bootstrap.servers": bootstrap,
+    }
+
+
+def starting_options(source: Source) -> dict[str, str]:
+    """A partition with nothing as new as the time asked for starts at its end."""
+    if source.starting in ("earliest", "latest"):
+        return {"startingOffsets": source.starting}
+    return {"startingOffsets": source.starting, "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def parquet_schema(session: SparkSession, source: Source) -> StructType:
+    """As declared, or as the files that are there have it."""
+    if source.schema is not None or source.schema_file is not None:
+        return declared_schema(source)
+    return session.read.parquet(str(source.files)).schema
+
+
+def metadata_used(pipeline: Pipeline) -> tuple[str, ...]:
+    """The metadata columns that something in the pipeline may read."""
+    if any(step.kind == "python" for step in pipeline.steps):
+        return METADATA_COLUMNS
+    words = set(re.findall(r"\w+", " ".join(_texts(pipeline))))
+    return tuple(name for name in METADATA_COLUMNS if name in words)
+
+
+def _texts(pipeline: Pipeline) -> Iterator[str]:
+    for step in pipeline.steps:
+        yield from (step.text, *step.columns)
+        yield step.watermark.column if step.watermark else ""
+    for source in pipeline.sources:
+        yield source.watermark.column if source.watermark else ""
+    for sink in pipeline.sinks:
+        yield from (sink.key or "", sink.topic, *sink.partition_by)
+
+
+def with_watermark(rows: DataFrame, source: Source) -> DataFrame:
+    """The rows of a source as its view."""
+    if source.watermark is not None:
+        rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
+    return rows.alias(MARK + source.name)
+
+
+def read_source(opening: Opening, source: Source, metadata: Sequence[str]) -> DataFrame:
+    """The rows of a source: a stream, or a table for a join."""
+    decoder = make_decoder(source)
+    if source.kind == "files":
+        if decoder is None:
+            return opening.parquet(source, streaming=not source.static)
+        lines = _lines(opening, source, decoder, streaming=not source.static)
+        return decoding.good_rows(lines, decoder, [FILE])
+    if source.kind == "table":
+        return tables.latest_rows(opening.topics(source, ALL_COLUMNS, streaming=False), source, decoder, metadata)
+    if decoder is None:
+        return opening.topics(source, ALL_COLUMNS, streaming=True)
+    raw = {name.removeprefix("_"): name for name in metadata}
+    frame = opening.topics(
+        source, [name for name in ALL_COLUMNS if name == "value" or name in raw], streaming=True
+    )
+    return decoding.good_rows(renamed(frame, raw), decoder, metadata)
+
+
+def malformed_records(opening: Opening, source: Source) -> DataFrame:
+    """As a stream: what the source leaves out, all its columns and the reason."""
+    decoder = make_decoder(source)
+    assert decoder is not None, "raw values are never malformed"
+    if source.kind == "files":
+        return decoding.malformed_rows(_lines(opening, source, decoder, streaming=True), decoder)
+    if source.kind == "table":
+        decoder = tables.TableDecoder(decoder, source.key)
+    return decoding.malformed_rows(opening.topics(source, ALL_COLUMNS, streaming=True), decoder)
+
+
+def _lines(opening: Opening, source: Source, decoder: Decoder, *, streaming: bool) -> DataFrame:
+    """Without empty lines, and without headers and comments where the files have them."""
+    lines = opening.lines(source, streaming=streaming)
+    if source.format != "text":
+        lines = lines.where(F.trim("value") != "")
+    return _only_rows(lines, source, decoder) if source.format == "csv" else lines
+
+
+def _only_rows(lines: DataFrame, source: Source, decoder: Decoder) -> DataFrame:
+    own = {name.lower(): value for name, value in format_options(source.options, source.format).items()}
+    if own.get("comment"):
+        lines = lines.where(~F.col("value").startswith(own["comment"]))
+    if own.get("header", "").lower() == "true":
+        header = own.get("sep", own.get("delimiter", ",")).join(decoder.schema.names)
+        lines = lines.where(F.lower(_bare_line(F.col("value"))) != F.lower(_bare_line(F.lit(header))))
+    return lines
+
+
+def _bare_line(text: Column) -> Column:
+    """Without quotes and white space, so that a separator of white space does not count either."""
+    return F.regexp_replace(text, r'["\s]', "")
+
+
+def renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    return frame.select(*(F.col(quoted(name)).alias(names.get(name, name)) for name in frame.columns))

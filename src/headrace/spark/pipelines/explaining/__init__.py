@@ -1,0 +1,1 @@
+"""What Spark raises, as sentences with a place in the user's file."""

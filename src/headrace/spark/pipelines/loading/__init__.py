@@ -1,0 +1,1 @@
+"""From a YAML file to a `Pipeline` that knows its lines."""

@@ -1,0 +1,83 @@
+"""One sink of a pipeline file."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+import yaml
+
+from headrace.spark.pipelines.definition import BROKER_DEFAULT, Create, OutputMode, Place, Sink, SinkKind
+from headrace.spark.pipelines.loading.keys import CREATE_KEYS, MODES, SINK_KEYS, TOPIC_FORMATS
+from headrace.spark.pipelines.loading.parts import check_topic, one_of, places_of, refuse_keys_of_others
+from headrace.spark.pipelines.loading.reading import Fields
+
+_KINDS = ("topic", "parquet", "console")
+_CALLED = {"topic": "a topic", "parquet": "parquet", "console": "console"}
+_COLUMN = re.compile(r"\{([^{}]*)\}")
+
+
+def load_sink(fields: Fields, name: str, at: Place) -> Sink | None:
+    kind = one_of(fields, _KINDS, "Say where it goes: topic: logs.parsed")
+    view = fields.string("from")
+    if kind is None:
+        return None
+    refuse_keys_of_others(fields, SINK_KEYS, kind, _CALLED[kind])
+    if kind == "console" and not fields.flag("console"):
+        fields.problem("console", "console can only be true", "Leave the sink out to show nothing.")
+    path = fields.string("parquet")
+    schema_file = fields.string("schema_file")
+    return Sink(
+        name,
+        at.line,
+        cast(SinkKind, kind),
+        view or "",
+        topic=_topic(fields),
+        format=fields.choice("format", TOPIC_FORMATS) or "json",
+        key=fields.string("key"),
+        schema_file=None if schema_file is None else fields.document.resolve(schema_file),
+        path="" if path is None else fields.document.resolve(path),
+        partition_by=fields.strings("partition_by"),
+        mode=_mode(fields, kind),
+        create=_create(fields),
+        options=fields.table("options"),
+        column=at.column,
+        places=places_of(fields, "options"),
+    )
+
+
+def _topic(fields: Fields) -> str:
+    topic = fields.string("topic")
+    if topic is None:
+        return ""
+    around = _COLUMN.sub("x", topic)
+    if "{" in around or "}" in around or any(not column.strip() for column in _COLUMN.findall(topic)):
+        fields.problem(
+            "topic", f"the brackets in {topic!r} do not fit", "A column goes between them: logs.{service}"
+        )
+    else:
+        check_topic(fields, "topic", around, shown=topic)
+    return topic
+
+
+def _mode(fields: Fields, kind: str) -> OutputMode:
+    mode = fields.choice("mode", MODES) or "append"
+    if kind == "parquet" and mode != "append":
+        advice = "Files are only added. Use a topic for what changes, or a window with a watermark."
+        fields.problem("mode", f"parquet cannot have the mode {mode}", advice)
+    return cast(OutputMode, mode)
+
+
+def _create(fields: Fields) -> Create | None:
+    flag = fields.flag("create")
+    if flag is not None:
+        line = fields.nodes["create"].start_mark.line + 1
+        return Create(line=line) if flag else None
+    node = fields.nodes.get("create")
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        fields.problem("create", "create needs true or a mapping", "For example: create: {partitions: 3}")
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    own = Fields(fields.document, node, CREATE_KEYS, "create")
+    partitions, replication = (own.count(key) or BROKER_DEFAULT for key in ("partitions", "replication"))
+    return Create(partitions, replication, own.table("config"), node.start_mark.line + 1)

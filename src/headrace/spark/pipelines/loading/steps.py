@@ -1,0 +1,90 @@
+"""One step of a pipeline file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import cast
+
+from headrace.spark.pipelines.definition import Place, Step, StepKind
+from headrace.spark.pipelines.durations import spark_interval
+from headrace.spark.pipelines.loading.keys import DEDUPLICATE_KEYS, STEP_KINDS
+from headrace.spark.pipelines.loading.parts import load_watermark, one_of, places_of
+from headrace.spark.pipelines.loading.reading import Fields
+
+_PYTHON = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+
+
+def load_step(fields: Fields, name: str, at: Place) -> Step | None:
+    given = one_of(fields, STEP_KINDS, "Say what the step does: sql: SELECT ...")
+    if given is None:
+        return None
+    inputs = _inputs(fields, given)
+    places = places_of(fields)
+    text_line, text_column = places[given]
+    step = Step(
+        name,
+        at.line,
+        cast(StepKind, given),
+        inputs,
+        text_line=text_line,
+        text_column=text_column,
+        column=at.column,
+        places=places,
+    )
+    if given in ("sql", "filter"):
+        return _with_text(fields, step)
+    if given == "select":
+        return replace(step, columns=fields.strings("select"))
+    if given == "watermark":
+        return replace(step, watermark=load_watermark(fields))
+    return _with_python(fields, step) if given == "python" else _with_deduplicate(fields, step)
+
+
+def _inputs(fields: Fields, kind: str) -> tuple[str, ...]:
+    inputs = fields.strings("from")
+    if kind == "sql":
+        return inputs
+    if "from" not in fields:
+        fields.document.problem(fields.node, f"{fields.what} needs from", "Name the source or step it reads.")
+    elif len(inputs) > 1 and kind != "python":
+        fields.problem(
+            "from", f"{fields.what} reads {len(inputs)} views", "Only sql and python read several: join there."
+        )
+    return inputs
+
+
+def _with_text(fields: Fields, step: Step) -> Step:
+    text = fields.text(step.kind)
+    if text is None:
+        return step
+    return replace(
+        step,
+        text=text.value,
+        text_line=text.at.line,
+        text_column=text.at.column,
+        text_indent=text.indent,
+        folded=text.folded,
+    )
+
+
+def _with_python(fields: Fields, step: Step) -> Step:
+    text = fields.string("python")
+    if text is None:
+        return step
+    match = _PYTHON.fullmatch(text.strip())
+    if match is None:
+        advice = "Write a file and a function of it: python: steps.py:enrich"
+        fields.problem("python", f"{text!r} names no function", advice)
+        return step
+    return replace(step, text=text, python_file=fields.document.resolve(match[1]), function=match[2])
+
+
+def _with_deduplicate(fields: Fields, step: Step) -> Step:
+    node = fields.mapping("deduplicate")
+    if node is None:
+        return step
+    own = Fields(fields.document, node, DEDUPLICATE_KEYS, "deduplicate")
+    within_ms = own.milliseconds("within", least=1)
+    within = None if within_ms is None else spark_interval(within_ms)
+    return replace(step, columns=own.strings("columns"), within=within)

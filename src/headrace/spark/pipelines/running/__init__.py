@@ -1,0 +1,1 @@
+"""Starts Spark and the queries, watches, restarts and stops them."""

@@ -1,0 +1,84 @@
+"""What `cluster check` and `cluster health` find in clusters that are not as they should be (R-OPS-9)."""
+
+from __future__ import annotations
+
+from headrace.cli.cluster import check as cluster_check
+from headrace.cli.cluster import health as cluster_health
+from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
+from headrace.client.address import Address
+from headrace.client.admin import ConfigEntry
+from headrace.client.view import BrokerView, ClusterView, PartitionView, TopicView
+from headrace.model.topics import NO_TOPIC_ID
+
+
+def cluster(
+    brokers: int, replicas: tuple[int, ...] = (1,), in_sync: tuple[int, ...] | None = None, leader: int = 1
+) -> ClusterView:
+    partition = PartitionView(0, leader, 0, replicas, replicas if in_sync is None else in_sync, ())
+    topic = TopicView("t", NO_TOPIC_ID, False, (partition,))
+    members = {number: BrokerView(number, Address("h", number), None) for number in range(1, brokers + 1)}
+    return ClusterView("c", 1, members, {"t": topic}, {})
+
+
+def settings(**values: str) -> dict[str, ConfigEntry]:
+    named = {name.replace("_", "."): value for name, value in values.items()}
+    return {name: ConfigEntry(name, value, "file", False, True, False, None) for name, value in named.items()}
+
+
+def states(findings: list[Finding]) -> list[str]:
+    return [finding.state for finding in findings]
+
+
+def test_fewer_than_three_brokers() -> None:
+    assert states(cluster_check._broker_count(cluster(2))) == [DOUBT]
+    assert states(cluster_check._broker_count(cluster(3))) == [OK]
+
+
+def test_replication_factor_against_brokers() -> None:
+    assert states(cluster_check._replication(cluster(2, (1, 2, 3)))) == [WRONG]
+    assert states(cluster_check._replication(cluster(3, (1,)))) == [DOUBT]
+    assert states(cluster_check._replication(cluster(3, (1, 2, 3)))) == [OK]
+    assert states(cluster_check._replication(cluster(1, (1,)))) == [OK], "one broker cannot do better"
+
+
+def test_minimum_in_sync() -> None:
+    three = cluster(3, (1, 2, 3))
+    assert states(cluster_check._minimum_in_sync(three, {"t": 3})) == [WRONG]
+    assert states(cluster_check._minimum_in_sync(three, {"t": 1})) == [DOUBT]
+    assert cluster_check._minimum_in_sync(three, {"t": 2}) == []
+
+
+def test_racks_of_some_only() -> None:
+    view = cluster(2)
+    assert cluster_check._racks(view) == []
+    half = view._replace(brokers={**view.brokers, 1: view.brokers[1]._replace(rack="a")})
+    assert states(cluster_check._racks(half)) == [WRONG]
+
+
+def test_brokers_whose_files_differ() -> None:
+    same = {1: settings(num_partitions="3", node_id="1"), 2: settings(num_partitions="3", node_id="2")}
+    assert states(cluster_check._differences(same)) == [OK]
+    differ = {1: settings(num_partitions="3"), 2: settings(num_partitions="4")}
+    (finding,) = cluster_check._differences(differ)
+    assert (finding.state, "3 on 1, 4 on 2" in finding.what) == (DOUBT, True)
+
+
+def test_defaults_that_cannot_work_or_lose_records() -> None:
+    found = cluster_check._defaults(
+        cluster(1), {1: settings(default_replication_factor="3", unclean_leader_election_enable="true")}
+    )
+    assert states(found) == [WRONG, DOUBT]
+
+
+def test_an_even_ensemble() -> None:
+    assert states(cluster_check._ensemble({1: settings(zookeeper_connect="a:1,b:2/root")})) == [DOUBT]
+    assert cluster_check._ensemble({1: settings(zookeeper_connect="a:1,b:2,c:3/root")}) == []
+    assert cluster_check._ensemble({1: settings()}) == []
+
+
+def test_health_of_partitions() -> None:
+    assert states(cluster_health._partitions(cluster(3, (1, 2, 3)))) == [OK]
+    assert states(cluster_health._partitions(cluster(3, (1, 2, 3), in_sync=(1, 2)))) == [WRONG]
+    assert states(cluster_health._partitions(cluster(3, (1, 2, 3), leader=-1))) == [WRONG]
+    assert states(cluster_health._partitions(cluster(3, (2, 1, 3), leader=1))) == [DOUBT, OK]
+    assert states(cluster_health._controller(cluster(1)._replace(controller_id=-1))) == [WRONG]

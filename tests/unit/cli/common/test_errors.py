@@ -1,0 +1,90 @@
+"""What a user is told about each kind of failure, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic
+from headrace.cli.common.failure import CommandError
+from headrace.cli.common.session import conclude
+from headrace.client.address import Address
+from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, Reason, RequestTimedOut
+from headrace.model.errors import ErrorCode, KafkaError
+
+HERE = Address("broker", 9092)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 4),
+        (ErrorCode.GROUP_ID_NOT_FOUND, 4),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 5),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 5),
+        (ErrorCode.SASL_AUTHENTICATION_FAILED, 5),
+        (ErrorCode.REQUEST_TIMED_OUT, 124),
+        (ErrorCode.INVALID_CONFIG, 1),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 1),
+    ],
+)
+def test_codes(code: ErrorCode, exit_code: int) -> None:
+    told = explain_kafka(KafkaError(code), "topic t")
+    assert told.code == exit_code
+    assert code.name in told.message
+    assert told.message.startswith("Topic t: ")
+
+
+def test_no_rights_says_whom_to_ask() -> None:
+    told = explain_kafka(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed"), "topic t")
+    assert told.message == "Topic t: not allowed (TOPIC_AUTHORIZATION_FAILED)."
+    assert "administrator" in (told.advice or "")
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_is_told_with_its_address(reason: Reason) -> None:
+    told = explain_client(NoneReachable([CannotReach(HERE, reason)]))
+    assert told.code == 3
+    assert "broker:9092" in told.message
+    assert reason.value in told.message
+    assert told.advice or reason is Reason.OTHER
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "part"),
+    [
+        (RequestTimedOut(HERE, "Metadata", 5), 124, "did not answer Metadata in 5 s"),
+        (ConnectionLost(HERE), 3, "was lost"),
+        (CannotReach(HERE, Reason.REFUSED), 3, "Cannot reach a broker at broker:9092"),
+        (CannotReach(HERE, Reason.REFUSED, broker_id=2), 3, "The cluster says that broker 2 is at broker:9092"),
+    ],
+)
+def test_other_failures(error: ClientError, exit_code: int, part: str) -> None:
+    told = explain_client(error)
+    assert (told.code, part in told.message) == (exit_code, True)
+
+
+def test_an_advertised_address_blames_the_listener() -> None:
+    told = explain_client(CannotReach(HERE, Reason.UNKNOWN_HOST, broker_id=2))
+    assert "advertised.listeners of broker 2" in (told.advice or "")
+
+
+def test_a_missing_topic_names_the_nearest() -> None:
+    assert missing_topic("ordres", ["payments", "orders"]).advice == "Did you mean orders?"
+    assert "topic create x" in (missing_topic("x", ["payments"]).advice or "")
+    assert missing_topic("x", []).code == 4
+
+
+def test_some_of_several() -> None:
+    missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    conclude({"a": None})
+    conclude({})
+    with pytest.raises(CommandError) as caught:
+        conclude({"a": missing})
+    assert caught.value.code == 4
+    with pytest.raises(CommandError) as caught:
+        conclude({"a": missing, "b": None})
+    assert caught.value.code == 6
+    assert "Done: b." in caught.value.message
+    with pytest.raises(CommandError) as caught:
+        conclude({"a": missing, "b": missing})
+    assert caught.value.code == 4

@@ -1,0 +1,189 @@
+"""`headrace pipeline check`: what it prints, its exit codes, and what is said when something is not there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from headrace.cli.common.failure import CommandError
+from headrace.cli.pipeline.check import check_files, check_sql, checked_pipelines, require_spark
+from headrace.spark.pipelines.running.session import NoJava
+from headrace.testing import Broker
+
+UNUSED = "127.0.0.1:1"
+GOOD = "sources:\n  raw: {topic: pc.logs}\nsinks:\n  out: {from: raw, topic: pc.out, format: raw, create: true}\n"
+BAD = "sources:\n  raw: {topic: pc.logs, formatt: json}\nsinks:\n  out: {from: raw, topic: o, mode: apend}\n"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yml").write_text(GOOD)
+    (tmp_path / "bad.yml").write_text(BAD)
+    return tmp_path
+
+
+def check(*arguments: str, code: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headrace", "pipeline", "check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_a_good_file_is_drawn() -> None:
+    assert (
+        check("good.yml", "--no-spark", "--no-cluster", code=0).stdout
+        == """\
+good.yml: pipeline good
+  source  raw  <- topic pc.logs  (raw)
+  sink    out  raw -> topic pc.out  (raw)
+1 file checked (keys and files): all is well.
+"""
+    )
+
+
+def test_problems_are_shown_as_compilers_show_them() -> None:
+    done = check("bad.yml", "good.yml", "--no-spark", "--no-cluster", code=1)
+    assert (
+        done.stdout
+        == """\
+bad.yml:2:25: source raw has no key formatt
+    Did you mean format?
+bad.yml:4:36: mode cannot be apend
+    Did you mean append? It is one of append, update, complete.
+good.yml: pipeline good
+  source  raw  <- topic pc.logs  (raw)
+  sink    out  raw -> topic pc.out  (raw)
+2 files checked (keys and files): 2 problems.
+"""
+    )
+    assert done.stderr == ""
+
+
+def test_problems_for_programs() -> None:
+    (one,) = json.loads(check("bad.yml", "--no-spark", "--no-cluster", "--format", "json", code=1).stdout)
+    assert (one["file"], one["name"], one["ok"], one["checked"]) == ("bad.yml", None, False, ["file"])
+    assert one["problems"][0] == {
+        "file": "bad.yml",
+        "line": 2,
+        "column": 25,
+        "severity": "error",
+        "what": "source raw has no key formatt",
+        "advice": "Did you mean format?",
+    }
+
+
+def test_topics_are_looked_for_on_the_cluster(headrace_broker: Broker) -> None:
+    at = headrace_broker.bootstrap_servers
+    done = check("good.yml", "--no-spark", "-b", at, code=1)
+    assert "good.yml:2:16: there is no topic pc.logs" in done.stdout
+    assert done.stdout.endswith("1 file checked (keys and files, topics): 1 problem.\n")
+    headrace_broker.create_topic("pc.logs", 1)
+    assert "all is well" in check("good.yml", "--no-spark", "-b", at, code=0).stdout
+
+
+def test_the_file_names_the_cluster(directory: Path, headrace_broker: Broker) -> None:
+    (directory / "good.yml").write_text(
+        f"bootstrap: {headrace_broker.bootstrap_servers}\n{GOOD}".replace("pc.logs", "pc.no")
+    )
+    assert "there is no topic pc.no" in check("good.yml", "--no-spark", code=1).stdout
+
+
+def test_a_cluster_that_is_not_there() -> None:
+    done = check("good.yml", "--no-spark", "-b", UNUSED, code=3)
+    assert "Cannot reach a broker at 127.0.0.1:1" in done.stderr
+    assert "keys and files): all is well" in done.stdout
+
+
+def test_problems_of_the_file_are_told_without_a_cluster(directory: Path) -> None:
+    (directory / "misfit.yml").write_text(GOOD.replace("from: raw", "from: rwa"))
+    done = check("misfit.yml", "--no-spark", "-b", UNUSED, code=1)
+    assert "Did you mean raw?" in done.stdout
+    assert "Cannot reach" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "Missing argument 'FILE...'"),
+        (["none.yml", "--no-cluster"], 1, "none.yml:1:1: there is no such file"),
+        (["good.yml", "-b", "host:port"], 2, "not of the form host:port"),
+        (["good.yml", "--format", "xml"], 2, "'xml' is not one of"),
+    ],
+)
+def test_wrong_use(arguments: list[str], code: int, said: str) -> None:
+    done = check(*arguments, code=code)
+    assert said in done.stdout + done.stderr
+
+
+def test_two_files_of_one_name(directory: Path) -> None:
+    (directory / "other.yml").write_text(f"name: good\n{GOOD}")
+    first, second = check_files([Path("good.yml"), Path("other.yml")])
+    assert first.problems == []
+    assert str(second.problems[0]).startswith("other.yml:1:7: good.yml is a pipeline good too\n")
+
+
+def test_a_file_named_twice_is_one() -> None:
+    assert len(check_files([Path("good.yml"), Path("good.yml")])) == 1
+
+
+def test_what_runs_is_checked_first(
+    directory: Path, headrace_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(click.exceptions.Exit) as ended:
+        checked_pipelines([Path("bad.yml")], UNUSED)
+    assert ended.value.exit_code == 1
+    assert "Did you mean format?" in capsys.readouterr().err
+    (directory / "good.yml").write_text(GOOD.replace("pc.logs", headrace_broker.create_topic("pc.runs", 1)))
+    (pipeline,) = checked_pipelines([Path("good.yml")], headrace_broker.bootstrap_servers)
+    assert pipeline.name == "good"
+
+
+def no_java(*_: object, **__: object) -> NoReturn:
+    raise NoJava("Spark needs Java 17 or newer, and there is none")
+
+
+def no_start(*_: object, log_file: Path, **__: object) -> NoReturn:
+    log_file.write_text("Error: could not create the Java Virtual Machine.\n")
+    raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+
+@pytest.mark.parametrize(
+    ("make_session", "said"),
+    [
+        (no_java, ["Spark needs Java 17 or newer, and there is none.\n  Install one", "JAVA_HOME"]),
+        (no_start, ["Spark did not start: [JAVA_GATEWAY_EXITED]", "could not create the Java Virtual Machine"]),
+    ],
+)
+def test_a_spark_that_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, make_session: Callable[..., NoReturn], said: list[str]
+) -> None:
+    monkeypatch.setattr("headrace.spark.pipelines.running.session.make_session", make_session)
+    with pytest.raises(CommandError) as raised:
+        check_sql(check_files([Path("good.yml")]))
+    for part in said:
+        assert part in raised.value.format_message()
+
+
+def test_sql_of_a_file_with_problems_is_not_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.spark.pipelines.running.session.make_session", no_java)
+    check_sql(check_files([Path("bad.yml")]))
+
+
+def test_without_spark_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sys.modules["importlib.util"].find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyspark" else real(name))
+    with pytest.raises(CommandError) as raised:
+        require_spark()
+    assert raised.value.format_message() == (
+        "Pipelines need pyspark, which is not installed here.\n  Install it with: pip install 'headrace[spark]'"
+    )

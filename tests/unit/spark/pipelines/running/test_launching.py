@@ -1,0 +1,67 @@
+"""What is told and kept when Spark does not start. No Java runs here; the logs are Java's, shortened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.pipeline.screen import PipelineScreen
+from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem
+from headrace.spark.pipelines.running.launching import Launch, LaunchSettings, _words_of_java
+from headrace.spark.pipelines.running.run_files import STATE_VARIABLE
+from headrace.spark.pipelines.running.session import NoMaster
+
+CHATTER = """\
+Picked up JAVA_TOOL_OPTIONS: -XX:+UseSerialGC
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/15 18:02:30 WARN Utils: Your hostname, vm, resolves to a loopback address
+"""
+TRACE = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            f'{CHATTER}Exception in thread "main" org.apache.spark.SparkException: Master must be yarn.\n{TRACE}',
+            "Master must be yarn",
+        ),
+        (
+            "Invalid maximum heap size: -Xmxzz\nError: Could not.\n",
+            "Invalid maximum heap size: -Xmxzz Error: Could not",
+        ),
+        (CHATTER, "nothing"),
+        ("", "nothing"),
+    ],
+)
+def test_the_last_words_of_java(tmp_path: Path, said: str, told: str) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(f"of another run\n{said}")
+    assert _words_of_java(log, len("of another run\n")) == told
+    assert _words_of_java(tmp_path / "nowhere", 0) == "nothing"
+
+
+def test_what_spark_said_in_full_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+
+    def refused(_: Launch) -> None:
+        problem = PipelineError([Problem("p.yml", 3, 1, "it is wrong")])
+        raise problem from RuntimeError("at org.apache.spark.Deep")
+
+    monkeypatch.setattr(Launch, "_with_spark", refused)
+    launch = Launch([Pipeline("p", 1, path="p.yml")], LaunchSettings(), PipelineScreen("table", quiet=True))
+    with pytest.raises(PipelineError):
+        launch.run()
+    text = launch.log.read_text()
+    assert "at org.apache.spark.Deep" in text
+    assert "p.yml:3:1: it is wrong" in text
+
+
+def test_a_master_that_is_away_is_told_before_java_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+    settings = LaunchSettings(master="spark://127.0.0.1:1")
+    launch = Launch([Pipeline("p", 1, path="p.yml")], settings, PipelineScreen("table", quiet=True))
+    with pytest.raises(NoMaster, match="no Spark master answers"):
+        launch.run()
