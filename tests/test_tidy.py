@@ -103,7 +103,7 @@ def python_files(*folders: str) -> Iterator[Path]:
 
 
 def text_files() -> Iterator[Path]:
-    candidates = [path for path in ROOT.iterdir() if path.is_file()]
+    candidates = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     for folder in TEXT_FOLDERS:
         candidates += (path for path in (ROOT / folder).rglob("*") if path.is_file())
     for path in candidates:
