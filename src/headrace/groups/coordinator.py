@@ -297,13 +297,36 @@ class GroupCoordinator:
         """The sessions of all members start anew; groups that are now too large are asked to rebalance."""
         draft = self._draft(now_ms)
         for group in self._groups.values():
-            if isinstance(group, ClassicGroup):
-                for member in group.members.values():
-                    arm_session(group, member, draft)
-                if len(group.members) > self._settings.max_size:
-                    self._changed(draft, group, prepare_rebalance(group, draft))
-            else:
-                _arm_consumer(group, draft)
+            self._arm_loaded(group, draft)
+        return draft.decision()
+
+    def _arm_loaded(self, group: Group, draft: Draft) -> None:
+        if isinstance(group, ClassicGroup):
+            for member in group.members.values():
+                arm_session(group, member, draft)
+            if len(group.members) > self._settings.max_size:
+                self._changed(draft, group, prepare_rebalance(group, draft))
+        else:
+            _arm_consumer(group, draft)
+
+    def empty(self) -> GroupCoordinator:
+        """One like this that knows nothing."""
+        return GroupCoordinator(self._settings, self._topics, self._new_id)
+
+    def replace_group(self, group_id: str, found: GroupCoordinator, now_ms: int) -> Decision:
+        """Take a group as another coordinator found it in the log. Who waits is told to ask again.
+
+        For a group whose state cannot be trusted: nothing about it may be under way.
+        """
+        draft = self._draft(now_ms)
+        before = self._groups.pop(group_id, None)
+        if isinstance(before, ClassicGroup):
+            release_all(before, ErrorCode.NOT_COORDINATOR, draft)
+        self._offsets.replace_group(group_id, found._offsets)
+        group = found._groups.get(group_id)
+        if group is not None:
+            self._groups[group_id] = group
+            self._arm_loaded(group, draft)
         return draft.decision()
 
     def resign(self) -> Decision:

@@ -65,3 +65,16 @@ def error_reply(request: Request, error: ErrorCode, message: str | None = None) 
             return DeleteOffsetsReply(error, ())
         case str():
             return DeleteGroupReply(error)
+
+
+def undone(reply: Reply, error: ErrorCode) -> Reply:
+    """What is said to one who waited instead of a reply that did not come true."""
+    match reply:
+        case JoinReply():
+            return JoinReply(error, reply.member_id)
+        case CommitReply():
+            return CommitReply(tuple(error for _ in reply.errors))
+        case DeleteOffsetsReply():
+            return DeleteOffsetsReply(error, ())
+        case _:
+            return type(reply)(error)

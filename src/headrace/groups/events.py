@@ -260,3 +260,14 @@ ConsumerRecord: TypeAlias = (
 )
 OffsetRecord: TypeAlias = OffsetCommitted | OffsetDeleted | TransactionEnded
 Event: TypeAlias = ConsumerRecord | OffsetRecord | GroupStored | GroupDeleted | ClassicGroupChanged
+
+
+def group_of(event: Event) -> str | None:
+    """The group that an event is about; None for the end of a transaction, which may be about many."""
+    match event:
+        case TransactionEnded():
+            return None
+        case ClassicGroupChanged():
+            return event.group.id
+        case _:
+            return event.group_id

@@ -75,6 +75,19 @@ class OffsetStore:
             case TransactionEnded():
                 self._apply_end(event)
 
+    def replace_group(self, group_id: str, found: OffsetStore) -> None:
+        """Take a group's positions as they were found in the log.
+
+        Sequences stay comparable: what was found was applied here too, after at least as many others.
+        """
+        for groups in (self._committed, *self._pending.values()):
+            groups.pop(group_id, None)
+        if group_id in found._committed:
+            self._committed[group_id] = found._committed[group_id]
+        for producer_id, groups in found._pending.items():
+            if group_id in groups:
+                self._pending.setdefault(producer_id, {})[group_id] = groups[group_id]
+
     def _apply_commit(self, event: OffsetCommitted) -> None:
         self._sequence += 1
         stored = StoredOffset(event, self._sequence)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
 from headrace.storage.log_config import LogConfig
 
@@ -75,6 +76,7 @@ class FakePartition:
     """Appends at once; `replicate` moves the high watermark, unless it follows by itself."""
 
     def __init__(self, follows: bool = True) -> None:
+        self.topic_partition = TopicPartition("__consumer_offsets", 0)
         self.log = FakeLog()
         self.is_leader = True
         self.leader_epoch = 3

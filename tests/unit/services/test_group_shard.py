@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from itertools import count
 from typing import cast
 
@@ -15,8 +16,9 @@ import pytest
 
 from headrace.env import Env
 from headrace.env.real import real_env
+from headrace.groups import classic_requests, offset_requests
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.events import ClassicProtocol
+from headrace.groups.events import ClassicProtocol, Event, group_of
 from headrace.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -35,12 +37,14 @@ from headrace.groups.messages import (
 from headrace.groups.settings import GroupSettings
 from headrace.groups.topics import TopicsView
 from headrace.metadata.image import MetadataImage
-from headrace.model.errors import ErrorCode
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
+from headrace.services.groups import shard as shard_module
+from headrace.services.groups import writer
 from headrace.services.groups.records import decode_batch
 from headrace.services.groups.settings import ShellSettings
-from headrace.services.groups.shard import Answer, GroupShard
+from headrace.services.groups.shard import Answer, GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed
 from tests.unit.services.fakes import FakeClock, FakePartition
 
@@ -50,7 +54,7 @@ NONE = ErrorCode.NONE
 
 
 class World:
-    def __init__(self, follows: bool = True) -> None:
+    def __init__(self, follows: bool = True, start: bool = True) -> None:
         self.clock = FakeClock()
         self.partition = FakePartition(follows)
         self._ids = count()
@@ -64,7 +68,13 @@ class World:
             TopicsFeed(lambda: MetadataImage("")),
             asyncio.Semaphore(1),
         )
-        self.shard.start()
+        if start:
+            self.shard.start()
+
+    async def events(self, *_: object) -> AsyncIterator[list[Event]]:
+        """All that is in the log."""
+        for batch in self.partition.batches:
+            yield list(decode_batch(memoryview(batch)))
 
     def new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(SETTINGS, TopicsView(), lambda: f"id{next(self._ids)}")
@@ -304,6 +314,121 @@ def _check_log(world: World) -> None:
     for group in "abc":
         ours, theirs = live.offsets.get(group, PLACE), found.offsets.get(group, PLACE)
         assert (ours and ours.offset) == (theirs and theirs.offset)
+
+
+async def test_a_decision_that_raises_ends_with_an_error_and_the_group_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    with monkeypatch.context() as broken:
+        broken.setattr(offset_requests, "decide_commit", _raise)
+        failed = world.commit(1)
+        assert errors_of(failed) == (ErrorCode.UNKNOWN_SERVER_ERROR,)
+    assert [record.exc_info is not None for record in caplog.records] == [True], "told once, with the traceback"
+    later, join = world.commit(2), world.join()
+    world.clock.turn()
+    assert (errors_of(later), world.stored()) == ((NONE,), 2)
+    while not join.done():
+        world.clock.turn()
+        world.clock.advance(0.01)
+    assert cast(JoinReply, reply_of(join)).error is NONE
+
+
+async def test_records_that_cannot_be_written_fail_one_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    sharing = world.commit(1, group="other")
+    with monkeypatch.context() as broken:
+        broken.setattr(writer, "encode", _raise)
+        failed = world.commit(1)
+    later = world.commit(2)
+    world.clock.turn()
+    outcomes = [errors_of(answer) for answer in (sharing, failed, later)]
+    assert outcomes == [(NONE,), (ErrorCode.UNKNOWN_SERVER_ERROR,), (NONE,)]
+
+
+async def test_a_timer_whose_decision_raises_fires_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    member, generation = await member_of(world)
+    with monkeypatch.context() as broken:
+        broken.setattr(classic_requests, "decide_timer", _raise)
+        world.clock.advance(11)
+    world.clock.advance(60)
+    world.clock.turn()
+    assert beat(world, member, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class OnlyOnce:
+    """Raises when a group's event is applied for the first time, half way."""
+
+    def __init__(self, coordinator: GroupCoordinator, group: str) -> None:
+        self._apply = coordinator.apply
+        self._group = group
+        self.raised = False
+        coordinator.apply = self  # type: ignore[method-assign]
+
+    def __call__(self, event: Event) -> None:
+        self._apply(event)
+        if group_of(event) == self._group and not self.raised:
+            self.raised = True
+            raise AssertionError("our bug")
+
+
+async def test_a_group_whose_state_is_in_doubt_is_read_anew_from_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    monkeypatch.setattr(shard_module, "load_events", world.events)
+    member, generation = await member_of(world)
+    parked = world.join()
+    assert not parked.done()
+    world.commit(1, group="other")
+    world.clock.turn()
+    caplog.clear()
+    OnlyOnce(world.shard._coordinator, "g")
+    failed = world.commit(3, generation=generation, member_id=member)
+    world.clock.turn()
+    assert errors_of(failed) == (ErrorCode.UNKNOWN_SERVER_ERROR,)
+    waiting = world.commit(4, generation=generation, member_id=member)
+    assert not waiting.done()
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        world.shard.coordinator("g")
+    other = world.commit(2, group="other")
+    world.clock.turn()
+    assert errors_of(other) == (NONE,), "the others do not notice"
+    while not waiting.done():
+        await asyncio.sleep(0)
+        world.clock.turn()
+    assert cast(JoinReply, reply_of(parked)).error is ErrorCode.NOT_COORDINATOR, "it has to ask again"
+    assert (errors_of(waiting), world.stored()) == ((NONE,), 4)
+    assert beat(world, member, generation) is NONE
+    world.clock.advance(11)
+    world.clock.turn()
+    assert beat(world, member, generation) is ErrorCode.UNKNOWN_MEMBER_ID, "its session has a timer again"
+    assert sum(record.exc_info is not None for record in caplog.records) == 1
+
+
+async def test_a_group_that_cannot_be_loaded_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = World()
+    before.commit(1)
+    before.commit(2, group="other")
+    before.clock.turn()
+    monkeypatch.setattr(shard_module, "load_events", before.events)
+    world = World(start=False)
+    world.partition.log.end_offset = 2
+    OnlyOnce(world.shard._coordinator, "g")
+    world.shard.start()
+    while world.shard.state is ShardState.LOADING:
+        await asyncio.sleep(0)
+    refused, other = world.commit(3), world.commit(4, group="other")
+    world.clock.turn()
+    assert errors_of(refused) == (ErrorCode.UNKNOWN_SERVER_ERROR,)
+    assert errors_of(other) == (NONE,)
+
+
+def _raise(*_: object, **__: object) -> None:
+    raise AssertionError("our bug")
 
 
 async def test_a_deleted_group_is_gone_from_the_log_too() -> None:

@@ -85,11 +85,13 @@ class GroupLocks:
         # A loop rather than one waiter calling the next: each may release before it returns.
         assert lock.waiting is not None
         lock.admitting = True
-        while lock.waiting and lock.may_enter(lock.waiting[0][0]):
-            shared, run = lock.waiting.popleft()
-            self._enter(lock, shared)
-            run()
-        lock.admitting = False
+        try:
+            while lock.waiting and lock.may_enter(lock.waiting[0][0]):
+                shared, run = lock.waiting.popleft()
+                self._enter(lock, shared)
+                run()
+        finally:
+            lock.admitting = False
 
     def _go_alone(self) -> None:
         if self._want_alone and not self._alone and not self._locks:

@@ -163,7 +163,7 @@ class GroupService:
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         """For reading what is known of a group; KafkaError if it is not, or not yet, known here."""
-        return self.shard(group_id).coordinator()
+        return self.shard(group_id).coordinator(group_id)
 
     def coordinators(self) -> Iterator[GroupCoordinator]:
         """All of this broker; KafkaError if one of them is not ready."""

@@ -3,20 +3,25 @@
 A shard lives as long as this broker leads its partition in one epoch. While it loads, and after it resigned,
 requests are refused with the code that sends the client on. Futures are the coordinator's tokens: a parked join or
 sync is a future that is not done.
+
+A decision that raises is our bug. Nothing of it has happened, so it ends with an error for its own request and the
+group goes on. If what was decided could not be applied, the group's state cannot be trusted: the group is refused
+until it has been read anew from the log, while all others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 
 from headrace.env import Env
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.decision import Decision, Timer
-from headrace.groups.errors import Request, append_error, error_reply
+from headrace.groups.errors import Request, append_error, error_reply, undone
+from headrace.groups.events import Event, group_of
 from headrace.groups.messages import (
     CommitOffsets,
     ConsumerHeartbeat,
@@ -41,6 +46,8 @@ log = logging.getLogger(__name__)
 
 TIMER_RETRY_SECONDS = 1.0
 """Before a timer is fired again whose records could not be stored."""
+TIMER_RETRY_AFTER_FAULT = 60.0
+"""The same when the decision itself failed: it will most likely fail again, and each time is in the log."""
 GROUPS_PER_TURN = 100
 """Looked at by the expiry before others get their turn."""
 
@@ -88,6 +95,9 @@ class GroupShard:
         self._loading: asyncio.Task[None] | None = None
         self._deleted_meanwhile: frozenset[TopicPartition] = frozenset()
         """Partitions that were deleted while this was loading."""
+        self._distrusted: dict[str, ErrorCode] = {}
+        """Groups whose state is not to be used, and what their requests are told."""
+        self._reloading: set[asyncio.Task[None]] = set()
         self._deciders: dict[type, Callable[..., Decision]] = {
             JoinGroup: coordinator.join_group,
             SyncGroup: coordinator.sync_group,
@@ -117,6 +127,10 @@ class GroupShard:
                 self.state = ShardState.FAILED
                 log.error("%s could not be loaded, its groups have no coordinator: %s", self.name, error)
                 return
+            except Exception:
+                self.state = ShardState.FAILED
+                log.exception("%s could not be loaded, its groups have no coordinator", self.name)
+                return
         self._activate()
         self.forget_partitions(self._deleted_meanwhile)
         took_ms = (self._env.clock.monotonic() - began) * 1000
@@ -127,9 +141,23 @@ class GroupShard:
         """How many events there were."""
         count = 0
         async for events in load_events(self._env, self.partition, self._settings.load_buffer_bytes):
-            self._coordinator.apply_all(events)
+            for event in events:
+                self._apply_loaded(event)
             count += len(events)
         return count
+
+    def _apply_loaded(self, event: Event) -> None:
+        """One that raises spoils its own group only."""
+        group_id = group_of(event)
+        if group_id in self._distrusted:
+            return
+        try:
+            self._coordinator.apply(event)
+        except Exception:
+            if group_id is None:
+                raise
+            self._give_up(group_id)
+            log.exception("Group '%s' of %s could not be loaded: it is refused", group_id, self.name)
 
     def _activate(self) -> None:
         self.state = ShardState.ACTIVE
@@ -142,8 +170,9 @@ class GroupShard:
         """No longer the coordinator: whoever waits is told to look for the new one."""
         active = self.state is ShardState.ACTIVE
         self.state = ShardState.RESIGNED
-        if self._loading is not None:
-            self._loading.cancel()
+        for task in (self._loading, *self._reloading):
+            if task is not None:
+                task.cancel()
         self._timers.clear()
         self._writer.close()
         if active:
@@ -156,10 +185,12 @@ class GroupShard:
 
     # -- requests
 
-    def coordinator(self) -> GroupCoordinator:
-        """For reading; refused while it is not in charge."""
+    def coordinator(self, group_id: str | None = None) -> GroupCoordinator:
+        """For reading, all groups or this one; refused while it is not in charge."""
         if self.state is not ShardState.ACTIVE:
             raise KafkaError(_REFUSALS[self.state])
+        if group_id in self._distrusted:
+            raise KafkaError(self._distrusted[group_id])
         self._look_at_topics()
         return self._coordinator
 
@@ -201,15 +232,56 @@ class GroupShard:
     def _timer_fired(self, timer: Timer) -> None:
         self._locks.acquire(timer.group_id, False, _TimerWork(self, timer).run)
 
-    # -- carrying out
+    # -- when something is wrong with a group
 
-    def decided(self, work: _Work, decision: Decision, now_ms: int) -> None:
-        """Carry a decision out now, or once its records are stored."""
-        if decision.records:
-            self._writer.write(decision, now_ms, work)
-        else:
+    def refusal(self, group_id: str) -> ErrorCode | None:
+        """What a request about the group is told while it cannot be decided."""
+        if self.state is not ShardState.ACTIVE:
+            return ErrorCode.NOT_COORDINATOR
+        return self._distrusted.get(group_id)
+
+    def distrust(self, group_ids: Iterable[str]) -> None:
+        """Refuse the groups until they have been read anew."""
+        for group_id in group_ids:
+            if group_id not in self._distrusted:
+                self._distrusted[group_id] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                self._locks.acquire(group_id, False, partial(self._begin_reload, group_id))
+
+    def _begin_reload(self, group_id: str) -> None:
+        """The group is ours: nothing that was decided about it is still on its way."""
+        if self.state is not ShardState.ACTIVE:
+            self._locks.release(group_id)
+            return
+        task = asyncio.get_running_loop().create_task(self._reload(group_id))
+        self._reloading.add(task)
+        task.add_done_callback(partial(self._end_reload, group_id))
+
+    def _end_reload(self, group_id: str, task: asyncio.Task[None]) -> None:
+        self._reloading.discard(task)
+        self._locks.release(group_id)
+
+    async def _reload(self, group_id: str) -> None:
+        try:
+            found = self._coordinator.empty()
+            async for events in load_events(self._env, self.partition, self._settings.load_buffer_bytes):
+                found.apply_all(event for event in events if group_of(event) in (group_id, None))
+            now_ms = self._env.clock.wall_ms()
+            decision = self._coordinator.replace_group(group_id, found, now_ms)
+            self._timers.forget(group_id)
             self._carry_out(decision, now_ms)
-            work.finish()
+            del self._distrusted[group_id]
+            log.warning("Group '%s' of %s was read anew from the log", group_id, self.name)
+        except Exception:
+            self._give_up(group_id)
+            log.exception("Group '%s' of %s could not be read anew: it is refused", group_id, self.name)
+
+    def _give_up(self, group_id: str) -> None:
+        """What the log says of the group cannot be understood: nobody is served from half of it."""
+        self._distrusted[group_id] = ErrorCode.UNKNOWN_SERVER_ERROR
+        self._timers.forget(group_id)
+        self._coordinator.replace_group(group_id, self._coordinator.empty(), 0)
+
+    # -- carrying out
 
     def _carry_out(self, decision: Decision, now_ms: int) -> None:
         self._coordinator.apply_all(decision.events)
@@ -238,21 +310,43 @@ class _Work:
         self._now_ms = 0
 
     def run(self) -> None:
+        """Decide, and carry it out now or once its records are stored. Never raises."""
         shard = self._shard
-        if shard.state is not ShardState.ACTIVE:
-            self.failed(ErrorCode.NOT_COORDINATOR)
+        refusal = shard.refusal(self._group_id)
+        if refusal is not None:
+            self.failed(refusal)
             return
-        shard._look_at_topics()
-        self._now_ms = now_ms = shard._env.clock.wall_ms()
-        self._decision = self._decide(now_ms)
-        shard.decided(self, self._decision, now_ms)
+        try:
+            shard._look_at_topics()
+            self._now_ms = now_ms = shard._env.clock.wall_ms()
+            self._decision = decision = self._decide(now_ms)
+            stored = decision.records
+            if stored:
+                shard._writer.write(decision, now_ms, self)
+        except Exception:
+            log.exception("A decision about group '%s' failed; nothing of it was done", self._group_id)
+            self.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        if not stored:
+            self.stored()
 
     def finish(self) -> None:
         self._shard._locks.release(self._group_id)
 
     def stored(self) -> None:
-        self._shard._carry_out(self._decision, self._now_ms)
+        try:
+            self._shard._carry_out(self._decision, self._now_ms)
+        except Exception:
+            log.exception("What was decided about group '%s' could not be applied", self._group_id)
+            self.delayed(ErrorCode.UNKNOWN_SERVER_ERROR)
+            for token, reply in self._decision.replies:
+                _answer(token, undone(reply, ErrorCode.NOT_COORDINATOR))
+            self._shard.distrust(self._touched())
         self.finish()
+
+    def _touched(self) -> set[str]:
+        """The groups that the decision is about."""
+        return {self._group_id} | {group_of(event) or self._group_id for event in self._decision.events}
 
     def failed(self, error: ErrorCode) -> None:
         self.finish()
@@ -292,8 +386,9 @@ class _TimerWork(_Work):
         super().run()
 
     def failed(self, error: ErrorCode) -> None:
-        if self._shard.state is ShardState.ACTIVE:
-            self._shard._timers.again(self._timer, TIMER_RETRY_SECONDS)
+        if self._shard.refusal(self._timer.group_id) is None:
+            ours = error is ErrorCode.UNKNOWN_SERVER_ERROR
+            self._shard._timers.again(self._timer, TIMER_RETRY_AFTER_FAULT if ours else TIMER_RETRY_SECONDS)
         self.finish()
 
 
@@ -304,6 +399,9 @@ class _DeletionWork(_Work):
 
     def __init__(self, shard: GroupShard, partitions: frozenset[TopicPartition]) -> None:
         super().__init__(shard, "", partial(shard._coordinator.partitions_deleted, partitions))
+
+    def _touched(self) -> set[str]:
+        return super()._touched() - {self._group_id}
 
     def finish(self) -> None:
         self._shard._locks.release_alone()

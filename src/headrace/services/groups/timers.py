@@ -56,6 +56,11 @@ class TimerTable:
             self._enqueue(timer.key, due)
             self._set_alarm()
 
+    def forget(self, group_id: str) -> None:
+        """Cancel all of a group's; what stands in the queue for them comes to nothing."""
+        for key in [key for key in self._armed if key[1] == group_id]:
+            del self._armed[key]
+
     def clear(self) -> None:
         self._armed.clear()
         self._queue.clear()
