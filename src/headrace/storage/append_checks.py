@@ -17,7 +17,7 @@ from headrace.records.batch import (
     checked_header,
     parse_header,
 )
-from headrace.records.builder import recompress
+from headrace.records.builder import recompress, stamp_append_time
 from headrace.records.compression import LAST_CODEC, Buffer
 from headrace.records.reader import read_records
 from headrace.storage.log_config import LogConfig
@@ -125,3 +125,17 @@ def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple
     changed = recompress(header, batch, codec, config.compression_level(codec), decompression_limit(config))
     check_size(len(changed), config)
     return checked_header(memoryview(changed)), changed
+
+
+def adapted(
+    header: BatchHeader, batch: memoryview | bytearray | bytes, config: LogConfig, now_ms: int
+) -> tuple[BatchHeader, memoryview | bytearray | bytes, int]:
+    """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none)."""
+    if config.compacted:
+        check_keys(batch, config)
+    if config.compression_type != "producer" and header.codec != config.codec:
+        header, batch = recompressed(header, batch, config)
+    if not config.append_time:
+        return header, batch, -1
+    header, batch = stamp_append_time(header, batch, now_ms)
+    return header, batch, now_ms

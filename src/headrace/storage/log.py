@@ -1,43 +1,48 @@
-"""The log of one partition: segments in order, the last one active. Append, read, roll, cut, flush.
+"""The log of one partition: append, read, roll, cut, flush. The batches are the truth, in segments in order.
+
+What it is made of:
+- `SegmentList`: the files, and where in them a batch is.
+- `LogProducers`: what the batches say of their producers, and its snapshots.
+- `LeaderEpochs`: where each leader began.
+- `Durability`: what of all that is on the device.
+The log holds them together: which offsets there are, and that a cut reaches every part.
 
 Rules:
-- One owner, the loop's thread. `flush` alone may run in another thread meanwhile.
+- One owner, the loop's thread. `flush` and the searches by time alone may run in another thread meanwhile.
 - An append is one `pwrite` of the whole batch; nothing is done per record. Whatever fails, size and end offset
   still say what they said before, and the next append writes over the rest.
 - A read is a range of one file; batches are never looked into. Its cost does not depend on the size of the log.
 - `recovery_point`: everything below it is on the device. Above it, a start after a crash verifies every batch.
 - Producer state and leader epochs are changed in memory with the batch, and saved at rolls and flushes.
+- An `OSError` of the disk is judged here, and leaves as KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
-from headrace.records.builder import stamp_append_time
-from headrace.storage.append_checks import check_header, check_keys, check_size, recompressed
+from headrace.storage.append_checks import adapted, check_header, check_size
 from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_topic_id
-from headrace.storage.compaction.swap import Cleaning, take_place
-from headrace.storage.files import FileRange, OpenFile, write_at
+from headrace.storage.compaction.swap import Cleaning
+from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.health import cut_short
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_config import LogConfig
-from headrace.storage.producer_snapshot import encode_snapshot
-from headrace.storage.producer_state import NO_TRANSACTION, ProducerStates
-from headrace.storage.replay import apply_batch, reload_producers
+from headrace.storage.log_producers import LogProducers
+from headrace.storage.producer_state import ProducerStates
+from headrace.storage.replay import apply_batch
 from headrace.storage.resources import StorageResources
 from headrace.storage.retention import expired_segments
-from headrace.storage.scan import BatchPlace, split_batches
-from headrace.storage.segment import MAX_RELATIVE_OFFSET, SMALL_BYTES, SNAPSHOT, Segment, file_name
-from headrace.storage.syncing import sync_directory, sync_segments
+from headrace.storage.scan import split_batches
+from headrace.storage.segment import MAX_RELATIVE_OFFSET, SMALL_BYTES, Segment
+from headrace.storage.segment_list import SegmentList
+from headrace.storage.syncing import Durability
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
-_BASE_OFFSET = attrgetter("base_offset")
 _new_tuple = tuple.__new__
 """Makes a named tuple without a call into Python: reads are hot."""
 
@@ -51,17 +56,13 @@ class Append(NamedTuple):
 
 class Log:
     __slots__ = (
-        "_active",
-        "_cuts",
-        "_directory_changes",
-        "_directory_synced",
+        "_durability",
         "_leader_epoch",
         "_leader_epochs",
         "_producers",
         "_resources",
         "_roll_ms",
         "_segments",
-        "_snapshot_offset",
         "abandoned",
         "allow_transactional",
         "cleaning",
@@ -70,7 +71,6 @@ class Log:
         "end_offset",
         "first_dirty_offset",
         "partition",
-        "recovery_point",
         "start_offset",
         "topic_id",
     )
@@ -89,19 +89,16 @@ class Log:
         self.config = config
         self.topic_id: TopicId = NO_TOPIC_ID
         self._resources = resources
-        self._segments = segments
-        self._active = segments[-1]
+        self._segments = SegmentList(segments, resources)
         self.start_offset = segments[0].base_offset
-        self.end_offset = self._active.base_offset
-        self.recovery_point = self.start_offset
+        self.end_offset = segments[-1].base_offset
+        self._durability = Durability(self.start_offset)
         self.allow_transactional = False
         self.abandoned = False
         """Deleted, or the process stops: its files may be gone while a thread still works on them."""
-        self._producers: ProducerStates | None = None
+        self._producers = LogProducers()
         self._leader_epochs: LeaderEpochs | None = None
         self._leader_epoch = -1
-        self._directory_changes, self._directory_synced = 1, 0
-        self._snapshot_offset, self._cuts = -1, 0
         self.first_dirty_offset = -1
         """Up to where the log was compacted; -1 if it never was. Where it was, offsets may be missing."""
         self.cleaning: Cleaning | None = None
@@ -111,20 +108,24 @@ class Log:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        return tuple(self._segments)
+        return self._segments.all
 
     @property
     def active_base_offset(self) -> int:
-        return self._active.base_offset
+        return self._segments.active.base_offset
 
     @property
     def start_raised(self) -> bool:
         """Does the log start inside a segment? Only then must a checkpoint remember where."""
-        return self.start_offset > self._segments[0].base_offset
+        return self.start_offset > self._segments.first_offset
 
     @property
     def size(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size
+
+    @property
+    def recovery_point(self) -> int:
+        return self._durability.recovery_point
 
     @property
     def leader_epochs(self) -> LeaderEpochs:
@@ -134,9 +135,7 @@ class Log:
 
     @property
     def producers(self) -> ProducerStates:
-        if self._producers is None:
-            self._producers = ProducerStates()
-        return self._producers
+        return self._producers.made()
 
     @property
     def failure(self) -> OSError | None:
@@ -145,14 +144,13 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read: before the first open transaction."""
-        if self._producers is None:
-            return high_watermark
-        first_open = self._producers.first_open_transaction()
-        return high_watermark if first_open == NO_TRANSACTION else min(first_open, high_watermark)
+        return self._producers.last_stable_offset(self.start_offset, high_watermark)
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
         self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
+
+    # What it is told by whoever loads it, or makes it of another
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """This replica leads from now on: the epoch begins at the end of the log."""
@@ -165,22 +163,28 @@ class Log:
 
     def set_producers(self, producers: ProducerStates, snapshot_offset: int) -> None:
         """The state as of the end offset, and where it was last saved."""
-        self._snapshot_offset = snapshot_offset
-        # Most partitions never see an idempotent producer and keep nothing.
-        self._producers = producers if len(producers) else None
+        self._producers.take(producers, snapshot_offset)
 
     def adopt(self, topic_id: TopicId) -> None:
         """Take the id of the topic this log belongs to, where its own record of it was lost."""
         assert self.topic_id == NO_TOPIC_ID
         self.topic_id = topic_id
         write_topic_id(self._resources.env.disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
-        self._directory_changes += 1
+        self._durability.directory_changed()
 
     def load_offsets(self, start_offset: int, end_offset: int, recovery_point: int) -> None:
         """Called once, by whoever loads the log."""
         assert start_offset <= end_offset
         assert recovery_point <= end_offset
-        self.start_offset, self.end_offset, self.recovery_point = start_offset, end_offset, recovery_point
+        self.start_offset, self.end_offset = start_offset, end_offset
+        self._durability.recovery_point = recovery_point
+
+    def relocate(self, directory: str, resources: StorageResources) -> None:
+        """The files were renamed into another data directory, and are all there."""
+        self._segments.relocate(directory, resources)
+        self.directory, self._resources = directory, resources
+        self.set_leader_epochs(self.leader_epochs.copy_to(f"{directory}/{LEADER_EPOCHS}"))
+        self._durability.directory_changed()
 
     # Append
 
@@ -197,13 +201,13 @@ class Log:
         now_ms = self._resources.env.clock.wall_ms()
         check_header(header, config, now_ms, self.allow_transactional)
         producer_id = header.producer_id
-        if producer_id >= 0 and self._producers is not None:
-            duplicate = self._producers.check(header)
+        if producer_id >= 0 and self._producers.states is not None:
+            duplicate = self._producers.states.check(header)
             if duplicate is not None:
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
         append_time = -1
         if not config.as_sent:
-            header, batch, append_time = self._adapted(header, batch, now_ms)
+            header, batch, append_time = adapted(header, batch, config, now_ms)
         base_offset = self.end_offset
         try:
             OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
@@ -215,22 +219,8 @@ class Log:
             self.leader_epochs.assign(leader_epoch, base_offset)
             self._leader_epoch = self.leader_epochs.latest
         if producer_id >= 0:
-            self.producers.apply(header, base_offset)
+            self._producers.made().apply(header, base_offset)
         return _new_tuple(Append, (base_offset, append_time))
-
-    def _adapted(
-        self, header: BatchHeader, batch: memoryview | bytearray | bytes, now_ms: int
-    ) -> tuple[BatchHeader, memoryview | bytearray | bytes, int]:
-        """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none)."""
-        config = self.config
-        if config.compacted:
-            check_keys(batch, config)
-        if config.compression_type != "producer" and header.codec != config.codec:
-            header, batch = recompressed(header, batch, config)
-        if not config.append_time:
-            return header, batch, -1
-        header, batch = stamp_append_time(header, batch, now_ms)
-        return header, batch, now_ms
 
     def append_as_follower(self, batches: memoryview | bytes) -> int:
         """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset."""
@@ -248,14 +238,14 @@ class Log:
             self.leader_epochs.assign(header.leader_epoch, header.base_offset)
             self._leader_epoch = self.leader_epochs.latest
             if header.producer_id >= 0:
-                apply_batch(self.producers, header, batch)
+                apply_batch(self._producers.made(), header, batch)
         return self.end_offset
 
     def _write(
         self, header: BatchHeader, batch: memoryview | bytearray | bytes, base_offset: int, now_ms: int
     ) -> None:
         """One write at the end of the active segment, after rolling where it is due."""
-        segment = self._active
+        segment = self._segments.active
         size = len(batch)
         config = self.config
         position = segment.size
@@ -298,55 +288,38 @@ class Log:
             error.add_note(f"truncating back to {position} failed too: {second}")
         return self._refused(error)
 
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Close the active segment and begin the next one at the end of the log."""
+        active = self._segments.active
+        base_offset = max(self.end_offset, base_offset or 0)
+        if not active.size and active.base_offset == base_offset:
+            return active
+        try:
+            segment = self._create_segment(base_offset)
+            self._producers.save(self._resources.env.disk, self.directory, self.end_offset)
+            self._save_leader_epochs()
+            self._segments.push(segment, self.config.file_delete_delay_ms)
+        except OSError as error:
+            raise self._refused(error) from error
+        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
+        return segment
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        segment = self._segments.create(self.directory, base_offset)
+        self._durability.directory_changed()
+        return segment
+
     def _refused(self, error: OSError) -> KafkaError:
         self._resources.health.judge(error)
         return self._storage_error(error)
 
+    def _failed(self, error: OSError) -> KafkaError:
+        """What is in memory and what is on disk may have parted: whatever the error, the directory is given up."""
+        self._resources.health.fail(error)
+        return self._storage_error(error)
+
     def _storage_error(self, error: OSError) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition} in {self.directory}: {error}")
-
-    # Roll
-
-    def roll(self, base_offset: int | None = None) -> Segment:
-        """Close the active segment and begin the next one at the end of the log."""
-        active = self._active
-        base_offset = max(self.end_offset, base_offset or 0)
-        if not active.size and active.base_offset == base_offset:
-            return active
-        segment = self._new_segment(base_offset)
-        try:
-            self.save_snapshot()
-            if self._leader_epochs is not None:
-                self._leader_epochs.save(self._resources.env.disk)
-            if active.size:
-                active.retire(self._resources)
-            else:
-                self._bury(self._segments.pop())
-        except OSError as error:
-            raise self._refused(error) from error
-        self._segments.append(segment)
-        self._active = segment
-        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
-        return segment
-
-    def _new_segment(self, base_offset: int) -> Segment:
-        segment = Segment(self.directory, base_offset)
-        segment.created_ms = self._resources.env.clock.wall_ms()
-        try:
-            segment.open_active(self._resources)
-        except OSError as error:
-            raise self._refused(error) from error
-        self._directory_changes += 1
-        return segment
-
-    def save_snapshot(self) -> None:
-        """Write the producers' state at the end offset, under that offset's name, if it is not there yet."""
-        if self._snapshot_offset == self.end_offset:
-            return
-        entries = self._producers.snapshot() if self._producers is not None else []
-        path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT)}"
-        write_at(self._resources.env.disk, path, 0, encode_snapshot(entries))
-        self._snapshot_offset = self.end_offset
 
     # Read
 
@@ -364,10 +337,11 @@ class Log:
             )
         if offset >= limit_offset:
             return None
-        segment, place = self._find(offset)
+        segments = self._segments
+        segment, place = segments.find(offset)
         if place is None or place.base_offset >= limit_offset:
             return None
-        end = segment.size if limit_offset >= end_offset else self._end_before(segment, place, limit_offset)
+        end = segment.size if limit_offset >= end_offset else segments.end_before(segment, place, limit_offset)
         size = min(max_bytes, end - place.position)
         if at_least_one and size < place.size:
             size = place.size
@@ -376,90 +350,58 @@ class Log:
         file = segment.file or segment.open_file(self._resources)
         return _new_tuple(FileRange, (file, place.position, size))
 
-    def _find(self, offset: int) -> tuple[Segment, BatchPlace | None]:
-        """The first batch that reaches up to `offset` or beyond, over gaps and empty segments."""
-        active = self._active
-        if offset >= active.base_offset:
-            return active, active.locate(offset, self._resources)
-        first = max(bisect_right(self._segments, offset, key=_BASE_OFFSET) - 1, 0)
-        for number in range(first, len(self._segments)):
-            place = self._segments[number].locate(offset, self._resources)
-            if place is not None:
-                return self._segments[number], place
-        return active, None
-
-    def _end_before(self, segment: Segment, first: BatchPlace, limit_offset: int) -> int:
-        """The position in `segment` where the first batch that begins at or after the limit is."""
-        if limit_offset <= first.last_offset:
-            return first.position + first.size
-        place = segment.locate(limit_offset, self._resources)
-        if place is None:
-            return segment.size
-        return place.position if place.base_offset >= limit_offset else place.position + place.size
-
     def batch_at(self, offset: int) -> FileRange | None:
         """The one batch that holds `offset`, or the next after a gap; None at the end."""
-        segment, place = self._find(offset)
+        segment, place = self._segments.find(offset)
         return None if place is None else FileRange(segment.open_file(self._resources), place.position, place.size)
 
-    # Cut
+    def find_offset_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
+        return find_by_timestamp(self, self._resources, timestamp)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """May block (it decompresses a batch). The record with the largest timestamp, the first of them."""
+        return find_max_timestamp(self, self._resources)
+
+    # Cut at the end
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on. A batch that holds it goes whole, so the end may come before it."""
         if offset >= self.end_offset:
             return
-        if offset <= self._segments[0].base_offset:
+        if offset <= self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)
             return
         self._abort_cleaning()
-        while self._active.base_offset >= offset:
-            self._bury(self._segments.pop())
-            self._active = self._segments[-1]
-        active = self._active
-        place = active.locate(offset, self._resources)
-        if active.file is None:
-            self._reopen(active)
-        end_offset = offset
-        if place is not None:
-            end_offset = min(offset, place.base_offset)
-            active.truncate(place, end_offset, self._resources)
-        self._set_end(end_offset)
-
-    def _reopen(self, segment: Segment) -> None:
-        """An old segment becomes the active one again."""
-        timestamp, timestamp_offset = segment.largest_timestamp(self._resources)
-        index = segment.load_index(self._resources)
-        segment.drop_caches(self._resources)
-        segment.open_active(self._resources)
-        segment.index, segment.last_index_position = index, index.last_position
-        segment.own_index_from = segment.size
-        segment.max_timestamp, segment.max_timestamp_offset = timestamp, timestamp_offset
-
-    def _set_end(self, end_offset: int) -> None:
-        self._cuts += 1
-        self.end_offset = end_offset
-        self.recovery_point = min(self.recovery_point, end_offset)
-        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
-        self.start_offset = min(self.start_offset, end_offset)
-        self.leader_epochs.truncate_from_end(end_offset)
-        self._leader_epoch = self.leader_epochs.latest
-        reload_producers(self, self._resources)
+        try:
+            self.end_offset = self._segments.cut(offset, self.config.file_delete_delay_ms)
+            self._durability.cut(self.end_offset)
+            self.start_offset = min(self.start_offset, self.end_offset)
+            self.first_dirty_offset = min(self.first_dirty_offset, self.end_offset)
+            self.leader_epochs.truncate_from_end(self.end_offset)
+            self._leader_epoch = self.leader_epochs.latest
+            self._producers.reload(
+                self.directory, self.segments, self.start_offset, self.end_offset, self._resources
+            )
+        except OSError as error:
+            raise self._failed(error) from error
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`."""
         self._abort_cleaning()
-        self._cuts += 1
-        self.first_dirty_offset = -1
-        doomed, self._segments = self._segments, []
-        for segment in doomed:
-            self._bury(segment)
-        self._active = self._new_segment(offset)
-        self._segments = [self._active]
-        self.leader_epochs.clear()
-        self._producers = None
-        self.start_offset = self.end_offset = self.recovery_point = offset
-        self._leader_epoch = -1
-        reload_producers(self, self._resources)
+        try:
+            self._segments.restart(self.directory, offset, self.config.file_delete_delay_ms)
+            self.start_offset = self.end_offset = offset
+            self._durability.restarted(offset)
+            self._durability.directory_changed()
+            self.first_dirty_offset = -1
+            self.leader_epochs.clear()
+            self._leader_epoch = -1
+            self._producers.clear(self.directory, self._resources.env.disk)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    # Cut at the start
 
     def delete_records_to(self, offset: int) -> int:
         """Raise the start offset; whole segments below it go with the next cleaning. The new start offset."""
@@ -471,19 +413,19 @@ class Log:
         if offset > self.start_offset:
             self.start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
-            self.recovery_point = max(self.recovery_point, offset)
+            self._durability.not_before(offset)
         return self.start_offset
 
     def remove_first_segments(self, count: int) -> None:
         """Delete the oldest segments; if that is all of them, a new one is begun first."""
-        if count == len(self._segments):
+        if count == len(self.segments):
             self.roll()
-            count = min(count, len(self._segments) - 1)
-        # Out of the list first: a flush in a thread must not miss the files of one that is still there.
-        doomed, self._segments = self._segments[:count], self._segments[count:]
-        for segment in doomed:
-            self._bury(segment)
-        self.delete_records_to(max(self.start_offset, self._segments[0].base_offset))
+            count = min(count, len(self.segments) - 1)
+        self.delete_records_to(max(self.start_offset, self.segments[count].base_offset))
+        try:
+            self._segments.drop_first(count, self.config.file_delete_delay_ms)
+        except OSError as error:
+            raise self._refused(error) from error
 
     def delete_expired(self, high_watermark: int) -> int:
         """Apply retention by time, size and start offset; how many segments went."""
@@ -494,35 +436,22 @@ class Log:
 
     def expire_producers(self, expiration_ms: int) -> None:
         """Forget producers that have been silent for so long."""
-        if self._producers is not None:
-            self._producers.expire(self._resources.env.clock.wall_ms(), expiration_ms)
+        if self._producers.states is not None:
+            self._producers.states.expire(self._resources.env.clock.wall_ms(), expiration_ms)
 
-    def find_offset_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
-        return find_by_timestamp(self, self._resources, timestamp)
-
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """May block (it decompresses a batch). The record with the largest timestamp, the first of them."""
-        return find_max_timestamp(self, self._resources)
+    # Compaction
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """A compacted segment, whose files have their `.swap` names, takes the place of those it was made from."""
-        first = self._segments.index(old[0])
-        assert self._segments[first : first + len(old)] == list(old)
-        self._segments = [*self._segments[:first], new, *self._segments[first + len(old) :]]
-        self._directory_changes += 1
+        self._durability.directory_changed()
         try:
-            take_place(self._resources, self.config.file_delete_delay_ms, old, new)
+            self._segments.replace(old, new, self.config.file_delete_delay_ms)
         except OSError as error:
-            self._resources.health.fail(error)
-            raise self._storage_error(error) from error
+            raise self._failed(error) from error
 
     def _abort_cleaning(self) -> None:
         if self.cleaning is not None:
             self.cleaning.abort()
-
-    def _bury(self, segment: Segment) -> None:
-        segment.bury(self._resources, self.config.file_delete_delay_ms)
 
     # Flush and close
 
@@ -532,32 +461,20 @@ class Log:
         A failed sync is never tried again: the kernel may have dropped the pages it could not write. Without
         `save_index` a recovery has further back to look, and loses nothing.
         """
-        target, cuts = self.end_offset, self._cuts
-        if (target if up_to is None else up_to) <= self.recovery_point:
+        durability = self._durability
+        cuts = durability.cuts
+        end_offset = self.end_offset  # after the cuts: see `syncing`
+        if (end_offset if up_to is None else up_to) <= durability.recovery_point:
             return
         if self.failure is not None:
             raise self._storage_error(self.failure)
         try:
-            self._sync(save_index)
+            durability.sync(self._resources, self._segments, self.directory, self._leader_epochs, save_index)
         except OSError as error:
             if self.abandoned:
                 return
-            self._resources.health.fail(error)
-            raise self._storage_error(error) from error
-        if self._cuts == cuts:  # else what was synced is not what is there now
-            self.recovery_point = max(self.recovery_point, target)
-
-    def _sync(self, save_index: bool) -> None:
-        changes = self._directory_changes
-        number = max(bisect_right(self._segments, self.recovery_point, key=_BASE_OFFSET) - 1, 0)
-        sync_segments(self._resources, self._segments[number:], lambda segment: segment not in self._segments)
-        if save_index:
-            self._active.save_index(self._resources, final=False)
-        if self._leader_epochs is not None:
-            self._leader_epochs.save(self._resources.env.disk)
-        if self._directory_synced < changes:
-            sync_directory(self._resources, self.directory)
-            self._directory_synced = changes
+            raise self._failed(error) from error
+        durability.synced(end_offset, cuts)
 
     def save_state(self, final: bool = False) -> None:
         """Blocking. Write, without syncing, what lets recovery in the same boot begin at the end of now.
@@ -565,16 +482,20 @@ class Log:
         `final`: also what a start after a clean stop needs so as not to scan. A few batches without a producer are
         read again in less time than that takes.
         """
-        if not final or self._active.size > SMALL_BYTES or (self._active.size and self._producers is not None):
-            self._active.save_index(self._resources, final)
+        active = self._segments.active
+        if not final or active.size > SMALL_BYTES or (active.size and self._producers.states is not None):
+            active.save_index(self._resources, final)
             if final:
-                self.save_snapshot()
+                self._producers.save(self._resources.env.disk, self.directory, self.end_offset)
+        self._save_leader_epochs()
+
+    def _save_leader_epochs(self) -> None:
         if self._leader_epochs is not None:
             self._leader_epochs.save(self._resources.env.disk)
 
     def mark_synced(self) -> None:
         """Everything on the volume was synced at once, and nothing was written since."""
-        self.recovery_point, self._directory_synced = self.end_offset, self._directory_changes
+        self._durability.all_synced(self.end_offset)
 
     def close(self) -> None:
         """Blocking. Everything on the device, and every file let go of."""
@@ -582,19 +503,8 @@ class Log:
         self.flush()
         self.abandon()
 
-    def relocate(self, directory: str, resources: StorageResources) -> None:
-        """The files were renamed into another data directory, and are all there."""
-        for segment in self._segments:
-            segment.drop_caches(self._resources)
-            segment.directory = directory
-        self.directory, self._resources = directory, resources
-        self.set_leader_epochs(self.leader_epochs.copy_to(f"{directory}/{LEADER_EPOCHS}"))
-        self._directory_changes += 1
-
     def abandon(self) -> None:
         """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""
         self.abandoned = True
         self._abort_cleaning()
-        for segment in self._segments:
-            segment.drop_caches(self._resources)
-            segment.file = None
+        self._segments.let_go()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headrace.env import Disk
 from headrace.model.errors import KafkaError
@@ -16,9 +15,6 @@ from headrace.storage.producer_state import ProducerStates
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import scan_producers
 from headrace.storage.segment import SNAPSHOT, Segment
-
-if TYPE_CHECKING:
-    from headrace.storage.log import Log
 
 _MARKER_VALUE = struct.Struct(">hi")
 """version · coordinator epoch, the value of the record in a control batch that ends a transaction"""
@@ -75,19 +71,6 @@ def replay_segment(
     for position, header in scan_producers(disk, file.fd, place.position, end):
         batch = disk.pread(file.fd, header.size, position) if header.attributes & CONTROL else b""
         apply_batch(producers, header, batch)
-
-
-def reload_producers(log: Log, resources: StorageResources) -> None:
-    """After a cut: the state as of the new end offset. Snapshots beyond it are removed."""
-    disk = resources.env.disk
-    offsets = snapshot_offsets(disk.list_directory(log.directory))
-    for offset in offsets:
-        if offset > log.end_offset:
-            disk.unlink(f"{log.directory}/{offset:020d}{SNAPSHOT}")
-    found = load_snapshot(disk, log.directory, offsets, log.end_offset)
-    producers, from_offset = found or (ProducerStates(), log.start_offset)
-    replay_log(producers, log.segments, from_offset, log.end_offset, resources)
-    log.set_producers(producers, found[1] if found else -1)
 
 
 def replay_log(

@@ -86,6 +86,16 @@ class Segment:
     def open_active(self, resources: StorageResources) -> None:
         self.file = OpenFile(resources.env.disk, self.path(LOG), READ_WRITE | CREATE)
 
+    def reopen(self, resources: StorageResources) -> None:
+        """An old segment becomes the active one again."""
+        timestamp, timestamp_offset = self.largest_timestamp(resources)
+        index = self.load_index(resources)
+        self.drop_caches(resources)
+        self.open_active(resources)
+        self.index, self.last_index_position = index, index.last_position
+        self.own_index_from = self.size
+        self.max_timestamp, self.max_timestamp_offset = timestamp, timestamp_offset
+
     def open_file(self, resources: StorageResources) -> OpenFile:
         file = self.file or resources.file_cache.get(self)
         if file is None:

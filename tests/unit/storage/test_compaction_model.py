@@ -194,7 +194,7 @@ def with_disk(store: Store, disk: RealDisk) -> None:
 
     store.env = replace(store.env, disk=disk)
     store.resources = StorageResources.create(store.env)
-    store.log._resources = store.resources
+    store.log.relocate(store.log.directory, store.resources)
 
 
 def prepared(store: Store) -> dict[bytes | None, bytes | None]:
