@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -23,25 +25,32 @@ from headrace.coordination.contract import (
     SessionLost,
     Store,
 )
+from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.memory import MemoryCluster
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env.real import real_env
 
-Connect = Callable[[], Awaitable[Store]]
 ENV = real_env()
+LONG_TIMEOUT = 15.0
+SHORT_TIMEOUT = 0.5
+
+
+class Connect(Protocol):
+    async def __call__(self, timeout: float = LONG_TIMEOUT) -> Store:
+        """Another session on the same tree."""
+        ...
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connect]:
-    """Each call is another session on the same tree."""
     stores: list[Store] = []
     cluster = MemoryCluster(ENV)
 
-    async def connect() -> Store:
+    async def connect(timeout: float = LONG_TIMEOUT) -> Store:
         if request.param == "memory":
-            stores.append(cluster.connect())
+            stores.append(cluster.connect(timeout=timeout))
         else:
-            stores.append(await open_sqlite_store(ENV, str(tmp_path / "cluster.db")))
+            stores.append(await open_sqlite_store(ENV, str(tmp_path / "cluster.db"), timeout))
         return stores[-1]
 
     yield connect
@@ -55,7 +64,7 @@ async def store(connect: Connect) -> Store:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -308,3 +317,52 @@ async def test_a_change_that_was_announced_can_be_read(connect: Connect) -> None
             await writer.put("/a", str(number).encode(), ANY_VERSION)
         await following
     assert seen == sorted(seen)
+
+
+async def test_a_renewal_moves_the_deadline_from_when_it_was_sent(store: Store) -> None:
+    before = ENV.clock.boottime()
+    await store.renew()
+    after = ENV.clock.boottime()
+    timeout = store.session.timeout
+    assert before < store.session.deadline < after + timeout
+    assert store.session.deadline > before + timeout / 2
+
+
+async def test_a_session_that_is_not_renewed_ends(connect: Connect) -> None:
+    watcher, owner = await connect(), await connect(SHORT_TIMEOUT)
+    await watcher.create("/ids", b"")
+    changed, lost = asyncio.Event(), asyncio.Event()
+    owner.session.on_lost(lost.set)
+    await owner.create("/ids/0", b"", ephemeral=True)
+    await watcher.watch("/ids", changed.set)
+    async with asyncio.timeout(20):
+        while await watcher.children("/ids"):
+            await changed.wait()
+            changed.clear()
+        assert ENV.clock.boottime() > owner.session.deadline, "the owner could still have thought it alive"
+        await lost.wait()
+    assert owner.session.lost
+    assert owner.session.deadline < 0
+    with pytest.raises(SessionLost):
+        await owner.renew()
+    with pytest.raises(SessionLost):
+        await owner.create("/ids/0", b"", ephemeral=True)
+
+
+async def test_a_session_outlives_its_timeout_while_its_loop_renews_it(connect: Connect) -> None:
+    """On a machine that is too busy to renew in time it may end, but never before its deadline."""
+    watcher, owner = await connect(), await connect(1.0)
+    state = LeaseState(ENV.clock)
+    assert not state.valid()
+    await owner.create("/a", b"", ephemeral=True)
+    first_end = ENV.clock.boottime() + 2 * owner.session.timeout
+    keeping = asyncio.create_task(LeaseKeeper(ENV, owner, state, interval=0.1).run())
+    while ENV.clock.boottime() < first_end:
+        deadline = owner.session.deadline
+        node = await watcher.get("/a")
+        assert node is not None or ENV.clock.boottime() > deadline
+        assert not state.valid() or state.deadline == owner.session.deadline
+        await asyncio.sleep(0.05)
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    assert owner.session.deadline == -math.inf or owner.session.deadline > first_end - owner.session.timeout

@@ -10,6 +10,11 @@ The primitives are few and dumb on purpose, and mean what ZooKeeper's mean; all 
 - What a call has written is durable when it returns. `Unknown` says that nobody can tell whether it was.
 
 A store object belongs to one event loop and is one session. After `SessionLost` it is of no use: open another.
+
+A session is a lease of `timeout` seconds. It goes on while `renew` is called, by the owner's loop and by nothing
+else: a thread of a driver is no proof that the broker works. `deadline` is the moment, by `Clock.boottime`, until
+which nobody else can have ended the session: `timeout` after the last renewal that was confirmed had been *sent*,
+less a margin. After it the session may be lost or not; a later renewal tells.
 """
 
 from __future__ import annotations
@@ -18,6 +23,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+MAX_WRITE_BYTES = 1_000_000
+"""All operations of one write together: ZooKeeper refuses requests of 1 MiB."""
+OP_OVERHEAD_BYTES = 64
+"""What an operation takes beside its path and value; no less than in ZooKeeper's format."""
 ANY_VERSION = -1
 """As an expected version: whatever it is."""
 
@@ -114,6 +123,16 @@ class Session(Protocol):
     @property
     def lost(self) -> bool: ...
 
+    @property
+    def timeout(self) -> float:
+        """Seconds without a renewal after which others may end the session."""
+        ...
+
+    @property
+    def deadline(self) -> float:
+        """Until then, by `Clock.boottime`, the session is surely alive; minus infinity once it is lost."""
+        ...
+
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call back on the loop once the session has ended other than by `close` (at once if it has)."""
         ...
@@ -155,6 +174,13 @@ class Store(Protocol):
         """Call back on the loop after each change from now on; the node need not be there yet."""
         ...
 
+    async def renew(self) -> None:
+        """Ask for another `timeout`, and move the deadline once it is granted.
+
+        `Unknown` leaves the deadline as it was; `SessionLost` if the session has ended meanwhile.
+        """
+        ...
+
     async def close(self) -> None:
         """End the session, its ephemeral nodes and watches."""
         ...
@@ -171,6 +197,14 @@ def ancestors_of(path: str) -> Iterable[str]:
     while position > 0:
         yield path[:position]
         position = path.find("/", position + 1)
+
+
+def check_size(ops: Sequence[Op]) -> None:
+    """A write that ZooKeeper would refuse is our bug, whatever the driver: large decisions are cut."""
+    size = sum(len(op.path) + len(getattr(op, "value", b"")) + OP_OVERHEAD_BYTES for op in ops)
+    assert size <= MAX_WRITE_BYTES, (
+        f"a write of {len(ops)} operations has {size} bytes, over {MAX_WRITE_BYTES}: cut it"
+    )
 
 
 def check_path(path: str) -> None:

@@ -2,7 +2,9 @@
 
 All work on the file is done by one thread per store, in the order of the calls; results and watches come back to
 the loop. Every `POLL_SECONDS` the same thread asks whether others wrote (one pragma) and whether other sessions'
-processes live (one lock attempt each); the loop is not woken unless there is something to tell.
+processes live (one lock attempt each) and renew their leases (one small read each); the loop is not woken unless
+there is something to tell. Only the lease is renewed on the loop itself: a transaction that waits for a slow
+device must not hold it up.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from headrace.coordination.contract import (
     Watch,
     check_path,
 )
+from headrace.coordination.sqlite_sessions import SessionFile
 from headrace.coordination.sqlite_tree import SqliteTree, Stamp
 from headrace.coordination.watches import LoopSession, LoopWatch
 from headrace.env import Env
@@ -35,16 +38,17 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.1
 SESSION_TOKEN_BYTES = 12
+SESSION_TIMEOUT_SECONDS = 6.0
 
 _logger = logging.getLogger(__name__)
 
 
-async def open_sqlite_store(env: Env, path: str) -> SqliteStore:
-    """Open the store, creating it if the file is missing; its directory must exist.
+async def open_sqlite_store(env: Env, path: str, timeout: float = SESSION_TIMEOUT_SECONDS) -> SqliteStore:
+    """Open the store, creating it if the file is missing; its directory must exist. `timeout` is the session's.
 
     Raises `IncompatibleStore` if the file is of a newer release or no store, `OSError` if it cannot be opened.
     """
-    thread = _StoreThread(env, path)
+    thread = _StoreThread(env, path, timeout)
     store = SqliteStore(thread)
     await thread.open()
     return store
@@ -101,6 +105,9 @@ class SqliteStore:
         await self._thread.run(lambda tree: self._thread.observe(tree, path))
         return watch
 
+    async def renew(self) -> None:
+        await self._thread.renew()
+
     async def close(self) -> None:
         for watches in self._watches.values():
             for watch in watches:
@@ -126,15 +133,16 @@ def _no_listener(paths: list[str]) -> None:
 class _StoreThread:
     """Runs work on the tree in order; polls when there is none. Public methods are for the loop's thread."""
 
-    def __init__(self, env: Env, path: str) -> None:
+    def __init__(self, env: Env, path: str, timeout: float) -> None:
         self._env = env
+        self._session_file: SessionFile | None = None
         self._path = path
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Callable[[SqliteTree], object] | None] = queue.SimpleQueue()
         self._stamps: dict[str, Stamp] = {}
         self._closing = False
         self._lost = False
-        self.session = LoopSession(env.rng.bytes(SESSION_TOKEN_BYTES).hex())
+        self.session = LoopSession(env.rng.bytes(SESSION_TOKEN_BYTES).hex(), timeout, env.clock.boottime())
         self.on_changes: Callable[[list[str]], None] = _no_listener
 
     async def open(self) -> None:
@@ -143,9 +151,31 @@ class _StoreThread:
         await opened
 
     async def run(self, work: Callable[[SqliteTree], T]) -> T:
-        if self._closing or self.session.lost:
-            raise SessionLost(self._path, "the store is closed")
+        self._check_open()
         return await self._submit(work)
+
+    async def renew(self) -> None:
+        self._check_open()
+        assert self._session_file is not None
+        sent = self._env.clock.boottime()
+        try:
+            in_time = self._session_file.renew(sent)
+        except OSError as error:
+            raise Unknown(self._path, f"the lease could not be written: {error}") from error
+        if not in_time:
+            await self._renew_late(sent)
+        self.session.renewed(sent)
+
+    async def _renew_late(self, sent: float) -> None:
+        try:
+            await self._submit(lambda tree: tree.renew_late(sent))
+        except SessionLost:
+            self.session.end()
+            raise
+
+    def _check_open(self) -> None:
+        if self._closing or self.session.lost:
+            raise SessionLost(self._path, "the session has ended" if self.session.lost else "the store is closed")
 
     async def close(self) -> None:
         if self._closing:
@@ -171,7 +201,13 @@ class _StoreThread:
 
     def _main(self, opened: asyncio.Future[None]) -> None:
         trees: list[SqliteTree] = []
-        self._complete(opened, lambda: trees.append(SqliteTree(self._env.disk, self._path, self.session.id)))
+
+        def open_tree() -> None:
+            tree = SqliteTree(self._env, self._path, self.session.id, self.session.timeout)
+            self._session_file = tree.session_file
+            trees.append(tree)
+
+        self._complete(opened, open_tree)
         for tree in trees:
             self._serve(tree)
 

@@ -6,13 +6,14 @@ Format (WAL mode, synchronous=FULL, `user_version` is the schema version):
 - nodes(parent, name): '/a/b' is ('/a', 'b'). `modified` and `children_modified` are the number of the transaction
   that last changed the value or the set of children: a watch compares them, so it also sees what other
   processes did, and a node that was deleted and made again.
-- sessions(token): those with ephemeral nodes. The owner holds a lock on the file `<store>.sessions/<token>`, which
-  the kernel lets go when the process dies, however it dies. Whoever can take it removes the session and its nodes.
+- sessions(token): those with ephemeral nodes. Each has a file `<store>.sessions/<token>` with a lock and a lease
+  (`sqlite_sessions`). Whoever can take the lock, or sees that the lease has ended, removes session and nodes.
 Session files are made and removed only inside a write transaction, so no two processes disagree about one.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ from headrace.coordination.contract import (
     SessionLost,
     ancestors_of,
 )
-from headrace.env import Disk
+from headrace.coordination.sqlite_sessions import SessionFile, overdue, remove
+from headrace.env import Disk, Env
 from headrace.env.env import CREATE, READ_WRITE
 
 SCHEMA_VERSION = 1
@@ -46,6 +48,8 @@ Stamp = tuple[int, int]
 """When a node's value and its set of children last changed."""
 
 ABSENT: Stamp = (-1, -1)
+
+_logger = logging.getLogger(__name__)
 
 _SCHEMA = (
     """CREATE TABLE nodes (
@@ -64,19 +68,23 @@ _SCHEMA = (
 class SqliteTree:
     """One connection, one session."""
 
-    def __init__(self, disk: Disk, path: str, token: str) -> None:
-        self._disk = disk
+    def __init__(self, env: Env, path: str, token: str, timeout: float) -> None:
+        self._disk = env.disk
+        self._clock = env.clock
         self._path = path
         self._token = token
-        self._session_lock: int | None = None
+        self._timeout = timeout
+        self.session_file = SessionFile(env.disk, env.clock, self._session_file(token), timeout)
+        self._last_look = env.clock.boottime()
+        self._judges_from = self._last_look
         self._other_sessions: list[str] | None = None
         """As last read; None when it may have changed."""
         self._transaction = 0
         self._touched_parents: set[str] = set()
         self.wrote = False
         """Set by every commit of ours; the owner clears it when it has looked at its watches."""
-        disk.make_directory(self._session_directory())
-        self._connection = _open(disk, path)
+        self._disk.make_directory(self._session_directory())
+        self._connection = _open(self._disk, path)
         self._data_version = self._read_data_version()
         self.remove_dead_sessions()
         self._sweep_session_files()
@@ -200,7 +208,7 @@ class SqliteTree:
     @contextmanager
     def _write(self) -> Iterator[None]:
         """One durable transaction; whatever is raised inside undoes all of it."""
-        began_before = self._session_lock is not None
+        began_before = self.session_file.begun
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._check_session()
@@ -223,25 +231,36 @@ class SqliteTree:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         if not began_before:
-            self._drop_session_file()
+            self.session_file.end()
 
     # Sessions
 
     def session_alive(self) -> bool:
         """False once somebody has removed our session; before our first ephemeral node there is none to remove."""
-        return self._session_lock is None or self._session_row(self._token)
+        return not self.session_file.begun or self._session_row(self._token)
+
+    def renew_late(self, sent: float) -> None:
+        """Renew a lease that has ended, if nobody has removed the session for it."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_session()
+            self.session_file.revive(sent)
+        finally:
+            self._connection.execute("ROLLBACK")
 
     def end_session(self) -> None:
-        if self._session_lock is not None and self._session_row(self._token):
+        if self.session_file.begun and self._session_row(self._token):
             with self._write():
                 self._remove_session(self._token)
-        self._drop_session_file()
+        self.session_file.end()
 
     def close(self) -> None:
         self._connection.close()
-        self._drop_session_file()
+        self.session_file.end()
 
     def remove_dead_sessions(self) -> None:
+        """Those of dead processes at once, those of stopped or stuck ones when their lease has ended."""
+        judges = self._judges_leases()
         if self._other_sessions is None:
             rows = self._connection.execute("SELECT token FROM sessions WHERE token <> ?", (self._token,))
             self._other_sessions = [token for (token,) in rows]
@@ -250,13 +269,32 @@ class SqliteTree:
             if lock is not None:
                 self._bury(token, lock)
                 self._other_sessions = None
+            elif judges and overdue(self._disk, self._clock, self._session_file(token)):
+                self._remove_overdue(token)
+                self._other_sessions = None
+
+    def _judges_leases(self) -> bool:
+        """Whoever was away itself (a machine that slept) first gives the others time to renew."""
+        now = self._clock.boottime()
+        if now - self._last_look > self._timeout / 2:
+            self._judges_from = now + self._timeout / 2
+        self._last_look = now
+        return now >= self._judges_from
+
+    def _remove_overdue(self, token: str) -> None:
+        with self._write():
+            # Under the write lock a late owner cannot renew any more: look once again.
+            if self._session_row(token) and overdue(self._disk, self._clock, self._session_file(token)):
+                self._remove_session(token)
+                remove(self._disk, self._session_file(token))
+                _logger.warning("Removed session %s: its process runs, but has not renewed its lease", token)
 
     def _bury(self, token: str, lock: int) -> None:
         try:
             with self._write():
                 if self._session_row(token):
                     self._remove_session(token)
-                self._unlink_session_file(token)
+                remove(self._disk, self._session_file(token))
         finally:
             self._disk.close(lock)
 
@@ -267,10 +305,9 @@ class SqliteTree:
         self._connection.execute("DELETE FROM sessions WHERE token = ?", (token,))
 
     def _begin_session(self) -> None:
-        if self._session_lock is not None:
+        if self.session_file.begun:
             return
-        self._session_lock = self._disk.lock(self._session_file(self._token))
-        assert self._session_lock is not None, "a random session token came twice"
+        self.session_file.begin()
         self._connection.execute("INSERT INTO sessions VALUES (?)", (self._token,))
 
     def _check_session(self) -> None:
@@ -290,20 +327,9 @@ class SqliteTree:
         try:
             for token in self._disk.list_directory(directory):
                 if not self._session_row(token):
-                    self._unlink_session_file(token)
+                    remove(self._disk, self._session_file(token))
         finally:
             self._connection.execute("ROLLBACK")
-
-    def _drop_session_file(self) -> None:
-        if self._session_lock is not None:
-            self._unlink_session_file(self._token)
-            self._disk.close(self._session_lock)
-            self._session_lock = None
-
-    def _unlink_session_file(self, token: str) -> None:
-        path = self._session_file(token)
-        if self._disk.exists(path):
-            self._disk.unlink(path)
 
     def _session_directory(self) -> str:
         return f"{self._path}.sessions"

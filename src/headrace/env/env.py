@@ -25,10 +25,14 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Monotonic time for leases and waits, wall time only for what is shown or stored."""
+    """Monotonic time for waits, boot time for leases, wall time only for what is shown or stored."""
 
     def monotonic(self) -> float:
         """Seconds; never goes back."""
+        ...
+
+    def boottime(self) -> float:
+        """Seconds since the machine started, also those it slept; the same for all its processes. For leases."""
         ...
 
     def wall_ms(self) -> int:

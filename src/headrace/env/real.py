@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from headrace.env.env import Env, Timer
@@ -26,6 +27,7 @@ SYNCFS_TELLS_ERRORS_SINCE = (5, 8)
 class RealClock:
     # Bound once as class attributes: a call costs no more than the function itself.
     monotonic = staticmethod(time.monotonic)
+    boottime = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headrace.coordination.contract import Node, SessionLost, Unknown
+from headrace.coordination.contract import Create, Node, SessionLost, Unknown
 from headrace.coordination.memory import MemoryCluster
 from headrace.env.real import real_env
 
@@ -64,3 +64,56 @@ async def test_watches_can_be_late() -> None:
     assert not calls
     await asyncio.sleep(0.1)
     assert calls
+
+
+async def test_a_broker_that_is_cut_off_loses_its_session_and_hears_of_it_later() -> None:
+    cluster = MemoryCluster(ENV)
+    owner = await cluster.open(ENV, "one", timeout=0.3)
+    other = await cluster.open(ENV, "other")
+    lost, changed = asyncio.Event(), asyncio.Event()
+    owner.session.on_lost(lost.set)
+    await owner.create("/a", b"", ephemeral=True)
+    await other.watch("/a", changed.set)
+    cluster.unreachable.add("one")
+    with pytest.raises(Unknown):
+        await owner.renew()
+    with pytest.raises(Unknown):
+        await cluster.open(ENV, "one")
+    await asyncio.wait_for(changed.wait(), 20)
+    assert await other.get("/a") is None
+    assert not owner.session.lost
+    cluster.unreachable.clear()
+    await asyncio.wait_for(lost.wait(), 20)
+
+
+async def test_what_changed_while_a_broker_was_cut_off_is_announced_when_it_is_back() -> None:
+    cluster = MemoryCluster(ENV)
+    watcher, writer = await cluster.open(ENV, "one"), await cluster.open(ENV, "other")
+    changed = asyncio.Event()
+    await watcher.watch("/a", changed.set)
+    cluster.unheard.add("one")
+    await writer.create("/a", b"")
+    await asyncio.sleep(0.15)
+    assert not changed.is_set()
+    with pytest.raises(Unknown):
+        await watcher.put("/a", b"did happen", 0)
+    cluster.unheard.clear()
+    await asyncio.wait_for(changed.wait(), 20)
+    assert await watcher.get("/a") == Node(b"did happen", 1)
+
+
+async def test_a_part_of_all_results_can_be_lost() -> None:
+    cluster = MemoryCluster(ENV)
+    store = cluster.connect()
+    cluster.unknown_rate = 1.0
+    for number in range(40):
+        with pytest.raises(Unknown):
+            await store.create(f"/{number:02}", b"")
+    cluster.unknown_rate = 0.0
+    assert 0 < len(await store.children("/")) < 40
+
+
+async def test_a_write_that_zookeeper_would_refuse_is_refused() -> None:
+    store = MemoryCluster(ENV).connect()
+    with pytest.raises(AssertionError, match="cut it"):
+        await store.multi([Create("/a", bytes(600_000)), Create("/b", bytes(600_000))])

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import stat
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,23 +21,37 @@ ENV = real_env()
 
 OWNER_PROGRAM = """
 import asyncio, sys
+from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env.real import real_env
 
 async def main():
-    store = await open_sqlite_store(real_env(), sys.argv[1])
+    env = real_env()
+    store = await open_sqlite_store(env, sys.argv[1], float(sys.argv[3]))
     await store.ensure("/ids")
     await store.create("/ids/" + sys.argv[2], b"alive", ephemeral=True)
+    lease = LeaseState(env.clock)
+    keeping = asyncio.create_task(LeaseKeeper(env, store, lease).run())
+
+    def answer():
+        sys.stdin.readline()
+        print("valid" if lease.valid() else "invalid", flush=True)
+
+    asyncio.get_running_loop().add_reader(sys.stdin, answer)
     print("ready", flush=True)
-    await asyncio.sleep(60)
+    await keeping
+    print("lost", flush=True)
 
 asyncio.run(main())
 """
 
 
-async def start_owner(path: str, name: str) -> asyncio.subprocess.Process:
+async def start_owner(path: str, name: str, timeout: float = 60.0) -> asyncio.subprocess.Process:
+    """A process with an ephemeral node, whose loop keeps its lease and answers each line with its state."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", OWNER_PROGRAM, path, name, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", OWNER_PROGRAM, path, name, str(timeout)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
@@ -57,6 +72,45 @@ async def test_the_ephemeral_node_of_a_killed_process_vanishes_at_once(tmp_path:
             await changed.wait()
             changed.clear()
     assert list((tmp_path / "cluster.db.sessions").iterdir()) == []
+    await store.close()
+
+
+async def test_a_stopped_process_loses_its_session_and_knows_it_before_it_answers(tmp_path: Path) -> None:
+    """It still holds its lock, and what arrived while it was stopped is the first thing it handles."""
+    path = str(tmp_path / "cluster.db")
+    store = await open_sqlite_store(ENV, path)
+    owner = await start_owner(path, "7", timeout=3.0)
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    changed = asyncio.Event()
+    await store.watch("/ids", changed.set)
+    owner.stdin.write(b"?\n")
+    assert await owner.stdout.readline() == b"valid\n"
+    owner.send_signal(signal.SIGSTOP)
+    async with asyncio.timeout(60):
+        while await store.children("/ids"):
+            await changed.wait()
+            changed.clear()
+        owner.stdin.write(b"?\n")
+        await owner.stdin.drain()
+        owner.send_signal(signal.SIGCONT)
+        assert {await owner.stdout.readline(), await owner.stdout.readline()} == {b"invalid\n", b"lost\n"}
+        await owner.wait()
+    assert list((tmp_path / "cluster.db.sessions").iterdir()) == []
+    await store.close()
+
+
+async def test_a_lease_is_renewed_while_a_transaction_waits_for_the_device(tmp_path: Path) -> None:
+    store = await open_sqlite_store(ENV, str(tmp_path / "cluster.db"))
+    await store.create("/a", b"", ephemeral=True)
+    device = threading.Event()
+    stuck = asyncio.ensure_future(store._thread.run(lambda tree: device.wait(60)))
+    before = store.session.deadline
+    await asyncio.wait_for(store.renew(), 20)
+    assert store.session.deadline > before
+    assert not stuck.done()
+    device.set()
+    await stuck
     await store.close()
 
 
@@ -85,12 +139,12 @@ async def test_processes_that_open_a_new_store_together_share_it(tmp_path: Path)
 OPENERS_PROGRAM = """
 import multiprocessing, sys
 from headrace.coordination.sqlite_tree import SqliteTree
-from headrace.env.real import RealDisk
+from headrace.env.real import real_env
 
 def open_each(number, paths, all_here):
     for path in paths:
         all_here.wait(30)
-        SqliteTree(RealDisk(), path, f"session-{number}").close()
+        SqliteTree(real_env(), path, f"session-{number}", 6.0).close()
 
 if __name__ == "__main__":
     all_here = multiprocessing.Barrier(4)

@@ -31,6 +31,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self.now
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def wall_ms(self) -> int:
         return int(self.now * 1000)
 

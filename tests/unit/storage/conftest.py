@@ -36,6 +36,9 @@ class StillClock:
     def monotonic(self) -> float:
         return self.now_ms / 1000
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def wall_ms(self) -> int:
         return self.now_ms
 

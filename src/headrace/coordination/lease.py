@@ -1,0 +1,88 @@
+"""The lease of a broker's session, as the broker itself sees it: one object to look at, one loop that renews it.
+
+Rules:
+- `LeaseState` lives as long as the broker, over any number of sessions. It is valid until the deadline of the
+  present session, by a clock that also runs while the process is stopped or the machine sleeps. A process that is
+  resumed after its lease ran out therefore sees that before it does anything else.
+- A lease that is not valid is not the same as a lost session: the store may just be out of reach. It can become
+  valid again. `docs/guarantees.md` says what a broker still answers meanwhile.
+- The renewal runs on the broker's loop, so that a loop that is stuck loses its session like a dead process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+from headrace.coordination.contract import SessionLost, Store, Unknown
+from headrace.env import Env
+from headrace.env.env import Clock
+
+RENEWALS_PER_TIMEOUT = 3
+RETRIES_PER_INTERVAL = 4
+"""How much sooner it asks again when the store could not answer."""
+NO_LEASE = -math.inf
+
+_logger = logging.getLogger(__name__)
+
+
+class LeaseState:
+    """Whether this broker's session is surely alive. The hot path asks `valid()`: one comparison."""
+
+    __slots__ = ("_now", "deadline")
+
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.boottime
+        self.deadline = NO_LEASE
+
+    def valid(self) -> bool:
+        return self._now() < self.deadline
+
+
+class LeaseKeeper:
+    """Renews the session of one store and keeps the state current, until the session is lost."""
+
+    def __init__(self, env: Env, store: Store, state: LeaseState, interval: float | None = None) -> None:
+        """`interval` is in seconds; never more than a third of the session's timeout."""
+        self._env = env
+        self._store = store
+        self._state = state
+        most = store.session.timeout / RENEWALS_PER_TIMEOUT
+        self._interval = most if interval is None else min(interval, most)
+        self._wake = asyncio.Event()
+        store.session.on_lost(self._on_lost)
+
+    async def run(self) -> None:
+        """Returns when the session is lost."""
+        session = self._store.session
+        while not session.lost:
+            confirmed = await self._renew()
+            if not session.lost:
+                self._state.deadline = session.deadline
+                await self._pause(self._interval if confirmed else self._interval / RETRIES_PER_INTERVAL)
+
+    async def _renew(self) -> bool:
+        try:
+            await self._store.renew()
+        except SessionLost:
+            self._state.deadline = NO_LEASE
+            return False
+        except Unknown as error:
+            _logger.warning("The session's lease could not be renewed: %s", error)
+            return False
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        self._wake.clear()
+        if self._store.session.lost:
+            return
+        timer = self._env.clock.call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    def _on_lost(self) -> None:
+        self._state.deadline = NO_LEASE
+        self._wake.set()
