@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.spark.pipelines.checking.spark import check_spark
+from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
 from headrace.spark.pipelines.compiling.queries import QueryPlan, build_queries
 from headrace.spark.pipelines.definition import Pipeline
 from headrace.spark.pipelines.explaining.sql_errors import explain_failure
@@ -41,7 +42,7 @@ class Runs:
         session = make_session(pipeline.spark, pipeline.name)
         assert check_spark(pipeline, session) == []
         checkpoint = str(self.folder / "checkpoints" / pipeline.name)
-        return build_queries(pipeline, session, bootstrap=self.bootstrap, checkpoint_dir=checkpoint)
+        return build_queries(pipeline, session, bootstrap=self.bootstrap, checkpoint=CheckpointPlace(checkpoint))
 
     def once(self, pipeline: Pipeline, only: set[str] | None = None) -> dict[str, list[dict[str, Any]]]:
         """The progress reports of each query by its name, after all have processed what is there."""

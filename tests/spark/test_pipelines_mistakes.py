@@ -18,6 +18,7 @@ from headrace.spark.pipelines.checking.option_names import (
     WITHOUT_USE,
 )
 from headrace.spark.pipelines.checking.spark import check_spark
+from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
 from headrace.spark.pipelines.compiling.queries import build_queries
 from headrace.spark.pipelines.definition import Pipeline, SparkSettings
 from headrace.spark.pipelines.explaining.sql_errors import explain_failure
@@ -87,7 +88,7 @@ def python(function: str) -> str:
 def run(session: SparkSession, pipeline: Pipeline, checkpoint: Path) -> str:
     """What the user is told of the query of the sink; "" when all went well."""
     try:
-        plans = build_queries(pipeline, session, bootstrap=NOBODY, checkpoint_dir=str(checkpoint))
+        plans = build_queries(pipeline, session, bootstrap=NOBODY, checkpoint=CheckpointPlace(str(checkpoint)))
         assert plans[0].start(ONCE).awaitTermination(WAIT_S)
     except CANNOT_START as error:
         return explain_failure(error, pipeline, plans[0].name).message
@@ -153,6 +154,37 @@ def test_a_checkpoint_keeps_its_shuffle_and_is_of_one_query(session: SparkSessio
     assert message.startswith(
         f"{folder}/p.yml:6:29: sink out: the state in the checkpoint was made by another query"
     )
+
+
+def test_pipelines_with_one_checkpoint_each_read_everything(session: SparkSession, tmp_path: Path) -> None:
+    """The second one had nothing to do once. What an earlier version left is used by the one that it fits."""
+    (tmp_path / "in").mkdir()
+
+    def rows(name: str, shared: bool = True) -> int:
+        """Written by one run."""
+        before = written(name)
+        sink = f"sinks:\n  out: {{from: raw, parquet: {name}}}\n"
+        pipeline = load(tmp_path, f"name: {name}\n", SOURCE, sink)
+        own = CheckpointPlace(f"{tmp_path}/ck/{name}", f"{tmp_path}/ck")
+        place = own if shared else CheckpointPlace(f"{tmp_path}/ck")
+        (plan, *_) = build_queries(pipeline, session, bootstrap=NOBODY, checkpoint=place)
+        assert plan.start(ONCE).awaitTermination(WAIT_S)
+        return written(name) - before
+
+    def written(name: str) -> int:
+        files = (tmp_path / name).glob("*.parquet")
+        return sum(session.read.parquet(str(file)).count() for file in files)
+
+    (tmp_path / "in" / "a.json").write_text('{"id": 1, "host": "a"}\n{"id": 0, "host": "b"}\n')
+    assert rows("one", shared=False) == 2
+    noted = tmp_path / "ck" / "out.json"
+    noted.write_text(noted.read_text().replace('"pipeline": "one"', '"pipeline": null'))
+    (tmp_path / "ck" / ".out.json.crc").unlink()
+    (tmp_path / "in" / "b.json").write_text('{"id": 2, "host": "c"}\n')
+    assert rows("one") == 1
+    assert rows("two") == 3
+    (tmp_path / "in" / "c.json").write_text('{"id": 3, "host": "d"}\n')
+    assert (rows("one"), rows("two")) == (1, 1)
 
 
 def test_headers_and_comments_are_no_rows(session: SparkSession, folder: Path) -> None:

@@ -40,7 +40,7 @@ PORT = click.IntRange(0, 65535)
 )
 @click.option("--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, yarn, k8s://...")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-@click.option("--checkpoint", metavar="DIRECTORY", help="Where its place is kept, or s3a://... (one FILE only).")
+@click.option("--checkpoint", metavar="DIRECTORY", help="Checkpoint directory, or s3a://... (one FILE only).")
 @click.option("--metrics-port", type=PORT, help="Serve /metrics for Prometheus there; 0 takes a free port.")
 @click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
@@ -70,7 +70,7 @@ def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, q
 
 def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
     if given["checkpoint"] is not None and len(files) > 1:
-        raise click.UsageError("--checkpoint is the place of one pipeline: name one FILE.")
+        raise click.UsageError("--checkpoint is for one pipeline: name one FILE.")
     if given["once"] and given["schedule_s"] is not None:
         raise click.UsageError("--once ends after one run, and --schedule goes on: choose one.")
 
@@ -82,6 +82,7 @@ def _run(launch: Launch, screen: PipelineScreen) -> Failure | None:
 
 def _attempt(launch: Launch) -> Failure | None:
     from headrace.spark.pipelines.definition import PipelineError
+    from headrace.spark.pipelines.running.checkpoint_lock import CheckpointInUse
     from headrace.spark.pipelines.running.launching import SparkFailed
     from headrace.spark.pipelines.running.metrics import PortNotFree
     from headrace.spark.pipelines.running.run_files import AlreadyRuns
@@ -89,6 +90,9 @@ def _attempt(launch: Launch) -> Failure | None:
 
     try:
         return launch.run()
+    except CheckpointInUse as problem:
+        advice = "Stop that one first, or give this one another checkpoint: or another name."
+        raise CommandError(f"{problem}.", FAILED, advice) from None
     except AlreadyRuns as problem:
         advice = f"Stop it with `headrace pipeline stop {problem.name}`, or give this one another name."
         raise CommandError(f"P{str(problem)[1:]}.", FAILED, advice) from None

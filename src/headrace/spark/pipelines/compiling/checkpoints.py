@@ -2,7 +2,8 @@
 
 Spark finds out late and says it obscurely, or not at all: offsets belong to sources by their order, and state has
 the columns it was written with. A changed filter or column is no problem; another source, another order of them,
-or another stateful operation is. The file `<query>.json` in the checkpoint directory holds both, as they were.
+or another stateful operation is. The file `<query>.json` in the checkpoint directory holds both, as they were;
+where it lies is in `checkpoint_folders`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from headrace.spark.pipelines.compiling.sources import MARK
 from headrace.spark.pipelines.definition import Pipeline, Source
@@ -28,10 +29,13 @@ class Fingerprint:
     """What each reads, in the order of the plan."""
     stateful: tuple[str, ...]
     """The operations with state, with their columns."""
+    pipeline: str | None = None
+    """Whose query it is; versions before this field did not note it."""
 
     def as_json(self) -> str:
         sources = [{"name": name, "reads": list(reads)} for name, reads in self.sources]
-        return json.dumps({"sources": sources, "stateful": list(self.stateful)}, indent=1)
+        facts = {"pipeline": self.pipeline, "sources": sources, "stateful": list(self.stateful)}
+        return json.dumps(facts, indent=1)
 
 
 def fingerprint_from(text: str) -> Fingerprint | None:
@@ -39,8 +43,9 @@ def fingerprint_from(text: str) -> Fingerprint | None:
     try:
         found = json.loads(text)
         sources = tuple((str(one["name"]), tuple(map(str, one["reads"]))) for one in found["sources"])
-        return Fingerprint(sources, tuple(map(str, found["stateful"])))
-    except (ValueError, LookupError, TypeError):
+        owner = found.get("pipeline")
+        return Fingerprint(sources, tuple(map(str, found["stateful"])), None if owner is None else str(owner))
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
@@ -51,7 +56,7 @@ def fingerprint_of(frame: DataFrame, pipeline: Pipeline) -> Fingerprint:
     sources = [
         (source.name, what_it_reads(source)) for source in found if source is not None and is_stream(source)
     ]
-    return Fingerprint(tuple(sources), tuple(filter(None, map(_stateful, nodes))))
+    return Fingerprint(tuple(sources), tuple(filter(None, map(_stateful, nodes))), pipeline.name)
 
 
 def is_stream(source: Source) -> bool:
@@ -112,44 +117,3 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
-
-
-class CheckpointFolder:
-    """Files beside the checkpoints, wherever Spark can keep those: a disk, HDFS, an object store."""
-
-    def __init__(self, session: SparkSession, directory: str) -> None:
-        context = session.sparkContext
-        assert context._jvm is not None
-        self._jvm = context._jvm
-        self._conf = context._jsc.hadoopConfiguration()
-        self.directory = directory.rstrip("/")
-
-    def location(self, query: str) -> str:
-        return f"{self.directory}/{query}"
-
-    def recorded(self, query: str) -> Fingerprint | None:
-        """None as long as the query has not begun, or when nobody knows what its checkpoint is for."""
-        files, path = self._at(f"{query}.json")
-        if not files.exists(self._path(f"{query}/offsets")) or not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            return fingerprint_from(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def record(self, query: str, fingerprint: Fingerprint) -> None:
-        files, path = self._at(f"{query}.json")
-        files.mkdirs(path.getParent())
-        stream = files.create(path, True)
-        try:
-            self._jvm.org.apache.commons.io.IOUtils.write(fingerprint.as_json(), stream, "UTF-8")
-        finally:
-            stream.close()
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.directory}/{name}")
-
-    def _at(self, name: str) -> tuple[Any, Any]:
-        path = self._path(name)
-        return path.getFileSystem(self._conf), path

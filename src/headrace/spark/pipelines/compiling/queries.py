@@ -2,13 +2,14 @@
 
 Every query is compiled for itself, with the sources and steps that it needs: a source belongs to one query, which
 carries its consumer group. Query and group are called `<pipeline>.<sink>` or `<pipeline>.<source>.dead-letter`;
-the checkpoint is the folder of the same name without the pipeline.
+the checkpoint is a folder of the same name, see `checkpoint_folders`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +21,18 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headrace.spark.client.cluster import ClientSettings, shared_cluster
 from headrace.spark.client.creating import NewTopic, ensure_topic
 from headrace.spark.errors import explained
-from headrace.spark.pipelines.compiling.checkpoints import (
+from headrace.spark.pipelines.compiling.checkpoint_folders import (
     CheckpointFolder,
+    CheckpointPlace,
+    CheckpointRefused,
+    HadoopFiles,
+)
+from headrace.spark.pipelines.compiling.checkpoints import (
     Fingerprint,
     changes,
     fingerprint_of,
     is_stream,
+    what_it_reads,
 )
 from headrace.spark.pipelines.compiling.dead_letters import dead_letters
 from headrace.spark.pipelines.compiling.sinks import SinkError, rows_to_write, template_columns, writer_for
@@ -98,21 +105,29 @@ def build_queries(
     session: SparkSession,
     *,
     bootstrap: str,
-    checkpoint_dir: str,
+    checkpoint: CheckpointPlace,
     stop_file: Path | None = None,
 ) -> list[QueryPlan]:
     """Raises `PipelineError` with what Spark says of the steps and sinks; nothing is started or written yet.
 
     `stop_file`: while it is there, sources hand out nothing new.
     """
-    building = Building(pipeline, session, bootstrap, CheckpointFolder(session, str(checkpoint_dir)), stop_file)
+    checkpoints = CheckpointFolder(HadoopFiles(session), checkpoint, pipeline.name)
+    building = Building(pipeline, session, bootstrap, checkpoints, stop_file)
+    with _refusals(pipeline, pipeline):
+        checkpoints.check()
     plans = [_sink_plan(building, sink) for sink in pipeline.sinks]
-    used = {part.name for sink in pipeline.sinks for part in upstream(pipeline, sink.input)}
-    return plans + [
-        _dead_letter_plan(building, source)
-        for source in pipeline.sources
-        if source.name in used and has_dead_letters(source)
-    ]
+    for source in pipeline.sources:
+        if not has_dead_letters(source):
+            continue
+        readers = [
+            plan
+            for plan, sink in zip(plans, pipeline.sinks, strict=False)
+            if source.name in {part.name for part in upstream(pipeline, sink.input)}
+        ]
+        if readers:
+            plans.append(_dead_letter_plan(building, source, readers))
+    return plans
 
 
 def has_dead_letters(source: Source) -> bool:
@@ -127,55 +142,60 @@ def _sink_plan(building: Building, sink: Sink) -> QueryPlan:
     rows = sink_rows(pipeline, sink, views[sink.input])
     fingerprint = fingerprint_of(views[sink.input], pipeline)
     streams = [part for part in upstream(pipeline, sink.input) if isinstance(part, Source) and is_stream(part)]
+    with _refusals(pipeline, sink):
+        location = building.checkpoints.locate(sink.name, fingerprint)
 
     def start(trigger: Mapping[str, Any]) -> StreamingQuery:
-        _check_checkpoint(building, sink, fingerprint)
+        _check_checkpoint(building, sink, location, fingerprint)
         if sink.kind == "topic" and sink.create is not None and not template_columns(sink.topic):
             wanted = NewTopic(sink.create.partitions, sink.create.replication, tuple(sink.create.config.items()))
             building.ensure_topic(sink.topic, wanted)
-        return _started(writer_for(rows, sink, building.bootstrap), building, name, sink.name, trigger)
+        return _started(writer_for(rows, sink, building.bootstrap), location, name, trigger)
 
     return QueryPlan(
         name,
         "sink",
         sink.name,
-        building.checkpoints.location(sink.name),
+        location,
         tuple(topic for source in streams for topic in source.topics),
         sink.topic if sink.kind == "topic" else None,
         start,
     )
 
 
-def _dead_letter_plan(building: Building, source: Source) -> QueryPlan:
+def _dead_letter_plan(building: Building, source: Source, readers: Sequence[QueryPlan]) -> QueryPlan:
+    """`readers` are the queries of sinks that read the same source."""
     part = f"{source.name}.{DEAD_LETTER}"
     name = f"{building.pipeline.name}.{part}"
     with Blaming(building.pipeline, source, "schema"):
         letters = dead_letters(malformed_records(building.opening(name), source), building.pipeline.name, source)
+    fingerprint = Fingerprint(((source.name, what_it_reads(source)),), (), building.pipeline.name)
+    with _refusals(building.pipeline, source):
+        location = building.checkpoints.locate(part, fingerprint, [plan.checkpoint for plan in readers])
 
     def start(trigger: Mapping[str, Any]) -> StreamingQuery:
+        with _refusals(building.pipeline, source):
+            building.checkpoints.record(location, fingerprint)
         writer = letters.writeStream.outputMode("append")
         if source.dead_letter is None:
-            return _started(writer.format("noop"), building, name, part, trigger)
+            return _started(writer.format("noop"), location, name, trigger)
         building.ensure_topic(source.dead_letter, NewTopic())
         to_topic = {"kafka.bootstrap.servers": building.bootstrap, "topic": source.dead_letter}
-        return _started(writer.format("headrace").options(**to_topic), building, name, part, trigger)
+        return _started(writer.format("headrace").options(**to_topic), location, name, trigger)
 
     return QueryPlan(
         name,
         "dead_letter",
         source.name,
-        building.checkpoints.location(part),
+        location,
         source.topics,
         source.dead_letter,
         start,
     )
 
 
-def _started(
-    writer: DataStreamWriter, building: Building, name: str, checkpoint: str, trigger: Mapping[str, Any]
-) -> StreamingQuery:
+def _started(writer: DataStreamWriter, location: str, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:
     """A query whose sources are there. On a busy machine Spark may not wait long enough for their processes."""
-    location = building.checkpoints.location(checkpoint)
     named = writer.queryName(name).option("checkpointLocation", location).trigger(**trigger)
     query = _begun(named.start())
     for _ in range(MORE_STARTS):
@@ -194,15 +214,29 @@ def _begun(query: StreamingQuery) -> StreamingQuery:
     return query
 
 
-def _check_checkpoint(building: Building, sink: Sink, fingerprint: Fingerprint) -> None:
-    before = building.checkpoints.recorded(sink.name)
+def _check_checkpoint(building: Building, sink: Sink, location: str, fingerprint: Fingerprint) -> None:
+    before = building.checkpoints.recorded(location)
     found = [] if before is None else changes(before, fingerprint)
     if found:
-        where = building.checkpoints.location(sink.name)
         what = f"sink {sink.name} cannot go on from its checkpoint: {'; '.join(found)}"
-        advice = f"To begin anew give it another name or a new checkpoint:, or remove {where}; or undo the change."
+        advice = (
+            f"To begin anew give it another name or a new checkpoint:, or remove {location}; or undo the change."
+        )
         raise PipelineError([Problem(building.pipeline.path, sink.line, sink.column, what, advice)])
-    building.checkpoints.record(sink.name, fingerprint)
+    with _refusals(building.pipeline, sink):
+        building.checkpoints.record(location, fingerprint)
+
+
+@contextmanager
+def _refusals(pipeline: Pipeline, part: Part) -> Iterator[None]:
+    """A checkpoint that is not this pipeline's becomes a problem at the part that it was meant for."""
+    try:
+        yield
+    except CheckpointRefused as refused:
+        kind = type(part).__name__.lower()
+        line, column = part.at("checkpoint")
+        what = f"{kind} {part.name}: {refused.what}"
+        raise PipelineError([Problem(pipeline.path, line, column, what, refused.advice)]) from None
 
 
 def compile_views(

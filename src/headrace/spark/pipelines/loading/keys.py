@@ -39,7 +39,7 @@ PIPELINE_KEYS: Keys = {
     ),
     "checkpoint": Key(
         "path",
-        "Where Spark keeps how far it is, so that a restart goes on there.",
+        "Where Spark keeps how far it is, in a folder of the pipeline's name, so that a restart goes on there.",
         "the user's state directory",
     ),
     "schedule": Key(

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,14 +28,16 @@ from headrace.model.errors import KafkaError
 from headrace.spark.client.cluster import ClientSettings, Cluster
 from headrace.spark.pipelines.checking.cluster import partitions_read
 from headrace.spark.pipelines.checking.spark import check_spark
+from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
 from headrace.spark.pipelines.compiling.queries import build_queries
 from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP, Pipeline, PipelineError, SparkSettings
 from headrace.spark.pipelines.explaining.spark_words import spark_sentence
 from headrace.spark.pipelines.explaining.sql_errors import explain_failure
+from headrace.spark.pipelines.running.checkpoint_lock import CheckpointLock
 from headrace.spark.pipelines.running.metrics import MetricsServer
 from headrace.spark.pipelines.running.ordering import stages
 from headrace.spark.pipelines.running.progress import QueryProgress, totals
-from headrace.spark.pipelines.running.run_files import Claim, RunFiles, run_files
+from headrace.spark.pipelines.running.run_files import Claim, RunFiles, run_files, sharers
 from headrace.spark.pipelines.running.runner import AVAILABLE_NOW, Failure, Job, Runner
 from headrace.spark.pipelines.running.session import (
     DEFAULT_MASTER,
@@ -97,10 +99,11 @@ class Launch:
     _next_save_s: float = 0.0
 
     def run(self) -> Failure | None:
-        """Raises `AlreadyRuns`, `PortNotFree`, or one of `CANNOT_BEGIN`."""
+        """Raises `AlreadyRuns`, `CheckpointInUse`, `PortNotFree`, or one of `CANNOT_BEGIN`."""
         with contextlib.ExitStack() as stack:
             for one in self.pipelines:
                 self._files[one.name] = stack.enter_context(Claim(run_files(one.name)))
+                stack.enter_context(CheckpointLock(self._checkpoint(one).directory))
             stack.enter_context(self._metrics())
             self._save_all("starting")
             try:
@@ -216,11 +219,14 @@ class Launch:
         problems = [problem for problem in check_spark(pipeline, session) if not problem.warning]
         if problems:
             raise PipelineError(problems)
+        place = self._checkpoint(pipeline)
         plans = build_queries(
             pipeline,
             session,
             bootstrap=self._bootstrap(pipeline),
-            checkpoint_dir=self._checkpoint(pipeline),
+            checkpoint=place
+            if place.shared is None
+            else replace(place, sharers=sharers(place.shared, pipeline.name)),
             stop_file=self._files[pipeline.name].stop_request,
         )
         watched = [WatchedPlan(plan) for plan in plans]
@@ -244,8 +250,12 @@ class Launch:
             return AVAILABLE_NOW
         return {"processingTime": f"{round((pipeline.every_s or 0) * 1000)} milliseconds"}
 
-    def _checkpoint(self, pipeline: Pipeline) -> str:
-        return str(self.settings.checkpoint or pipeline.checkpoint or self._files[pipeline.name].checkpoint)
+    def _checkpoint(self, pipeline: Pipeline) -> CheckpointPlace:
+        given = self.settings.checkpoint or pipeline.checkpoint
+        if given is None:
+            return CheckpointPlace(str(self._files[pipeline.name].checkpoint))
+        shared = given.rstrip("/")
+        return CheckpointPlace(f"{shared}/{pipeline.name}", shared)
 
     @contextlib.contextmanager
     def _metrics(self) -> Iterator[None]:
@@ -277,7 +287,7 @@ class Launch:
                 "state": state,
                 "started": self._started,
                 "file": str(Path(pipeline.path).resolve()),
-                "checkpoint": self._checkpoint(pipeline),
+                "checkpoint": self._checkpoint(pipeline).directory,
                 "problem": problem or next((one.problem for one in mine if one.problem), None),
                 "totals": totals(mine),
                 "queries": [one.as_row() for one in mine],

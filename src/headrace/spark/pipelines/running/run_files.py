@@ -120,3 +120,14 @@ def known_pipelines() -> list[RunFiles]:
     if not directory.is_dir():
         return []
     return [RunFiles(one.name, one) for one in sorted(directory.iterdir()) if (one / "lock").exists()]
+
+
+def sharers(directory: str, name: str) -> dict[str, frozenset[str]]:
+    """Other pipelines whose last run kept its state in `directory` itself, as earlier versions did, by query."""
+    found: dict[str, frozenset[str]] = {}
+    for files in known_pipelines():
+        facts = files.read() if files.name != name else {}
+        if str(facts.get("checkpoint", "")).rstrip("/") == directory:
+            names = [str(query.get("query", "")) for query in facts.get("queries", ())]
+            found[files.name] = frozenset(one.removeprefix(f"{files.name}.") for one in names)
+    return found

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.cli.pipeline.screen import PipelineScreen
 from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem
+from headrace.spark.pipelines.running.checkpoint_lock import CheckpointInUse
 from headrace.spark.pipelines.running.launching import Launch, LaunchSettings, _words_of_java
 from headrace.spark.pipelines.running.run_files import STATE_VARIABLE
 from headrace.spark.pipelines.running.session import NoMaster
@@ -65,3 +66,28 @@ def test_a_master_that_is_away_is_told_before_java_starts(tmp_path: Path, monkey
     launch = Launch([Pipeline("p", 1, path="p.yml")], settings, PipelineScreen("table", quiet=True))
     with pytest.raises(NoMaster, match="no Spark master answers"):
         launch.run()
+
+
+def launch_of(name: str, checkpoint: Path) -> Launch:
+    pipeline = Pipeline(name, 1, path=f"{name}.yml", checkpoint=str(checkpoint))
+    return Launch([pipeline], LaunchSettings(), PipelineScreen("table", quiet=True))
+
+
+def test_two_runs_cannot_share_a_checkpoint_but_two_pipelines_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nothing else tells that they are two: their other files are in different directories."""
+
+    def inside(first: Launch) -> None:
+        assert first._checkpoint(first.pipelines[0]).directory == str(tmp_path / "ck" / "p")
+        monkeypatch.setattr(Launch, "_with_spark", lambda _: None)
+        monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "other"))
+        with pytest.raises(CheckpointInUse):
+            launch_of("p", tmp_path / "ck").run()
+        assert launch_of("q", tmp_path / "ck").run() is None
+
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setattr(Launch, "_with_spark", inside)
+    assert launch_of("p", tmp_path / "ck").run() is None
+    monkeypatch.setattr(Launch, "_with_spark", lambda _: None)
+    assert launch_of("p", tmp_path / "ck").run() is None

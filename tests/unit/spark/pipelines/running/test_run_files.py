@@ -16,6 +16,7 @@ from headrace.spark.pipelines.running.run_files import (
     Claim,
     known_pipelines,
     run_files,
+    sharers,
 )
 
 HOLDER = """
@@ -89,3 +90,12 @@ def test_half_a_file_is_no_news() -> None:
     with Claim(run_files("logs")) as files:
         (files.directory / "run.json").write_text('{"pid": 1')
         assert files.read() == {}
+
+
+def test_who_else_kept_state_in_a_directory() -> None:
+    for name, checkpoint, query in (("a", "/ck", "a.out"), ("b", "/ck/", "b.out"), ("c", "/ck/c", "c.out")):
+        with Claim(run_files(name)) as files:
+            files.write({"checkpoint": checkpoint, "queries": [{"query": query}]})
+    with Claim(run_files("new")):
+        pass
+    assert sharers("/ck", "a") == {"b": frozenset({"out"})}
