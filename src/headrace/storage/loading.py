@@ -12,12 +12,11 @@ may then begin at what was written at the last checkpoint (`verified_point`) ins
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from headrace.env import Disk
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicId, TopicPartition
-from headrace.records.batch import HEADER_SIZE, MAGIC, parse_header
+from headrace.records.batch import HEADER_SIZE, MAGIC, BatchHeader, parse_header
 from headrace.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -26,7 +25,8 @@ from headrace.storage.checkpoints import (
 )
 from headrace.storage.compaction.output import CLEANED
 from headrace.storage.compaction.swap import finish_swaps
-from headrace.storage.leader_epochs import LeaderEpochs
+from headrace.storage.leader_epochs import NO_EPOCH, LeaderEpochs
+from headrace.storage.load_hints import LoadHints
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.producer_state import ProducerStates
@@ -50,20 +50,6 @@ logger = logging.getLogger(__name__)
 _LEFTOVERS = (DELETED, ".tmp", CLEANED)
 PROGRESS_SECONDS = 2.0
 _MEGABYTE = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class LoadHints:
-    """What the checkpoints of the log directory say about one log."""
-
-    clean: bool = False
-    """The last stop was clean."""
-    start_offset: int = 0
-    recovery_point: int = 0
-    verified_point: int = 0
-    """Everything below was whole at a checkpoint of this boot, synced or not."""
-    first_dirty_offset: int = -1
-    """Up to where the log was compacted; -1 if it never was."""
 
 
 def create_log(
@@ -98,7 +84,14 @@ def load_log(
     names = finish_swaps(disk, directory, disk.list_directory(directory))
     segments = _find_segments(disk, directory, names)
     if not segments:
-        return create_log(directory, partition, topic_id, config, resources, hints.start_offset)
+        if hints.known_end:
+            logger.error(
+                "%s has no .log file, but the log had reached offset %d: its records are not here, and it starts "
+                "empty at that offset. If there is a copy of its files, stop the broker and put them back",
+                directory,
+                hints.known_end,
+            )
+        return create_log(directory, partition, topic_id, config, resources, hints.known_end)
     snapshots = snapshot_offsets(names)
     saved_epochs = read_leader_epochs(disk, f"{directory}/{LEADER_EPOCHS}") if LEADER_EPOCHS in names else None
     epochs = LeaderEpochs(f"{directory}/{LEADER_EPOCHS}", saved_epochs)
@@ -112,8 +105,8 @@ def load_log(
         end_offset = recovery.recover(whole if epochs_known else 0)
     log = Log(directory, partition, config, resources, recovery.segments)
     log.topic_id = topic_id
-    log.first_dirty_offset = hints.first_dirty_offset
-    start_offset = max(hints.start_offset, recovery.segments[0].base_offset)
+    start_offset = hints.start_of(directory, recovery.segments[0].base_offset, end_offset)
+    log.first_dirty_offset = hints.dirty_from(directory, min(start_offset, end_offset), end_offset)
     log.load_offsets(min(start_offset, end_offset), end_offset, min(hints.recovery_point, end_offset))
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log.start_offset)
@@ -182,9 +175,11 @@ class _Recovery:
         "_config",
         "_disk",
         "_epochs",
+        "_epochs_lost",
         "_gaps_allowed",
         "_resources",
         "_snapshots",
+        "_vouched",
         "producers",
         "segments",
         "snapshot_offset",
@@ -206,6 +201,9 @@ class _Recovery:
         self._resources = resources
         self._disk = resources.env.disk
         self._epochs = epochs
+        self._epochs_lost = False
+        self._vouched = 0
+        """Below this the saved epochs know every batch."""
         self.segments = segments
         self.producers = ProducerStates()
         self.snapshot_offset = -1
@@ -233,6 +231,17 @@ class _Recovery:
             pass
         return None
 
+    def _check_epoch(self, header: BatchHeader) -> None:
+        """The saved epochs must know a batch as it is. They forget what is below the start of the log."""
+        if self._epochs.epoch_for(header.last_offset) not in (NO_EPOCH, header.leader_epoch):
+            logger.warning(
+                "%s: its leader-epoch-checkpoint does not fit the records: all of them are read to make it anew",
+                self.segments[0].directory,
+            )
+            self._epochs.clear()
+            self._epochs_lost = True
+            raise _Distrusted
+
     def _walk_tail(self, active: Segment, index: SegmentIndex) -> int:
         """Follow the batches after the last index entry: they must end where the file ends."""
         assert active.file is not None
@@ -247,6 +256,7 @@ class _Recovery:
                 return -1
             end_offset = header.next_offset
             active.note_last_batch(position, header)
+            self._check_epoch(header)
             if header.max_timestamp > active.max_timestamp:
                 active.max_timestamp, active.max_timestamp_offset = header.max_timestamp, header.last_offset
             position += header.size
@@ -261,15 +271,25 @@ class _Recovery:
     def recover(self, recovery_point: int) -> int:
         """Verify everything from the recovery point on and cut what is not valid; the end offset.
 
-        If even what was trusted is damaged, everything is verified.
+        If even what was trusted is damaged, or is not there, everything is verified.
         """
         try:
-            return self._recover_from(recovery_point)
+            end_offset = self._recover_from(0 if self._epochs_lost else recovery_point)
         except _Distrusted:
             return self._recover_from(0)
+        if end_offset >= recovery_point:
+            return end_offset
+        logger.warning(
+            "%s: the checkpoints vouch for everything up to offset %d, but the log ends at %d: all is verified",
+            self.segments[0].directory,
+            recovery_point,
+            end_offset,
+        )
+        return self._recover_from(0)
 
     def _recover_from(self, recovery_point: int) -> int:
         self.producers = ProducerStates()
+        self._vouched = recovery_point
         for segment in self.segments:
             segment.index = segment.file = None
         first = max(sum(segment.base_offset <= recovery_point for segment in self.segments) - 1, 0)
@@ -343,6 +363,8 @@ class _Recovery:
         for start, header, batch in scan_verified(self._disk, fd, position, size, expected):
             segment.note_append(header, expected.next_offset - 1, start, interval)
             if header.leader_epoch != self._epochs.latest:
+                if header.last_offset < self._vouched:
+                    self._check_epoch(header)
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 apply_batch(self.producers, header, batch)

@@ -17,24 +17,14 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from threading import Lock
 
 from headrace.env import Disk, Env
 from headrace.model.errors import KafkaError
-from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
-from headrace.storage.checkpoints import (
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    PARTITION_METADATA,
-    RECOVERY_POINTS,
-    WRITTEN_OFFSETS,
-    read_offsets,
-    read_topic_id,
-    write_offsets,
-)
+from headrace.model.topics import TopicId, TopicPartition, topic_id_text
+from headrace.storage.checkpoints import PARTITION_METADATA, read_topic_id
+from headrace.storage.directory_checkpoints import DirectoryCheckpoints
 from headrace.storage.files import read_file, write_atomically
-from headrace.storage.loading import PROGRESS_SECONDS, LoadHints, create_log, load_log
+from headrace.storage.loading import PROGRESS_SECONDS, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
@@ -50,9 +40,6 @@ _DELETE_SUFFIX = "-delete"
 _MAX_FILE_NAME = 255
 _LOG_NAME = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
 
-_SAVING = Lock()
-"""A checkpoint and a cleaning may both save the dirty offsets: one after the other."""
-
 ConfigOf = Callable[[TopicPartition, TopicId], LogConfig]
 
 
@@ -62,7 +49,7 @@ class DirectoryRefused(Exception):
 
 class LogDirectory:
     __slots__ = (
-        "_dirty_offsets",
+        "_checkpoints",
         "_lock",
         "_resources",
         "clean_stop",
@@ -83,9 +70,8 @@ class LogDirectory:
         self.same_boot = False
         """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
         self._lock: int | None = None
-        self._dirty_offsets: dict[TopicPartition, int] = {}
-        """As the checkpoint has them."""
         self._resources = StorageResources.create(env, path)
+        self._checkpoints = DirectoryCheckpoints(env.disk, path)
 
     @property
     def resources(self) -> StorageResources:
@@ -127,11 +113,7 @@ class LogDirectory:
     def load(self, config_of: ConfigOf) -> None:
         """Bring back every log, scanning only what a crash left unverified; then run."""
         disk, began = self._disk, self._resources.env.clock.monotonic()
-        recovery_points = read_offsets(disk, f"{self.path}/{RECOVERY_POINTS}") or {}
-        start_offsets = read_offsets(disk, f"{self.path}/{LOG_START_OFFSETS}") or {}
-        self._dirty_offsets = read_offsets(disk, f"{self.path}/{CLEANER_OFFSETS}") or {}
-        # Only in the same boot is what was written but not synced still there.
-        written = (read_offsets(disk, f"{self.path}/{WRITTEN_OFFSETS}") or {}) if self.same_boot else {}
+        self._checkpoints.read()
         names, told = sorted(disk.list_directory(self.path)), began
         for number, name in enumerate(names):
             if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:
@@ -144,16 +126,7 @@ class LogDirectory:
             if match is None:
                 continue
             partition = TopicPartition(match[1], int(match[2]))
-            # A log without a recovery point was made after the last checkpoint.
-            clean = self.clean_stop and partition in recovery_points
-            hints = LoadHints(
-                clean,
-                start_offsets.get(partition, 0),
-                recovery_points.get(partition, 0),
-                written.get(partition, 0),
-                self._dirty_offsets.get(partition, -1),
-            )
-            self._load(partition, config_of, hints)
+            self._load(partition, config_of)
         if not self.clean_stop:
             logger.info(
                 "%s was not stopped cleanly: recovered %d logs in %.3f s",
@@ -163,9 +136,11 @@ class LogDirectory:
             )
         self._mark_running()
 
-    def _load(self, partition: TopicPartition, config_of: ConfigOf, hints: LoadHints) -> None:
+    def _load(self, partition: TopicPartition, config_of: ConfigOf) -> None:
         directory = f"{self.path}/{partition}"
-        topic_id = read_topic_id(self._disk, f"{directory}/{PARTITION_METADATA}") or NO_TOPIC_ID
+        found = read_topic_id(self._disk, f"{directory}/{PARTITION_METADATA}")
+        topic_id = self._checkpoints.topic_id(partition) if found is None else found
+        hints = self._checkpoints.hints(partition, topic_id, self.clean_stop, self.same_boot)
         config = config_of(partition, topic_id)
         self.logs[partition] = load_log(directory, partition, topic_id, config, self._resources, hints)
 
@@ -204,37 +179,19 @@ class LogDirectory:
         await asyncio.gather(*(run_blocking(log.flush) for log in dirty))
 
     def checkpoint(self) -> None:
-        """Write down from where recovery must scan after a crash, and where each log starts."""
-        logs = list(self.logs.items())
-        written = {partition: log.end_offset for partition, log in logs}
-        for partition, log in logs:
-            try:
-                log.save_state()
-            except FileNotFoundError:
-                if self.logs.get(partition) is log:
-                    raise
-                # It was deleted since.
-        recovery_points = {partition: log.recovery_point for partition, log in logs}
-        starts = {partition: log.start_offset for partition, log in logs if log.start_raised}
-        write_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}", recovery_points)
-        write_offsets(self._disk, f"{self.path}/{LOG_START_OFFSETS}", starts)
-        write_offsets(self._disk, f"{self.path}/{WRITTEN_OFFSETS}", written)
-        self.write_dirty_offsets()
+        """Blocking. Write down from where recovery must scan after a crash, and where each log starts."""
+        self._checkpoints.write(self.logs)
 
     def write_dirty_offsets(self) -> None:
         """Blocking. Where each log that was ever compacted is dirty from, if that is not written down yet."""
-        with _SAVING:
-            logs = list(self.logs.items())
-            offsets = {partition: log.first_dirty_offset for partition, log in logs if log.first_dirty_offset >= 0}
-            if offsets != self._dirty_offsets:
-                write_offsets(self._disk, f"{self.path}/{CLEANER_OFFSETS}", offsets)
-                self._dirty_offsets = offsets
+        self._checkpoints.write_dirty_offsets(self.logs)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        write_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}", offsets)
+        """Blocking."""
+        self._checkpoints.write_high_watermarks(offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        return read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}") or {}
+        return self._checkpoints.read_high_watermarks(self.logs)
 
     def close(self, clean: bool = True) -> None:
         """Stop using the directory. A clean close leaves nothing for the next start to scan."""
@@ -243,6 +200,7 @@ class LogDirectory:
                 self._close_logs()
         except (OSError, KafkaError) as error:
             logger.error("%s could not be closed cleanly; the next start recovers it: %s", self.path, error)
+        self._checkpoints.close()
         for log in self.logs.values():
             log.abandon()
         self.logs = {}

@@ -18,7 +18,8 @@ from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.batch import BatchHeader, parse_header
 from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
 from headrace.storage.files import FileRange
-from headrace.storage.loading import LoadHints, create_log, load_log
+from headrace.storage.load_hints import LoadHints
+from headrace.storage.loading import create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
@@ -93,7 +94,10 @@ class Store:
         if not clean:
             self.log.abandon()
         config = LogConfig(**settings) if settings else self.log.config
-        hints = LoadHints(clean, start_offset, self.log.end_offset if clean else recovery_point)
+        return self.load(LoadHints(clean, start_offset, self.log.end_offset if clean else recovery_point), config)
+
+    def load(self, hints: LoadHints, config: LogConfig | None = None) -> Log:
+        config = config or self.log.config
         self.resources = StorageResources.create(self.env)
         self.log = load_log(self.directory, PARTITION, self.log.topic_id, config, self.resources, hints)
         return self.log

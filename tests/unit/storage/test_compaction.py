@@ -469,7 +469,8 @@ def test_a_log_with_gaps_recovers_also_when_it_is_no_longer_compacted(store: Sto
     compact(store)
     before = stored_records(store.log)
     store.log.abandon()
-    from headrace.storage.loading import LoadHints, load_log
+    from headrace.storage.load_hints import LoadHints
+    from headrace.storage.loading import load_log
     from headrace.storage.log_config import LogConfig
 
     hints = LoadHints(first_dirty_offset=store.log.first_dirty_offset)

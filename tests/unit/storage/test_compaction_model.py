@@ -24,7 +24,8 @@ from headrace.records.reader import Record
 from headrace.storage.compaction.messages import CleanedGroup, CleaningReport
 from headrace.storage.compaction.output import CLEANED
 from headrace.storage.compaction.swap import SWAP, Cleaning, offer
-from headrace.storage.loading import LoadHints, load_log
+from headrace.storage.load_hints import LoadHints
+from headrace.storage.loading import load_log
 from headrace.storage.segment import Segment
 from tests.unit.storage.compaction_shell import (
     compact,

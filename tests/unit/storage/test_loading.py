@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from headrace.records.batch import HEADER_SIZE, parse_header
 from headrace.storage.checkpoints import LEADER_EPOCHS
+from headrace.storage.load_hints import LoadHints
 from headrace.storage.segment_index import load_index
 
 SMALL = {"segment_bytes": 1500, "index_interval_bytes": 150}
@@ -266,11 +268,77 @@ def test_every_batch_is_replayed_once(store: Any) -> None:
         assert store.log.end_offset == 8
 
 
-def test_start_offset_beyond_a_lost_tail(store: Any) -> None:
+def test_start_offset_beyond_a_lost_tail(store: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Nine had been written and deleted when the power went, and five are left."""
     store.append(5)
-    store.reopen(start_offset=9)
+    store.log.abandon()
+    store.load(LoadHints(start_offset=9, written_offset=9))
     assert (store.log.start_offset, store.log.end_offset) == (9, 9)
+    assert "goes on at offset 9" in caplog.text
     assert store.append() == 9
+
+
+ABSURD = 2**63 - 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"start_offset": 41}, "start offsets says 41"),
+        ({"start_offset": ABSURD}, "start offsets says"),
+        ({"recovery_point": 41}, "vouch for everything up to offset 41"),
+        ({"recovery_point": ABSURD}, "vouch for everything"),
+        ({"verified_point": ABSURD}, "vouch for everything"),
+        ({"first_dirty_offset": 41}, "cleaner's checkpoint says 41"),
+    ],
+)
+def test_a_number_beyond_the_log_is_told_of_and_not_believed(
+    store: Any, caplog: pytest.LogCaptureFixture, clean: bool, numbers: dict[str, int], words: str
+) -> None:
+    """An absurd one must neither wipe a log nor keep it from being verified."""
+    fill(store)
+    store.log.close()
+    if "verified_point" in numbers and clean:
+        return  # not looked at after a clean stop
+    if "recovery_point" in numbers or "verified_point" in numbers:
+        path = store.files(".log")[2]
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1  # only found if everything is verified
+        path.write_bytes(data)
+        end = int(store.files(".log")[3].stem) - 1
+    else:
+        end = 40
+    fields: dict[str, Any] = dict(numbers)
+    store.load(replace(LoadHints(clean=clean, recovery_point=40), **fields))
+    assert words in caplog.text
+    assert store.log.first_dirty_offset == (0 if "first_dirty_offset" in numbers else -1)
+    check_whole(store, end)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("entries", ["0 0\n7 3", "5 0", "2147483648 0", "0 0\n1 9223372036854775808", "-3 -5"])
+def test_leader_epochs_that_do_not_fit_are_made_anew(store: Any, clean: bool, entries: str) -> None:
+    fill(store)
+    store.log.close()
+    text = f"0\n{entries.count(chr(10)) + 1}\n{entries}\n"
+    (Path(store.directory) / LEADER_EPOCHS).write_text(text)
+    store.load(LoadHints(clean=clean, recovery_point=40))
+    assert store.log.leader_epochs.entries == ((0, 0),)
+    check_whole(store, 40)
+
+
+def test_a_log_whose_files_are_gone_says_so_and_uses_no_offset_again(
+    store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.append(5)
+    for path in store.files(".log"):
+        path.unlink()
+    store.log.abandon()
+    store.load(LoadHints(recovery_point=3, written_offset=5))
+    assert (store.log.start_offset, store.log.end_offset) == (5, 5)
+    assert "has no .log file" in caplog.text
+    assert store.append() == 5
 
 
 def test_an_empty_directory_becomes_an_empty_log(store: Any) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from headrace.env import Env
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.builder import NewRecord, build_batch
-from headrace.storage.checkpoints import RECOVERY_POINTS, WRITTEN_OFFSETS, read_offsets
+from headrace.storage.checkpoints import RECOVERY_POINTS, TOPIC_IDS, WRITTEN_OFFSETS, read_offsets
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import DirectoryRefused, LogDirectory
 
@@ -199,11 +201,122 @@ def test_what_was_written_in_this_boot_is_not_verified_again(env: Env, tmp_path:
 
 
 def test_high_watermarks(env: Env, tmp_path: Path) -> None:
+    """Each within its log, and only of logs that are there."""
     directory = opened(env, tmp_path)
     assert directory.read_high_watermarks() == {}
-    directory.write_high_watermarks({ONE: 5, TWO: 7})
-    assert directory.read_high_watermarks() == {ONE: 5, TWO: 7}
+    three = TopicPartition("three", 0)
+    for partition in (ONE, TWO):
+        directory.create_log(partition, TOPIC_ID, LogConfig())
+        append(directory, partition, 6)
+    directory.checkpoint()
+    directory.write_high_watermarks({ONE: 5, TWO: 7, three: 1})
+    assert directory.read_high_watermarks() == {ONE: 5, TWO: 6}
     directory.close()
+
+
+OTHER_ID = TopicId(b"0123456789abcdef")
+
+
+def test_a_topic_made_again_inherits_nothing(env: Env, tmp_path: Path) -> None:
+    """Records deleted, checkpoint, topic deleted and made again, 500 records, crash before the next checkpoint."""
+    directory = opened(env, tmp_path)
+    log = directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 1000)
+    log.delete_records_to(900)
+    directory.checkpoint()
+    directory.delete_log(ONE)
+    directory.create_log(ONE, OTHER_ID, LogConfig())
+    append(directory, ONE, 500)
+    directory.close(clean=False)
+    again = opened(env, tmp_path)
+    found = again.logs[ONE]
+    assert (found.topic_id, found.start_offset, found.end_offset) == (OTHER_ID, 0, 500)
+    again.close()
+
+
+def test_a_lost_topic_id_is_found_in_the_checkpoint(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 9)
+    directory.logs[ONE].delete_records_to(4)
+    directory.close()
+    (Path(directory.path) / str(ONE) / "partition.metadata").unlink()
+    again = opened(env, tmp_path)
+    found = again.logs[ONE]
+    assert (found.topic_id, found.start_offset, found.end_offset) == (TOPIC_ID, 4, 9)
+    again.close()
+
+
+def test_checkpoints_of_an_older_version_are_believed(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 9)
+    directory.logs[ONE].delete_records_to(4)
+    directory.close()
+    (Path(directory.path) / TOPIC_IDS).unlink()
+    again = opened(env, tmp_path)
+    assert again.logs[ONE].start_offset == 4
+    again.close()
+
+
+@pytest.mark.parametrize("number", ["-1", "9223372036854775808", "99999999999999999999999999"])
+def test_an_impossible_number_is_left_out(
+    env: Env, tmp_path: Path, number: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = opened(env, tmp_path)
+    for partition in (ONE, TWO):
+        directory.create_log(partition, TOPIC_ID, LogConfig())
+        append(directory, partition, 5)
+        directory.logs[partition].delete_records_to(2)
+    directory.close()
+    starts = Path(directory.path) / "log-start-offset-checkpoint"
+    starts.write_text(f"0\n2\norders.eu 0 {number}\na-b 11 2\n")
+    again = opened(env, tmp_path)
+    assert {name: log.start_offset for name, log in again.logs.items()} == {ONE: 0, TWO: 2}
+    assert number in caplog.text
+    append(again, ONE)
+    again.close()
+
+
+def test_checkpoints_from_many_threads_do_not_meet(env: Env, tmp_path: Path) -> None:
+    """Maintenance, a move and a stop at once: the directory stays healthy, and what was written last stays."""
+    directory = opened(env, tmp_path)
+    log = directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 9)
+    log.delete_records_to(4)
+    begun, stopped = Barrier(4), Event()
+    failures: list[BaseException] = []
+
+    def work(step: Callable[[], None]) -> None:
+        begun.wait()
+        try:
+            while not stopped.is_set():
+                step()
+        except BaseException as error:
+            failures.append(error)
+
+    def mark_dirty() -> None:
+        log.first_dirty_offset = (log.first_dirty_offset + 1) % 9
+        directory.write_dirty_offsets()
+
+    threads = [
+        Thread(target=work, args=[step]) for step in (directory.checkpoint, directory.checkpoint, mark_dirty)
+    ]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    for _ in range(30):
+        directory.checkpoint()
+    directory.close()
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    directory.checkpoint()  # by a thread that was late
+    again = opened(env, tmp_path)
+    assert again.clean_stop
+    assert (again.logs[ONE].start_offset, again.logs[ONE].recovery_point) == (4, 9)
+    again.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0\n", b"\xff\xfe"])

@@ -1,0 +1,175 @@
+"""The checkpoints of one data directory: read at start, and written by one thread at a time.
+
+Kafka's files name topics, and a topic that was deleted and made again has its name from another one. So one more
+file, ours, says whose numbers they are:
+
+    headrace-topic-id-checkpoint   0 (version) · number of lines · one "topic partition topic-id" a line
+
+It is written after the others. Numbers of a partition with another id, or with none, are not believed: the worst
+that a crash between two files leaves is a log that is verified from its start. Without the file (an older version
+wrote the others) all are believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from threading import Lock
+
+from headrace.env import Disk
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
+from headrace.storage.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TOPIC_IDS,
+    WRITTEN_OFFSETS,
+    read_offsets,
+    read_topic_ids,
+    write_offsets,
+    write_topic_ids,
+)
+from headrace.storage.load_hints import LoadHints
+from headrace.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+Logs = Mapping[TopicPartition, Log]
+Offsets = dict[TopicPartition, int]
+
+
+class DirectoryCheckpoints:
+    """Everything here blocks. `logs` is always the owner's live mapping: it is looked at under the lock."""
+
+    __slots__ = ("_closed", "_dirty", "_disk", "_ids", "_path", "_points", "_starts", "_writing", "_written")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._writing = Lock()
+        """The clock, a move, a cleaning and a stop all write, each from a thread of its own."""
+        self._closed = False
+        self._ids: dict[TopicPartition, TopicId] | None = None
+        """As the file has them; None if there is none."""
+        self._points: Offsets = {}
+        self._starts: Offsets = {}
+        self._written: Offsets = {}
+        self._dirty: Offsets = {}
+
+    # At start
+
+    def read(self) -> None:
+        ids = read_topic_ids(self._disk, f"{self._path}/{TOPIC_IDS}")
+        if ids is None:
+            self._tell_if_unreadable(TOPIC_IDS)
+        self._ids = ids
+        self._points = self._read(RECOVERY_POINTS)
+        self._starts = self._read(LOG_START_OFFSETS)
+        self._written = self._read(WRITTEN_OFFSETS)
+        self._dirty = self._read(CLEANER_OFFSETS)
+
+    def _read(self, name: str) -> Offsets:
+        offsets = read_offsets(self._disk, f"{self._path}/{name}")
+        if offsets is None:
+            self._tell_if_unreadable(name)
+        return offsets or {}
+
+    def _tell_if_unreadable(self, name: str) -> None:
+        if self._disk.exists(f"{self._path}/{name}"):
+            logger.warning(
+                "%s/%s cannot be read and counts as absent: what it said is found again from the logs",
+                self._path,
+                name,
+            )
+
+    def topic_id(self, partition: TopicPartition) -> TopicId:
+        """Whose log the last checkpoint saw there; NO_TOPIC_ID if it does not say."""
+        return (self._ids or {}).get(partition, NO_TOPIC_ID)
+
+    def hints(self, partition: TopicPartition, topic_id: TopicId, clean: bool, same_boot: bool) -> LoadHints:
+        """What is known of the log of a topic; nothing if the numbers are those of another one."""
+        if self._ids is not None and self._ids.get(partition) != topic_id:
+            return LoadHints()
+        written = self._written.get(partition, 0)
+        return LoadHints(
+            # A log without a recovery point was made after the last checkpoint.
+            clean=clean and partition in self._points,
+            start_offset=self._starts.get(partition, 0),
+            recovery_point=self._points.get(partition, 0),
+            # Only in the same boot is what was written but not synced still there.
+            verified_point=written if same_boot else 0,
+            first_dirty_offset=self._dirty.get(partition, -1),
+            written_offset=written,
+        )
+
+    def read_high_watermarks(self, logs: Logs) -> Offsets:
+        """Those of the logs that are there, each within its log."""
+        found = {}
+        for partition, offset in self._read(HIGH_WATERMARKS).items():
+            log = logs.get(partition)
+            if log is None or (self._ids is not None and self._ids.get(partition) != log.topic_id):
+                continue
+            found[partition] = min(max(offset, log.start_offset), log.end_offset)
+            if offset > log.end_offset:
+                logger.warning(
+                    "%s: the checkpoint says that its high watermark is %d, but it ends at %d",
+                    log.directory,
+                    offset,
+                    log.end_offset,
+                )
+        return found
+
+    # While it runs
+
+    def write(self, logs: Logs) -> None:
+        """From where recovery must scan after a crash, where each log starts, and whose it is."""
+        with self._writing:
+            if self._closed:
+                return
+            held = list(logs.items())
+            written = {partition: log.end_offset for partition, log in held}
+            for partition, log in held:
+                try:
+                    log.save_state()
+                except FileNotFoundError:
+                    if logs.get(partition) is log:
+                        raise
+                    # It was deleted since.
+            points = {partition: log.recovery_point for partition, log in held}
+            starts = {partition: log.start_offset for partition, log in held if log.start_raised}
+            self._write(RECOVERY_POINTS, points)
+            self._write(LOG_START_OFFSETS, starts)
+            self._write(WRITTEN_OFFSETS, written)
+            self._write_dirty_offsets(held)
+            self._write_ids({partition: log.topic_id for partition, log in held})
+
+    def write_dirty_offsets(self, logs: Logs) -> None:
+        """Where each log that was ever compacted is dirty from, if that is not written down yet."""
+        with self._writing:
+            if not self._closed:
+                self._write_dirty_offsets(list(logs.items()))
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with self._writing:
+            if not self._closed:
+                self._write(HIGH_WATERMARKS, offsets)
+
+    def close(self) -> None:
+        """Whoever comes later, from a thread that was still at work, writes nothing any more."""
+        with self._writing:
+            self._closed = True
+
+    def _write_dirty_offsets(self, held: list[tuple[TopicPartition, Log]]) -> None:
+        offsets = {partition: log.first_dirty_offset for partition, log in held if log.first_dirty_offset >= 0}
+        if offsets != self._dirty:
+            self._write(CLEANER_OFFSETS, offsets)
+            self._dirty = offsets
+
+    def _write_ids(self, ids: dict[TopicPartition, TopicId]) -> None:
+        if ids != self._ids:
+            write_topic_ids(self._disk, f"{self._path}/{TOPIC_IDS}", ids)
+            self._ids = ids
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        write_offsets(self._disk, f"{self._path}/{name}", offsets)

@@ -1,0 +1,68 @@
+"""What the checkpoints say about one log, and what is left of that when the log itself has been read.
+
+Every number is compared with the log before it is acted on: a checkpoint can be older than its log, spoilt, or
+about another topic. One that the log contradicts is reported and not believed; nothing is dropped for its sake.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHints:
+    clean: bool = False
+    """The last stop was clean."""
+    start_offset: int = 0
+    recovery_point: int = 0
+    verified_point: int = 0
+    """Everything below was whole at a checkpoint of this boot, synced or not."""
+    first_dirty_offset: int = -1
+    """Up to where the log was compacted; -1 if it never was."""
+    written_offset: int = 0
+    """Where the log ended at the last checkpoint, of whatever boot."""
+
+    @property
+    def known_end(self) -> int:
+        """The log reached this far once, whatever is left of it."""
+        return self.written_offset or max(self.start_offset, self.recovery_point)
+
+    def start_of(self, directory: str, base_offset: int, end_offset: int) -> int:
+        """Where a log starts that has records from one offset to another; beyond its end if all were deleted."""
+        start = self.start_offset
+        if start <= end_offset:
+            return max(start, base_offset)
+        if not self.clean and start <= self.written_offset:
+            logger.warning(
+                "%s: the log ends at offset %d, but everything below %d had been deleted when its tail was lost: "
+                "what is left of it goes, and it goes on at offset %d",
+                directory,
+                end_offset,
+                start,
+                start,
+            )
+            return start
+        logger.error(
+            "%s: the checkpoint of start offsets says %d, and the log ends at %d: that is not believed, and the "
+            "log starts at %d. Records that were deleted before may be there again; delete them once more if so",
+            directory,
+            start,
+            end_offset,
+            base_offset,
+        )
+        return base_offset
+
+    def dirty_from(self, directory: str, start_offset: int, end_offset: int) -> int:
+        """Up to where the log was compacted; -1 if it never was."""
+        if self.first_dirty_offset <= end_offset:
+            return self.first_dirty_offset
+        logger.warning(
+            "%s: the cleaner's checkpoint says %d, and the log ends at %d: it is compacted again from its start",
+            directory,
+            self.first_dirty_offset,
+            end_offset,
+        )
+        return start_offset
