@@ -46,9 +46,9 @@ from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
+from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
-from headrace.storage.log_directory import DirectoryRefused
 
 log = logging.getLogger(__name__)
 
@@ -154,10 +154,12 @@ class Node:
 
     async def _open_metadata(self) -> ClusterMetadata:
         try:
+            store = os.path.join(self._config.log_dirs[0], STORE_FILE)
+            check_store_is_there(self._env.disk, store, self._config.log_dirs)
             for directory in self._config.log_dirs:
                 self._env.disk.make_directory(directory)
-            self._store = await open_sqlite_store(self._env, os.path.join(self._config.log_dirs[0], STORE_FILE))
-        except (StoreError, OSError) as error:
+            self._store = await open_sqlite_store(self._env, store)
+        except (StoreError, DirectoryRefused, OSError) as error:
             raise StartError(str(error)) from error
         metadata = ClusterMetadata(self._env, self._store)
         await metadata.start()

@@ -303,15 +303,38 @@ async def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
 
 
 async def test_data_of_another_cluster_is_refused_and_kept(tmp_path: Path) -> None:
-    """A lost cluster.db must not make the data look like strays to be deleted."""
-    async with running_node(tmp_path) as address:
+    """Another cluster's cluster.db must not make the data look like strays."""
+    async with running_node(tmp_path / "here") as address:
         client = await connect(address)
         await create(client, "t")
         await produce(client, "t", b"precious")
-    for file in tmp_path.glob("cluster.db*"):
-        if file.is_file():
-            file.unlink()
+    async with running_node(tmp_path / "there"):
+        pass
+    shutil.copy(tmp_path / "there" / "cluster.db", tmp_path / "here" / "cluster.db")
     with pytest.raises(StartError, match=r"belongs to cluster\.id"):
+        async with running_node(tmp_path / "here"):
+            pass
+    assert (tmp_path / "here" / "broker-1" / "t-0" / "00000000000000000000.log").stat().st_size > 0
+
+
+@pytest.mark.parametrize("empty", [False, True])
+async def test_a_missing_cluster_db_is_named(tmp_path: Path, empty: bool) -> None:
+    """Not as a wrong cluster id: what is missing, and what to do. Nothing is made in its place."""
+    async with running_node(tmp_path):
+        pass
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for file in tmp_path.glob("cluster.db*"):
+        file.rename(kept / file.name)
+    if empty:
+        (tmp_path / "cluster.db").touch()
+    with pytest.raises(
+        StartError, match=r"cluster\.db is missing, but .*broker-1 holds data of cluster .*Put it back"
+    ):
         async with running_node(tmp_path):
             pass
-    assert (tmp_path / "broker-1" / "t-0" / "00000000000000000000.log").stat().st_size > 0
+    assert (tmp_path / "cluster.db").exists() == empty
+    for file in kept.iterdir():
+        file.rename(tmp_path / file.name)
+    async with running_node(tmp_path):
+        pass

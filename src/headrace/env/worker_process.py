@@ -22,7 +22,12 @@ class WorkerProcess:
         """Run `python -m module` with this interpreter."""
         return WorkerProcess(
             await asyncio.create_subprocess_exec(
-                sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, limit=MAX_LINE_BYTES
+                sys.executable,
+                *("-m", module),
+                stdin=PIPE,
+                stdout=PIPE,
+                limit=MAX_LINE_BYTES,
+                process_group=0,  # out of reach of a Ctrl-C, which would find it importing, and end in a traceback
             )
         )
 

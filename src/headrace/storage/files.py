@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from typing import NamedTuple
 
 from headrace.env import Disk
@@ -58,7 +59,11 @@ def write_atomically(disk: Disk, path: str, data: bytes, sync: bool = True) -> N
         disk.fsync(file.fd)
     disk.rename(temporary, path)
     if sync:
-        disk.fsync_directory(path.rpartition("/")[0] or ".")
+        disk.fsync_directory(parent_of(path))
+
+
+def parent_of(path: str) -> str:
+    return os.path.dirname(path) or "."
 
 
 def _write_fully(disk: Disk, fd: int, data: bytes, position: int) -> None:

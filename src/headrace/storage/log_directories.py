@@ -14,9 +14,10 @@ from functools import partial
 from headrace.env import Env
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
+from headrace.storage.identity import DirectoryRefused
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
-from headrace.storage.log_directory import ConfigOf, DirectoryRefused, LogDirectory
+from headrace.storage.log_directory import ConfigOf, LogDirectory
 from headrace.storage.moving import finish_moves
 
 

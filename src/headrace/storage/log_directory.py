@@ -24,6 +24,13 @@ from headrace.model.topics import TopicId, TopicPartition, topic_id_text
 from headrace.storage.checkpoints import PARTITION_METADATA, read_topic_id
 from headrace.storage.directory_checkpoints import DirectoryCheckpoints
 from headrace.storage.files import read_file, write_atomically
+from headrace.storage.identity import (
+    DirectoryRefused,
+    Identity,
+    check_identity,
+    read_identity,
+    write_identity,
+)
 from headrace.storage.loading import PROGRESS_SECONDS, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
@@ -31,9 +38,7 @@ from headrace.storage.resources import StorageResources
 
 logger = logging.getLogger(__name__)
 
-FORMAT_LEVEL = 1
 LOCK = ".lock"
-META_PROPERTIES = "meta.properties"
 CLEAN_STOP = ".kafka_cleanshutdown"
 RUNNING = ".headrace_running"
 _DELETE_SUFFIX = "-delete"
@@ -41,10 +46,6 @@ _MAX_FILE_NAME = 255
 _LOG_NAME = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
 
 ConfigOf = Callable[[TopicPartition, TopicId], LogConfig]
-
-
-class DirectoryRefused(Exception):
-    """The directory cannot be used, and a person must decide what to do. The message says what and why."""
 
 
 class LogDirectory:
@@ -227,39 +228,14 @@ class LogDirectory:
     # Identity and markers
 
     def _check_identity(self, cluster_id: str, node_id: int) -> None:
-        path = f"{self.path}/{META_PROPERTIES}"
-        try:
-            properties = _parse_properties(read_file(self._disk, path))
-        except FileNotFoundError:
-            self._write_identity(path, cluster_id, node_id)
-            return
-        level = properties.get("headrace.format", "1")
-        if not level.isdigit() or int(level) > FORMAT_LEVEL:
-            raise DirectoryRefused(
-                f"The data directory {self.path} was written by a newer Headrace (format {level}); "
-                f"this one reads formats up to {FORMAT_LEVEL}."
-            )
-        for name, expected in (("cluster.id", cluster_id), ("node.id", str(node_id))):
-            found = properties.get(name, expected)
-            if found != expected:
-                raise DirectoryRefused(
-                    f"The data directory {self.path} belongs to {name}={found}, not {expected}."
-                )
-        self.cluster_id, self.directory_id = cluster_id, properties.get("directory.id", "")
-
-    def _write_identity(self, path: str, cluster_id: str, node_id: int) -> None:
+        identity = read_identity(self._disk, self.path)
+        if identity is None:
+            self.directory_id = topic_id_text(TopicId(self._resources.env.rng.bytes(16)))
+            write_identity(self._disk, self.path, Identity(cluster_id, str(node_id), self.directory_id))
+        else:
+            check_identity(self.path, identity, cluster_id, node_id)
+            self.directory_id = identity.directory_id
         self.cluster_id = cluster_id
-        self.directory_id = topic_id_text(TopicId(self._resources.env.rng.bytes(16)))
-        lines = [
-            "#",
-            "version=1",
-            f"cluster.id={cluster_id}",
-            f"node.id={node_id}",
-            f"directory.id={self.directory_id}",
-            f"headrace.format={FORMAT_LEVEL}",
-            "",
-        ]
-        write_atomically(self._disk, path, "\n".join(lines).encode())
 
     def _read_markers(self) -> None:
         clean, running = self._marker(CLEAN_STOP), self._marker(RUNNING)
@@ -288,9 +264,3 @@ class LogDirectory:
         if self._disk.exists(f"{self.path}/{CLEAN_STOP}"):
             self._disk.unlink(f"{self.path}/{CLEAN_STOP}")
             self._disk.fsync_directory(self.path)
-
-
-def _parse_properties(data: bytes) -> dict[str, str]:
-    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
-    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
-    return {name.strip(): value.strip() for name, _, value in pairs}

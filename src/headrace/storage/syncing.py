@@ -14,7 +14,7 @@ from threading import Lock
 
 from headrace.env.env import READ_ONLY
 from headrace.storage.checkpoints import PARTITION_METADATA
-from headrace.storage.files import OpenFile
+from headrace.storage.files import OpenFile, parent_of
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.resources import StorageResources
 from headrace.storage.segment import INDEX, LOG, TIME_INDEX, Segment
@@ -113,10 +113,11 @@ def _sync_segment(resources: StorageResources, segment: Segment, with_index: boo
 
 
 def sync_directory(resources: StorageResources, directory: str) -> None:
-    """Make the names of new files last, and the topic's id with them."""
+    """Make the names of new files last, and the topic's id with them, and the name of the directory itself."""
     disk = resources.env.disk
     metadata = f"{directory}/{PARTITION_METADATA}"
     if disk.exists(metadata):
         file = OpenFile(disk, metadata, READ_ONLY)
         disk.fsync(file.fd)
     disk.fsync_directory(directory)
+    disk.fsync_directory(parent_of(directory))

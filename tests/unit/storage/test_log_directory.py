@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from headrace.env import Env
+from headrace.env.real import RealDisk
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.builder import NewRecord, build_batch
 from headrace.storage.checkpoints import RECOVERY_POINTS, TOPIC_IDS, WRITTEN_OFFSETS, read_offsets
+from headrace.storage.identity import DirectoryRefused
 from headrace.storage.log_config import LogConfig
-from headrace.storage.log_directory import DirectoryRefused, LogDirectory
+from headrace.storage.log_directory import LogDirectory
 
 TOPIC_ID = TopicId(b"fedcba9876543210")
 ONE = TopicPartition("orders.eu", 0)
@@ -354,3 +356,28 @@ def test_other_names_in_the_directory_are_left_alone(env: Env, tmp_path: Path) -
     assert again.logs == {}
     again.close()
     assert (Path(directory.path) / "notes.txt").read_text() == "mine"
+
+
+class NotingDisk(RealDisk):
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def fsync_directory(self, path: str) -> None:
+        self.synced.append(path)
+        super().fsync_directory(path)
+
+
+def test_a_sync_covers_the_name_of_a_new_log(env: Env, tmp_path: Path) -> None:
+    """Else power loss takes the whole directory of a partition whose records were promised to be on the device."""
+    disk = NotingDisk()
+    directory = opened(dataclasses.replace(env, disk=disk), tmp_path / "data")
+    assert {str(tmp_path), str(tmp_path / "data")} <= set(disk.synced)
+    log = directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE)
+    disk.synced.clear()
+    log.flush(save_index=False)
+    assert disk.synced == [log.directory, directory.path]
+    append(directory, ONE)
+    log.flush(save_index=False)
+    assert len(disk.synced) == 2
+    directory.close()

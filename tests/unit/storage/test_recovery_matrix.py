@@ -20,9 +20,10 @@ from headrace.env.real import RealDisk
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.batch import checked_header
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
+from headrace.storage.identity import DirectoryRefused
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
-from headrace.storage.log_directory import DirectoryRefused, LogDirectory
+from headrace.storage.log_directory import LogDirectory
 from headrace.storage.scan import split_batches
 from headrace.testing.crashing_disk import Crash, CrashingDisk
 from tests.unit.storage.conftest import CountingRng, run_in_line

@@ -1,7 +1,8 @@
 """The compaction worker as a process: `python -m headrace.cli.broker.compaction_worker`, started by the broker.
 
 Requests come on stdin and replies go to stdout, as `storage.compaction.messages` has them. It works at low
-priority and never outlives its broker: the kernel ends it with its parent, and an end of its input does too.
+priority and does not outlive its broker: the kernel ends it with its parent, and so does the end of its input or
+of its output, without a word: there is nobody left to read it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.storage.compaction.worker import DamagedSegment, Usage, clean
 
 NICENESS = 10
 PR_SET_PDEATHSIG = 1
+STDOUT = 1
 
 
 def main() -> None:
@@ -27,6 +29,7 @@ def main() -> None:
     os.nice(NICENESS)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # A broker that died before this line has left us an input that ends.
     while line := sys.stdin.buffer.readline():
         _serve(decode_request(line))
 
@@ -43,8 +46,13 @@ def _serve(request: CleaningRequest) -> None:
 
 
 def _write(line: bytes) -> None:
-    sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
+    """Past Python's own buffer, which would complain at the end about what nobody took."""
+    rest = memoryview(line)
+    try:
+        while rest:
+            rest = rest[os.write(STDOUT, rest) :]
+    except BrokenPipeError:
+        sys.exit(0)
 
 
 def _peak_memory_bytes() -> int:
