@@ -315,9 +315,17 @@ def test_every_module_says_what_it_is_for() -> None:
     assert not docstring_problems("")
 
 
-CATCH_ALL_ALLOWED = ("server/", "coordination/sqlite", "services/groups/shard")
+CATCH_ALL_ALLOWED = (
+    "server/",
+    "coordination/sqlite",
+    "services/groups/shard",
+    "replication/waiters",
+    "replication/sync_rounds",
+    "handlers/parked_fetch",
+)
 """The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shell around
-groups, where a fault ends with an error for one request or one group."""
+groups, where a fault ends with an error for one request or one group; callbacks, where a fault ends one waiter or,
+after a sync, the broker."""
 
 
 def test_nothing_catches_everything() -> None:
@@ -329,6 +337,31 @@ def test_nothing_catches_everything() -> None:
     assert failure_problems("try:\n    f()\nexcept Exception:\n    pass")
     assert failure_problems("try:\n    f()\nexcept:\n    pass")
     assert not failure_problems("try:\n    f()\nexcept BaseException:\n    undo()\n    raise")
+
+
+TASKS_ALLOWED = ("env/background", "server/", "spark/", "cli/", "client/", "testing/")
+"""Everything else starts its work by `Background`, which tells when it ends. In the server it is one request's."""
+TASK_GROUPS_ALLOWED = ("services/maintenance", "services/cleaner")
+"""Groups inside background work: what fails in them fails the whole."""
+
+
+def test_background_work_is_started_in_one_place() -> None:
+    def rule(path: Path, text: str) -> list[str]:
+        inside = path.relative_to(PACKAGE).as_posix()
+        return [] if inside.startswith(TASKS_ALLOWED + TASK_GROUPS_ALLOWED) else task_problems(text)
+
+    report(over(python_files("src/headrace"), rule))
+    assert task_problems("asyncio.get_running_loop().create_task(work())")
+    assert task_problems("asyncio.create_task(work())")
+    assert not task_problems("self._env.background.start('Work', work())")
+
+
+def task_problems(text: str) -> list[str]:
+    return [
+        f"line {node.lineno}: starts a task of its own; use env.background"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and node.attr == "create_task"
+    ]
 
 
 def test_words() -> None:

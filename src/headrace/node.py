@@ -13,7 +13,7 @@ import gc
 import logging
 import os.path
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
@@ -24,8 +24,6 @@ from headrace.env.real import real_env
 from headrace.env.worker_process import WorkerProcess
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
-from headrace.handlers.fetch_sessions import FetchSessions
-from headrace.handlers.producer_ids import ProducerIds
 from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
@@ -41,11 +39,13 @@ from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.directory_watch import DirectoryWatch
+from headrace.services.fetch_sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
+from headrace.services.producer_ids import ProducerIds
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
@@ -75,14 +75,13 @@ class Node:
         self, env: Env, config: BrokerConfig, on_failure: Callable[[str], None] = lambda reason: None
     ) -> None:
         """`on_failure` is called with the reason once the broker cannot go on, and should end it."""
-        self._on_failure = on_failure
+        self._on_failure = env.background.on_failure = on_failure
         self._env = env
         self._config = config
         self._directories = LogDirectories(env, config.log_dirs, config.node_id)
         self._topic_configs = TopicConfigs(config)
         self._log_moves = LogMoves(env, self._directories)
         self._listeners: list[Listener] = []
-        self._tasks: list[asyncio.Task[None]] = []
         self._dispatcher: Dispatcher | None = None
         self._admin: AdminServer | None = None
         self._store: Store | None = None
@@ -125,17 +124,19 @@ class Node:
             raise StartError(str(error)) from error
         replicas.follow(metadata.image, metadata.image)
         await replicas.settled()
+        run = self._env.background.run
         for listener in self._listeners:
             await listener.serve()
-            self._run(listener.sweep_idle())
-        self._run(Maintenance(self._env, self._config, self._directories, replicas).run())
+            run(f"Closing idle connections of {listener.name}", listener.sweep_idle())
+        run("Maintenance of the logs", Maintenance(self._env, self._config, self._directories, replicas).run())
         cleaner = self._cleaner(metadata, replicas)
-        self._run(cleaner.run())
-        self._run(DirectoryWatch(self._env, self._directories, replicas, self._on_failure).run())
-        self._run(groups.run())
+        self._env.background.start("Compaction", cleaner.run())
+        watch = DirectoryWatch(self._env, self._directories, replicas, self._on_failure)
+        run("Watching the data directories", watch.run())
+        run("Expiring offsets of groups", groups.run())
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
-        self._run(lag.run())
+        run("Measuring the lag of groups", lag.run())
         await self._open_admin(Observation(self._env, metadata, replicas, [cleaner.families]), lag)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
@@ -176,7 +177,7 @@ class Node:
 
     async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
-        self._run(observation.probe_loop())
+        self._env.background.run("Measuring the loop", observation.probe_loop())
         host = self._config.text("headrace.admin.host") or ""
         port = self._config.integer("headrace.admin.port")
         admin = self._admin = AdminServer(self._admin_pages(observation, lag))
@@ -232,9 +233,7 @@ class Node:
         for listener in self._listeners:
             listener.connections.close_all()
         self._log_moves.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._env.background.close()
         if self._controller is not None:
             await self._controller.close()
         if self._metadata is not None:
@@ -296,9 +295,6 @@ class Node:
         if old.broker_configs is not new.broker_configs:
             for listener in self._listeners:
                 listener.connections.limits = self._connection_limits(new)
-
-    def _run(self, work: Coroutine[object, object, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
 
 
 def _bind_problem(error: OSError) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from headrace.model.errors import ErrorCode
-from headrace.model.topics import TopicId
+from headrace.model.topics import TopicId, TopicPartition
 from headrace.node import StartError
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
+from headrace.replication.partition import Partition, View
 from headrace.storage.scan import split_batches
 from headrace.testing.in_process import Client, LoopGuardDisk, connect, running_node
 from headrace.wire.messages.create_topics import (
@@ -214,6 +215,67 @@ async def test_a_size_limit_starves_no_partition_of_a_session(tmp_path: Path) ->
             request.max_bytes = 1
             response = await client.ask(request, FetchResponse, 11)
         assert sorted(seen) == [0, 1, 2]
+
+
+async def test_an_idle_partition_of_a_session_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A regression: every poll read every partition of its session."""
+    reads: list[TopicPartition] = []
+    read = Partition.read
+
+    def counted(self: Partition, offset: int, most: int, reader: int, at_least_one: bool) -> View:
+        reads.append(self.topic_partition)
+        return read(self, offset, most, reader, at_least_one)
+
+    monkeypatch.setattr(Partition, "read", counted)
+    async with running_node(tmp_path) as address:
+        client = await connect(address)
+        await create(client, "t", 50)
+        full = fetch_request("t", partitions=50)
+        full.session_epoch = 0
+        response = await client.ask(full, FetchResponse, 11)
+        session = response.session_id
+        reads.clear()
+        assert (await client.ask(_next(session, 1), FetchResponse, 11)).responses == []
+        assert reads == []
+        await produce(client, "t", b"news", partition=7)
+        response = await client.ask(_next(session, 2), FetchResponse, 11)
+        assert [part.partition_index for part in response.responses[0].partitions] == [7]
+        assert set(reads) == {TopicPartition("t", 7)}
+        again = _next(session, 3)
+        response = await client.ask(again, FetchResponse, 11)
+        assert values_of(response) == [b"news"], "until the client names another offset it gets the same again"
+        await delete(client, "t")
+        response = await client.ask(_next(session, 4), FetchResponse, 11)
+        assert {part.error_code for part in response.responses[0].partitions} == {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+        assert len(response.responses[0].partitions) == 50
+
+
+async def test_a_large_fetch_is_served_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served between its steps; the answer is the same."""
+    monkeypatch.setattr("headrace.handlers.fetch_plan.STEP_PARTITIONS", 3)
+    async with running_node(tmp_path) as address:
+        client, other = await connect(address), await connect(address)
+        await create(client, "t", 20)
+        for partition in (4, 11):
+            await produce(client, "t", b"%d" % partition, partition=partition)
+        full = fetch_request("t", partitions=20)
+        full.session_epoch = 0
+        response = await client.ask(full, FetchResponse, 11)
+        assert len(response.responses[0].partitions) == 20
+        assert values_of(response) == [b"4", b"11"]
+        waiting = fetch_request("t", partitions=20)
+        waiting.max_wait_ms, waiting.min_bytes = 10_000, 1
+        for part in waiting.topics[0].partitions:
+            part.fetch_offset = int(part.partition in (4, 11))
+        answer = asyncio.ensure_future(client.ask(waiting, FetchResponse, 11))
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+        await produce(other, "t", b"late", partition=9)
+        assert values_of(await answer) == [b"late"]
 
 
 async def test_topics_by_id_from_v13_on(tmp_path: Path) -> None:

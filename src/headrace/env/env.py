@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+from headrace.env.background import Background
 
 T = TypeVar("T")
 
@@ -111,3 +113,5 @@ class Env:
     rng: Rng
     run_blocking: BlockingRunner
     """`await env.run_blocking(f)` runs `f()` in a thread: fsync, deletion, scans of whole files."""
+    background: Background = field(default_factory=Background)
+    """The one way to start work of the broker's own."""

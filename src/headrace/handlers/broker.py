@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
-from headrace.handlers.fetch_sessions import FetchSessions
-from headrace.handlers.producer_ids import ProducerIds
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.fetch_sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
+from headrace.services.producer_ids import ProducerIds
 from headrace.storage.log_directories import LogDirectories
 
 

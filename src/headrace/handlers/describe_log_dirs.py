@@ -71,9 +71,9 @@ def _describe(
     for partition in partitions:
         name, index = partition.topic_partition
         topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
-        lag = max(0, partition.high_watermark - partition.log.end_offset)
+        lag = partition.lag
         topic.partitions.append(
-            DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size, offset_lag=lag)
+            DescribeLogDirsPartition(partition_index=index, partition_size=partition.size, offset_lag=lag)
         )
     for move in ctx.broker.log_moves.into(directory):
         name, index = move.partition.topic_partition

@@ -46,6 +46,6 @@ def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
                 coordinator_epoch=row.coordinator_epoch,
                 current_txn_start_offset=row.transaction_first_offset,
             )
-            for row in partition.log.producers.describe()
+            for row in partition.producers()
         ],
     )

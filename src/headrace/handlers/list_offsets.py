@@ -16,7 +16,7 @@ from headrace.handlers.context import Context, topic_describe
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
-from headrace.replication.partition import Partition
+from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
 from headrace.storage.timestamps import TimestampOffset
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -107,8 +107,8 @@ def _check_landmark(timestamp: int, version: int) -> None:
 
 def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:
     if request.replica_id != CONSUMER:
-        return partition.log.end_offset
-    return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
+        return partition.visible_end(REPLICA)
+    return partition.visible_end(COMMITTED if request.isolation_level == READ_COMMITTED else UNCOMMITTED)
 
 
 async def _search(ctx: Context, work: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
@@ -122,17 +122,15 @@ async def _search(ctx: Context, work: Callable[[], TimestampOffset | None]) -> T
 
 
 async def _look_up(ctx: Context, partition: Partition, timestamp: int, end: int) -> TimestampOffset:
-    log = partition.log
     match timestamp:
         case Landmark.LATEST:
             return TimestampOffset(NO_TIMESTAMP, end, partition.leader_epoch)
         case Landmark.EARLIEST | Landmark.EARLIEST_LOCAL:
-            start = log.start_offset
-            return TimestampOffset(NO_TIMESTAMP, start, log.leader_epochs.epoch_for(start))
+            return partition.start
         case Landmark.MAX_TIMESTAMP:
-            found = await _search(ctx, log.max_timestamp_offset)
+            found = await _search(ctx, partition.find_max_timestamp)
         case Landmark.LATEST_TIERED:
             found = None
         case _:
-            found = await _search(ctx, lambda: log.find_offset_by_timestamp(timestamp))
+            found = await _search(ctx, lambda: partition.find_timestamp(timestamp))
     return found if found is not None and found.offset < end else NOT_FOUND

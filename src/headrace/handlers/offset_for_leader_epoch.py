@@ -11,6 +11,7 @@ from headrace.handlers.context import Context, topic_describe
 from headrace.handlers.registry import api
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
+from headrace.replication.partition import REPLICA, UNCOMMITTED
 from headrace.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -44,7 +45,5 @@ def _answer(ctx: Context, topic: str, asked: OffsetForLeaderPartition, is_consum
         partition = ctx.broker.replicas.leader(TopicPartition(topic, asked.partition), asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
-    log = partition.log
-    end = partition.high_watermark if is_consumer else log.end_offset
-    epoch, end_offset = log.leader_epochs.end_offset_for(asked.leader_epoch, end)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=min(end_offset, end))
+    epoch, end_offset = partition.epoch_end(asked.leader_epoch, UNCOMMITTED if is_consumer else REPLICA)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

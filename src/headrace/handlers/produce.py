@@ -7,8 +7,9 @@ record.
 
 from __future__ import annotations
 
+from headrace.handlers.broker import Broker
 from headrace.handlers.context import Channel, topic_write
-from headrace.handlers.parked_produce import ParkedBatch, ParkedProduce, Unacknowledged
+from headrace.handlers.delayed_produce import DelayedProduce, Results, Unacknowledged, encode_results
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import CloseConnection, Reply
 from headrace.model.errors import ErrorCode, KafkaError
@@ -39,17 +40,17 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
     """Appends record batches to partitions and answers with their offsets."""
     if version >= FLEXIBLE:
         one = parse_one_batch(frame, position, version >= TOPIC_IDS)
-        reply = _append_one(channel.broker.replicas, one, version) if one is not None else None
+        reply = _append_one(channel.broker, one, version) if one is not None else None
         if reply is not None:
             return reply
-    _, acks, topics = parse_produce(frame, position, version)
+    _, acks, timeout_ms, topics = parse_produce(frame, position, version)
     if acks < -1:
         return _refuse_all(
             version, topics, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not -1, 0 or a number of replicas"
         )
     replicas = channel.broker.replicas
     index_of_topics = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
-    results: list[tuple[bytes, list[bytes]]] = []
+    results: Results = []
     failed = False
     waiting: list[Unacknowledged] = []
     for echo, key, partitions in topics:
@@ -62,43 +63,45 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
                     raise _refusal(replicas, key, version, index, batch)
                 if partition.internal:
                     _check_may_write(partition, frame)
-                base_offset, append_time = partition.append(batch, acks)
+                base_offset, append_time, log_start = partition.append(batch, acks)
             except KafkaError as error:
                 failed = True
                 answers.append(encode_failure(version, index, error.code, error.message))
             else:
-                answers.append(encode_result(version, index, base_offset, append_time, partition.log.start_offset))
-                if partition.flusher is not None:
-                    # A duplicate too is acknowledged no earlier than what it repeats.
-                    waiting.append(Unacknowledged(partition, partition.log.end_offset, index, answers))
+                answers.append(encode_result(version, index, base_offset, append_time, log_start))
+                if not partition.settled:
+                    waiting.append(Unacknowledged(partition, acks, index, answers))
         results.append((echo, answers))
     if acks == 0:
         if failed:
             raise CloseConnection("a Produce with acks=0 failed")
         return None
-    if waiting and not all(batch.is_written for batch in waiting):
-        return ParkedProduce(version, results, waiting)
-    return encode_produce_response(version, results)
+    undecided = [batch for batch in waiting if not batch.is_decided(version)]
+    if undecided:
+        return DelayedProduce(channel.broker.env.clock, version, timeout_ms, results, undecided)
+    return encode_results(version, results)
 
 
-def _append_one(replicas: ReplicaSet, one: OneBatch, version: int) -> Reply:
+def _append_one(broker: Broker, one: OneBatch, version: int) -> Reply:
     """The short way for one batch, as small requests are; None, with nothing done, if it takes the long one."""
-    acks, echo, key, index, batch = one
+    acks, timeout_ms, echo, key, index, batch = one
+    replicas = broker.replicas
     local = (replicas.by_id if version >= TOPIC_IDS else replicas.by_name).get(key)
     partition = local.get(index) if local is not None else None
     if partition is None or not partition.is_leader or partition.internal or (acks != 1 and acks != ACKS_ALL):
         return None
     try:
-        base_offset, append_time = partition.append(batch, acks)
+        base_offset, append_time, log_start = partition.append(batch, acks)
     except KafkaError as error:
         return encode_one_result(echo, encode_failure(version, index, error.code, error.message))
-    result = encode_result(version, index, base_offset, append_time, partition.log.start_offset)
-    if partition.flusher is not None:
-        # A duplicate too is acknowledged no earlier than what it repeats.
-        waiting = Unacknowledged(partition, partition.log.end_offset, index, [result])
-        if not waiting.is_written:
-            return ParkedBatch(version, echo, waiting)
-    return encode_one_result(echo, result)
+    result = encode_result(version, index, base_offset, append_time, log_start)
+    if partition.settled:
+        return encode_one_result(echo, result)
+    answers = [result]
+    waiting = Unacknowledged(partition, acks, index, answers)
+    if waiting.is_decided(version):
+        return encode_one_result(echo, answers[0])
+    return DelayedProduce(broker.env.clock, version, timeout_ms, [(echo, answers)], [waiting])
 
 
 def _check_may_write(partition: Partition, frame: memoryview) -> None:

@@ -129,7 +129,7 @@ class ClusterMetadata:
     def _on_change(self, path: str) -> None:
         self._stale.add(path)
         if not self._closed and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._follow())
+            self._task = self._env.background.start("Reading the cluster's metadata", self._follow())
 
     async def _follow(self) -> None:
         while self._stale:

@@ -128,7 +128,7 @@ class Controller:
         """Stand for election now, and again whenever there is no controller. Follow `metadata.start()`."""
         self._unsubscribe = self._metadata.subscribe(self._on_image)
         self._store.session.on_lost(lambda: self._resign("its session was lost"))
-        self._election = asyncio.get_running_loop().create_task(self._elect())
+        self._election = self._env.background.start("Electing a controller", self._elect())
         await self._election
 
     async def close(self) -> None:
@@ -278,7 +278,7 @@ class Controller:
             self._resign(f"broker {new.controller_id} was elected")
         if new.controller_id == NO_CONTROLLER and (self._election is None or self._election.done()):
             self._resign("its office fell free")
-            self._election = asyncio.get_running_loop().create_task(self._elect())
+            self._election = self._env.background.start("Electing a controller", self._elect())
 
     async def _elect(self) -> None:
         """Until there is a controller, whoever it is."""

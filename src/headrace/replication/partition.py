@@ -1,8 +1,15 @@
 """One partition on this broker: its log, and what this broker's role lets it do with it.
 
-The high watermark is the end of what every in-sync replica has; clients read below it. With this broker as the
-only replica it follows each append at once, or, where the topic commits to disk before the ack, each sync. It
-never goes back within a leader epoch.
+Roles. As the leader it takes appends, serves every reader and decides the high watermark; as a follower it copies
+the leader's log and may serve consumers below the high watermark it was told. Without a role it does neither.
+
+The high watermark is the end of what every in-sync replica has; consumers read below it. With this broker as the
+only replica it follows each append at once, or, where the topic commits to disk before the ack, each sync; with
+others it waits for them (`leadership`). It never goes back within a leader epoch.
+
+"Synced here" and "committed" are two things: the first is about this broker's device, the second about the in-sync
+set. `acknowledged` says which of them an `acks` promises. A failed log or a lost role is looked at first: what is
+not certain is not acknowledged.
 """
 
 from __future__ import annotations
@@ -11,25 +18,39 @@ from headrace.metadata.image import PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
 from headrace.replication.flushing import Flusher
-from headrace.replication.waiters import Waiter, WakeList
+from headrace.replication.leadership import Leadership
+from headrace.replication.waiters import FollowerWaiter, Waiter, WakeList
+from headrace.storage.files import FileRange
 from headrace.storage.log import Log
+from headrace.storage.producer_state import ProducerDescription
+from headrace.storage.timestamps import TimestampOffset
 
 ACKS_ALL = -1
+
+UNCOMMITTED, COMMITTED, REPLICA = range(3)
+"""Who reads: a consumer up to the high watermark, one up to the last stable offset, a replica up to the end."""
+
+View = tuple[int, int, int, FileRange | None]
+"""High watermark, last stable offset, log start and data, all of one moment."""
 
 
 class Partition:
     __slots__ = (
-        "_wakes",
+        "_synced_before_ack",
+        "end_waiters",
         "flusher",
         "high_watermark",
         "image",
         "internal",
         "is_leader",
         "leader_epoch",
+        "leadership",
         "log",
+        "settled",
         "topic_id",
         "topic_partition",
         "waiters",
+        "wakes",
     )
 
     def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, log: Log, wakes: WakeList) -> None:
@@ -42,26 +63,56 @@ class Partition:
         self.leader_epoch = -1
         self.high_watermark = log.start_offset
         self.image: PartitionImage | None = None
+        self.leadership: Leadership | None = None
+        """Of a leader that has followers: how far they are."""
         self.flusher: Flusher | None = None
         """Where the topic's flush policy asks for more than the page cache."""
+        self._synced_before_ack = False
+        self.settled = True
+        """Whether an append is acknowledged as soon as it is in the log: no follower and no sync to wait for."""
         self.waiters: dict[Waiter, None] = {}
-        """Long polls that wait for the high watermark to move; a dict because sets have no order."""
-        self._wakes = wakes
+        """Who waits for the high watermark or the role to change; a dict because sets have no order."""
+        self.end_waiters: dict[FollowerWaiter, None] = {}
+        """Followers that wait for the end of the log to move."""
+        self.wakes = wakes
 
-    def become_leader(self, image: PartitionImage) -> None:
+    # -- roles
+
+    def become_leader(self, image: PartitionImage, local_id: int) -> None:
         """Take the lead in a new epoch, or note a change of the in-sync set in this one."""
         assert image.leader_epoch >= self.leader_epoch
-        if image.leader_epoch > self.leader_epoch or not self.is_leader:
+        assert image.leader == local_id
+        new_epoch = image.leader_epoch > self.leader_epoch or not self.is_leader
+        if new_epoch:
             self.log.assign_leader_epoch(image.leader_epoch)
+            self.leadership = None
         self.image = image
         self.leader_epoch = image.leader_epoch
         self.is_leader = True
+        if len(image.replicas) == 1:
+            self.leadership = None
+        elif self.leadership is None:
+            self.leadership = Leadership(local_id, image, self.log.end_offset)
+        else:
+            self.leadership.follow(image)
+        self._settle()
         self._advance_high_watermark()
+        self.wakes.wake(self.waiters)
+        self.wakes.wake(self.end_waiters)
+
+    def become_follower(self, image: PartitionImage) -> None:
+        """Follow the leader of the image from now on; there may be none."""
+        assert image.leader_epoch >= self.leader_epoch
+        self.image = image
+        self.leader_epoch = image.leader_epoch
+        self.resign()
 
     def resign(self) -> None:
         """No longer lead: whoever waits here must ask again and learn who does."""
         self.is_leader = False
-        self._wakes.wake(self.waiters)
+        self.leadership = None
+        self.wakes.wake(self.waiters)
+        self.wakes.wake(self.end_waiters)
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a client whose knowledge of the leader is older, or newer, than ours (KIP-320)."""
@@ -70,37 +121,48 @@ class Partition:
         if epoch > self.leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def append(self, batch: memoryview, acks: int) -> tuple[int, int]:
-        """Append one batch as the leader: (base offset, log append time or -1)."""
+    # -- appending
+
+    def append(self, batch: memoryview, acks: int) -> tuple[int, int, int]:
+        """Append one batch as the leader: (base offset, log append time or -1, log start offset)."""
         if acks != 1:
             self._check_enough_replicas(acks)
-        result = self.log.append_as_leader(batch, self.leader_epoch)
+        log = self.log
+        base_offset, append_time = log.append_as_leader(batch, self.leader_epoch)
         if self.flusher is not None:
             self.flusher.appended()
         self._advance_high_watermark()
-        return result
+        if self.end_waiters:
+            self.wakes.wake(self.end_waiters)
+        return base_offset, append_time, log.start_offset
 
-    def set_flusher(self, flusher: Flusher | None) -> None:
-        """The topic's flush policy is new, or has changed."""
-        if self.flusher is not None:
-            self.flusher.close()
-        self.flusher = flusher
-        if flusher is not None:
-            flusher.appended()
-        if self.is_leader:
-            self._advance_high_watermark()
+    def acknowledged(self, end_offset: int, acks: int, leader_epoch: int) -> bool:
+        """Whether what was appended below `end_offset` in that epoch is where `acks` promises.
 
-    def flushed(self) -> None:
-        """A sync ended, well or badly: whoever waits must look again."""
-        if self.log.failure is not None:
-            self._wakes.wake(self.waiters)
-        elif self.is_leader:
-            self._advance_high_watermark()
+        Raises the `KafkaError` to answer with once that cannot be known any more.
+        """
+        failure = self.log.failure
+        if failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        if not self.is_leader or self.leader_epoch != leader_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "The leader changed before the batch was acknowledged"
+            )
+        if acks == ACKS_ALL:
+            if self.high_watermark >= end_offset:
+                return True
+            self._check_enough_replicas(acks, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            return False
+        if self.synced_end < end_offset:
+            return False
+        if acks <= 1 or self.leadership is None:
+            return True
+        return self.leadership.in_sync_at(end_offset) >= acks
 
-    def _check_enough_replicas(self, acks: int) -> None:
+    def _check_enough_replicas(self, acks: int, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> None:
         assert self.image is not None
         if acks == ACKS_ALL:
-            needed = min(self.log.config.min_insync_replicas, len(self.image.replicas))
+            needed = self._min_in_sync
         elif acks > len(self.image.replicas):
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS,
@@ -110,22 +172,136 @@ class Partition:
             needed = acks
         if len(self.image.isr) < needed:
             raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
+                code,
                 f"{self.topic_partition} has {len(self.image.isr)} in-sync replicas where {needed} are needed",
             )
 
-    def _advance_high_watermark(self) -> None:
-        # The only in-sync replica is this one; followers will bound it by their own log ends.
-        flusher = self.flusher
-        end = self.log.end_offset if flusher is None or not flusher.commits else self.log.recovery_point
-        if end > self.high_watermark:
-            self.high_watermark = end
-            if self.waiters:
-                self._wakes.wake(self.waiters)
+    @property
+    def _min_in_sync(self) -> int:
+        assert self.image is not None
+        return min(self.log.config.min_insync_replicas, len(self.image.replicas))
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, reader: int, at_least_one: bool) -> View:
+        """The records from `offset` on that this kind of reader may see, and where the log stands."""
+        log = self.log
+        high_watermark = self.high_watermark
+        stable = log.last_stable_offset(high_watermark)
+        if reader == UNCOMMITTED:
+            limit = high_watermark
+        elif reader == COMMITTED:
+            limit = stable
+        else:
+            limit = log.end_offset
+        if offset == limit or not (max_bytes > 0 or at_least_one):
+            return high_watermark, stable, log.start_offset, None
+        return high_watermark, stable, log.start_offset, log.read(offset, max_bytes, limit, at_least_one)
+
+    def visible_end(self, reader: int) -> int:
+        """Up to where this kind of reader may read."""
+        if reader == REPLICA:
+            return self.log.end_offset
+        if not self.is_confirmed:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return self.last_stable_offset if reader == COMMITTED else self.high_watermark
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the in-sync set has confirmed where this epoch began (KIP-207): only then is the end known."""
+        return self.leadership is None or self.high_watermark >= self.leadership.epoch_start
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
 
     @property
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def start(self) -> TimestampOffset:
+        """Where the log starts, and the epoch it was written in."""
+        offset = self.log.start_offset
+        return TimestampOffset(-1, offset, self.log.leader_epochs.epoch_for(offset))
+
+    def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
+        return self.log.find_offset_by_timestamp(timestamp)
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """May block likewise. The record with the largest timestamp, the first of them."""
+        return self.log.max_timestamp_offset()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return self.log.size
+
+    @property
+    def lag(self) -> int:
+        """Records that this replica still lacks of what is committed."""
+        return max(0, self.high_watermark - self.log.end_offset)
+
+    def producers(self) -> list[ProducerDescription]:
+        return self.log.producers.describe()
+
+    def epoch_end(self, epoch: int, reader: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs part (KIP-101, 279)."""
+        end = self.high_watermark if reader != REPLICA else self.log.end_offset
+        found, end_offset = self.log.leader_epochs.end_offset_for(epoch, end)
+        return found, min(end_offset, end)
+
+    # -- the high watermark
+
+    @property
+    def synced_end(self) -> int:
+        """Up to where this replica counts as having the records: the page cache, or the device if asked for."""
+        return self.log.recovery_point if self._synced_before_ack else self.log.end_offset
+
+    def set_flusher(self, flusher: Flusher | None) -> None:
+        """The topic's flush policy is new, or has changed."""
+        if self.flusher is not None:
+            self.flusher.close()
+        self.flusher = flusher
+        self._synced_before_ack = flusher is not None and flusher.commits
+        if flusher is not None:
+            flusher.appended()
+        self._settle()
+        if self.is_leader:
+            self._advance_high_watermark()
+
+    def flushed(self) -> None:
+        """A sync ended, well or badly: whoever waits must look again."""
+        if self.log.failure is not None or not self.is_leader:
+            self.wakes.wake(self.waiters)
+            return
+        self._advance_high_watermark()
+        if self.leadership is not None:
+            self.wakes.wake(self.waiters)  # acks below all wait for the sync, not for the high watermark
+
+    def _settle(self) -> None:
+        self.settled = self.leadership is None and not self._synced_before_ack
+
+    def _advance_high_watermark(self) -> None:
+        end = self.log.recovery_point if self._synced_before_ack else self.log.end_offset
+        if self.leadership is not None:
+            end = self.leadership.committed_end(end, self._min_in_sync)
+        if end > self.high_watermark:
+            assert end <= self.log.end_offset
+            self.high_watermark = end
+            if self.waiters:
+                self.wakes.wake(self.waiters)
+            for follower in self.end_waiters:
+                follower.noted()
+
+    def follower_fetched(self, replica: int, offset: int) -> None:
+        """A follower asks for what comes from `offset` on in this epoch: it has everything before."""
+        leadership = self.leadership
+        if leadership is not None and leadership.fetched(replica, offset):
+            self._advance_high_watermark()
+            if self.waiters:
+                self.wakes.wake(self.waiters)  # acks below all wait for some followers, not for all
 
     def delete_records(self, offset: int) -> int:
         """Let go of everything below `offset` (-1: the high watermark); the new low watermark."""
@@ -137,4 +313,6 @@ class Partition:
                 f"{offset} is beyond the high watermark {self.high_watermark} of {self.topic_partition}",
             )
         self.log.delete_records_to(offset)
+        self.wakes.wake(self.waiters)
+        self.wakes.wake(self.end_waiters)
         return self.log.start_offset

@@ -62,7 +62,7 @@ class ReplicaSet:
         """Told of a new image: agree with it soon. `settled` waits for that."""
         self._target = new
         if self._reconciling is None or self._reconciling.done():
-            self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
+            self._reconciling = self._env.background.start("Following the cluster's metadata", self._reconcile())
 
     async def settled(self) -> None:
         """Return once the partitions agree with every image told of before this call."""
@@ -168,8 +168,7 @@ class ReplicaSet:
             self._uninstall(partition)
             self.offline[partition.topic_partition] = partition.topic_id
             self._elsewhere.add((partition.topic_id, partition.topic_partition.partition))
-            partition.set_flusher(None)
-            partition.resign()
+            self._retire(partition)
         for listener in self._listeners:
             listener(self._image, self._image)
         log.error("%d partitions are offline with the data directory %s", len(gone), failed.path)
@@ -189,10 +188,15 @@ class ReplicaSet:
     def _drop_all(self, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._uninstall(partition)
-            partition.set_flusher(None)
-            partition.resign()
+            self._retire(partition)
             self._directories.delete_log(partition.topic_partition)
             log.info("Dropped %s: its topic is gone or it moved away", partition.topic_partition)
+
+    @staticmethod
+    def _retire(partition: Partition) -> None:
+        """In this order: without its flusher a leader would take what is not synced for acknowledged."""
+        partition.resign()
+        partition.set_flusher(None)
 
     def _uninstall(self, partition: Partition) -> None:
         name, index = partition.topic_partition
@@ -204,10 +208,12 @@ class ReplicaSet:
     def _assume_roles(self, topic: TopicImage) -> None:
         for index, partition in self.by_id.get(topic.id, {}).items():
             image = topic.partitions[index]
+            if image is partition.image:
+                continue
             if image.leader == self._broker_id:
-                partition.become_leader(image)
-            elif partition.is_leader:
-                partition.resign()
+                partition.become_leader(image, self._broker_id)
+            else:
+                partition.become_follower(image)
 
     def _update_configs(self, old: MetadataImage, new: MetadataImage, changed: list[TopicImage]) -> None:
         defaults_changed = old.broker_configs is not new.broker_configs

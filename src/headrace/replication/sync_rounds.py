@@ -68,7 +68,7 @@ class _DirectoryRounds:
             members = list(islice(self._due, LOGS_PER_ROUND))
             for member in members:
                 del self._due[member]
-            _Round(self, members).start(self._env)
+            _Round(self._env, self, members).start()
             self._running += 1
 
     def ended(self, unheard: Sequence[Syncing]) -> None:
@@ -79,13 +79,14 @@ class _DirectoryRounds:
 
 
 class _Round:
-    def __init__(self, directory: _DirectoryRounds, members: list[Syncing]) -> None:
+    def __init__(self, env: Env, directory: _DirectoryRounds, members: list[Syncing]) -> None:
+        self._env = env
         self._directory = directory
         self._members = members
         self._outcomes: list[Outcome] = []
 
-    def start(self, env: Env) -> None:
-        asyncio.ensure_future(env.run_blocking(self._work)).add_done_callback(self._ended)
+    def start(self) -> None:
+        asyncio.ensure_future(self._env.run_blocking(self._work)).add_done_callback(self._ended)
 
     def _work(self) -> None:
         """In a thread."""
@@ -103,6 +104,11 @@ class _Round:
             return  # the process ends
         done = len(self._outcomes)
         for member, outcome in zip(self._members, self._outcomes, strict=False):
-            member.synced(outcome)
+            try:
+                member.synced(outcome)
+            except Exception as error:
+                self._env.background.fail(f"What follows a sync of {member.log.directory}", error)
         self._directory.ended(self._members[done + 1 :])
-        work.result()  # raises what should never happen: a fault of ours in the sync of one log
+        fault = work.exception()
+        if fault is not None:  # ours: whoever waits for that sync would wait for ever
+            self._env.background.fail(f"Syncing {self._members[done].log.directory}", fault)

@@ -68,7 +68,7 @@ class LogMoves:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if old is not new:
             move = self._moves[name] = Move(partition, old, new)
-            move.task = asyncio.get_running_loop().create_task(self._run(move))
+            move.task = self._env.background.start(f"Moving {name}", self._run(move))
 
     def close(self) -> None:
         """What was begun is removed at the next start."""

@@ -170,7 +170,7 @@ def decode(frame: bytes) -> bool:
         header = parse_request_header(view)
         key, version = header.api_key, header.api_version
         if key == PRODUCE and version in APIS[PRODUCE].versions:
-            _decode_batches(parse_produce(view, header.body, version)[2])
+            _decode_batches(parse_produce(view, header.body, version)[3])
         elif key == FETCH and version in APIS[FETCH].versions:
             parse_fetch(view, header.body, version)
         elif (kind := _schemas().get((key, version))) is not None:

@@ -39,8 +39,12 @@ _NO_THROTTLE_FLEXIBLE = b"\0\0\0\0\0"
 _NO_THROTTLE = b"\0\0\0\0"
 
 
-def parse_produce(frame: memoryview, position: int, version: int) -> tuple[bool, int, list[TopicData]]:
-    """(whether it names a transactional id, acks, topics). `position` is where the body begins."""
+ProduceParameters = tuple[bool, int, int, list[TopicData]]
+"""Whether it names a transactional id, acks, timeout in ms, topics."""
+
+
+def parse_produce(frame: memoryview, position: int, version: int) -> ProduceParameters:
+    """`position` is where the body begins."""
     try:
         if version >= FLEXIBLE:
             return _parse_flexible(frame, position, version >= TOPIC_IDS)
@@ -49,8 +53,8 @@ def parse_produce(frame: memoryview, position: int, version: int) -> tuple[bool,
         raise ProtocolError("a Produce request is cut off") from None
 
 
-OneBatch = tuple[int, bytes, bytes, int, memoryview]
-"""Acks, the topic as written and itself, partition, batch."""
+OneBatch = tuple[int, int, bytes, bytes, int, memoryview]
+"""Acks, timeout in ms, the topic as written and itself, partition, batch."""
 
 
 def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBatch | None:
@@ -59,7 +63,7 @@ def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBat
     For v9 on. Small requests are the ones whose cost counts, and nearly all of them look like this.
     """
     try:
-        transactional_id, acks, _, topic_count, name_length = _BODY_HEAD.unpack_from(frame, position)
+        transactional_id, acks, timeout_ms, topic_count, name_length = _BODY_HEAD.unpack_from(frame, position)
         if transactional_id or topic_count != 2:
             return None
         start = position + 8
@@ -89,12 +93,12 @@ def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBat
         end = start + length - 1
         if frame[end] or frame[end + 1] or frame[end + 2]:
             return None  # tagged fields
-        return acks, echo, key, index, frame[start:end]
+        return acks, timeout_ms, echo, key, index, frame[start:end]
     except (struct.error, IndexError):
         return None  # shorter than that, or cut off
 
 
-def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[bool, int, list[TopicData]]:
+def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> ProduceParameters:
     # A varint below 128 is one byte, the usual case, taken without a call.
     length = frame[position]
     position += 1
@@ -103,7 +107,7 @@ def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[
     transactional = length > 0
     if length > 1:
         position += length - 1
-    acks, _, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
     position += 7
     if topic_count >= 0x80:
         topic_count, position = read_uvarint(frame, position - 1)
@@ -132,7 +136,7 @@ def _parse_flexible(frame: memoryview, position: int, topic_ids: bool) -> tuple[
         position = skip_tags(frame, position) if frame[position] else position + 1
     if frame[position]:
         skip_tags(frame, position)
-    return transactional, acks, topics
+    return transactional, acks, timeout_ms, topics
 
 
 def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[PartitionData], int]:
@@ -164,11 +168,11 @@ def _flexible_partitions(frame: memoryview, position: int) -> tuple[list[Partiti
     return partitions, position
 
 
-def _parse_classic(frame: memoryview, position: int) -> tuple[bool, int, list[TopicData]]:
+def _parse_classic(frame: memoryview, position: int) -> ProduceParameters:
     size = len(frame)
     (length,) = _INT16.unpack_from(frame, position)
     position += 2 + max(length, 0)
-    acks, _ = _ACKS_TIMEOUT.unpack_from(frame, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     (topic_count,) = _INT32.unpack_from(frame, position + 6)
     position += 10
     topics: list[TopicData] = []
@@ -195,7 +199,7 @@ def _parse_classic(frame: memoryview, position: int) -> tuple[bool, int, list[To
             partitions.append((index, frame[position:end]))
             position = end
         topics.append((echo, echo[2:], partitions))
-    return length >= 0, acks, topics
+    return length >= 0, acks, timeout_ms, topics
 
 
 def _bounded(count: int, left: int) -> int:

@@ -20,8 +20,6 @@ from headrace.env.real import real_env
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import ANONYMOUS, Context
-from headrace.handlers.fetch_sessions import FetchSessions
-from headrace.handlers.producer_ids import ProducerIds
 from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
@@ -30,8 +28,10 @@ from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.fetch_sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
+from headrace.services.producer_ids import ProducerIds
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
 from headrace.testing.raw_client import BatchShape, build_batch

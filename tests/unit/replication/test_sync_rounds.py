@@ -66,8 +66,8 @@ class Bench:
     def __init__(self) -> None:
         self.threads = Threads()
         self.calls: list[str] = []
-        env = Env(RealClock(), RealDisk(), RealRng(), cast(Any, self.threads.run_blocking))
-        self.rounds = SyncRounds(env)
+        self.env = Env(RealClock(), RealDisk(), RealRng(), cast(Any, self.threads.run_blocking))
+        self.rounds = SyncRounds(self.env)
 
     def ask(self, name: str, error: Exception | None = None) -> Asking:
         asking = Asking(FakeLog(name, self.calls, error))
@@ -140,11 +140,11 @@ async def test_directories_do_not_wait_for_each_other(bench: Bench) -> None:
 
 
 async def test_a_fault_of_ours_does_not_hold_up_the_others(bench: Bench) -> None:
-    faults: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+    reasons: list[str] = []
+    bench.env.background.on_failure = reasons.append
     before, broken, after = bench.ask("d/1"), bench.ask("d/2", ZeroDivisionError()), bench.ask("d/3")
     await turns()
     await bench.threads.finish_first()
-    assert isinstance(faults[0]["exception"], ZeroDivisionError)
+    assert reasons == ["Syncing d/2 failed: ZeroDivisionError: "]
     await bench.threads.finish_first()
     assert (before.heard, broken.heard, after.heard) == ([None], [], [None])

@@ -89,7 +89,7 @@ class FakePartition:
         self.failure: ErrorCode | None = None
         self._follows = follows
 
-    def append(self, batch: memoryview, acks: int) -> tuple[int, int]:
+    def append(self, batch: memoryview, acks: int) -> tuple[int, int, int]:
         assert acks == -1
         if self.failure is not None:
             raise KafkaError(self.failure)
@@ -98,7 +98,7 @@ class FakePartition:
         self.log.end_offset += parse_header(batch).record_count
         if self._follows:
             self.high_watermark = self.log.end_offset
-        return base_offset, -1
+        return base_offset, -1, 0
 
     def replicate(self, offset: int) -> None:
         self.high_watermark = offset

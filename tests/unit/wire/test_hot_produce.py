@@ -57,9 +57,9 @@ def produce_requests(draw: st.DrawFn, version: int) -> ProduceRequest:
 def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(produce_requests(version))
     frame = memoryview(b"header" + request.encode(version))
-    transactional, acks, topics = parse_produce(frame, 6, version)
+    transactional, acks, timeout_ms, topics = parse_produce(frame, 6, version)
     assert transactional == (request.transactional_id is not None)
-    assert acks == request.acks
+    assert (acks, timeout_ms) == (request.acks, request.timeout_ms)
     wanted = [
         (
             topic.topic_id if version >= TOPIC_IDS else topic.name.encode(),
@@ -78,7 +78,7 @@ def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None
 @given(data=st.data())
 def test_writes_what_the_schema_reads(version: int, data: st.DataObject) -> None:
     request = data.draw(produce_requests(version))
-    _, _, topics = parse_produce(memoryview(request.encode(version)), 0, version)
+    _, _, _, topics = parse_produce(memoryview(request.encode(version)), 0, version)
     results = []
     expected = []
     for (echo, _, partitions), topic in zip(topics, request.topic_data, strict=True):
@@ -158,9 +158,9 @@ def test_the_short_way_for_usual_requests_reads_what_the_long_one_does(version: 
         ],
     )
     whole = memoryview(request.encode(version))
-    _, acks, [(echo, key, [(index, batch)])] = parse_produce(whole, 0, version)
+    _, acks, timeout_ms, [(echo, key, [(index, batch)])] = parse_produce(whole, 0, version)
     one = parse_one_batch(whole, 0, version >= TOPIC_IDS)
-    assert one == ((acks, echo, key, index, batch) if size < 2_097_151 else None)
+    assert one == ((acks, timeout_ms, echo, key, index, batch) if size < 2_097_151 else None)
     for cut in {0, 5, 20, min(30, len(whole) - 1), size // 2, size, len(whole) - 1}:
         assert parse_one_batch(whole[:cut], 0, version >= TOPIC_IDS) is None
 
@@ -172,4 +172,4 @@ def test_a_batch_that_is_null_takes_the_long_way() -> None:
 
 def test_a_length_written_longer_than_it_must_be_is_still_null() -> None:
     whole = b"\0\0\1\0\0\0\1\2\2t\2\0\0\0\7" + b"\x80\0" + b"\0\0\0"
-    assert parse_produce(memoryview(whole), 0, 9)[2] == [(b"\2t", b"t", [(7, None)])]
+    assert parse_produce(memoryview(whole), 0, 9)[3] == [(b"\2t", b"t", [(7, None)])]

@@ -55,6 +55,10 @@ class _Arrival:
         if self._partition.high_watermark >= self._offset and not self.arrived.done():
             self.arrived.set_result(None)
 
+    def failed(self, error: Exception) -> None:
+        if not self.arrived.done():
+            self.arrived.set_exception(error)
+
 
 async def _replicated(partition: Partition, offset: int) -> None:
     arrival = _Arrival(partition, offset)

@@ -116,7 +116,7 @@ class GroupShard:
         if self.partition.log.start_offset == self.partition.log.end_offset:
             self._activate()
         else:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
+            self._loading = self._env.background.start(f"Loading {self.name}", self._load())
 
     async def _load(self) -> None:
         async with self._load_slots:
@@ -252,7 +252,7 @@ class GroupShard:
         if self.state is not ShardState.ACTIVE:
             self._locks.release(group_id)
             return
-        task = asyncio.get_running_loop().create_task(self._reload(group_id))
+        task = self._env.background.start(f"Reading group {group_id} anew", self._reload(group_id))
         self._reloading.add(task)
         task.add_done_callback(partial(self._end_reload, group_id))
 

@@ -105,7 +105,7 @@ class DecisionWriter:
             if self._closed or not self._leads():
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             batch = build_batch(records, codec=self._codec)
-            base_offset, _ = self._partition.append(memoryview(batch), ACKS_ALL)
+            base_offset, _, _ = self._partition.append(memoryview(batch), ACKS_ALL)
         except KafkaError as error:
             for write in writes:
                 write.outcome.failed(error.code)
@@ -136,6 +136,9 @@ class DecisionWriter:
                 write.outcome.stored()
         if not self._appended:
             self._partition.waiters.pop(self, None)
+
+    def failed(self, error: Exception) -> None:
+        self._give_up(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _set_alarm(self) -> None:
         first = next((batch for batch in self._appended if not batch.overdue), None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.env.real import real_env
-from headrace.handlers.fetch_sessions import FetchSession, FetchSessions
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.services.fetch_sessions import FetchSession, FetchSessions
 from headrace.wire.fetch import FetchParameters
 
 
@@ -19,7 +19,7 @@ def request(
 
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> FetchSessions:
-    monkeypatch.setattr("headrace.handlers.fetch_sessions.MAX_WATCHED_PARTITIONS", 10)
+    monkeypatch.setattr("headrace.services.fetch_sessions.MAX_WATCHED_PARTITIONS", 10)
     return FetchSessions(real_env(), slots=100)
 
 
@@ -43,6 +43,17 @@ def test_a_session_that_grows_beyond_the_limit_is_closed(sessions: FetchSessions
     assert refusal.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 0
     opened(sessions, *range(10))
+
+
+def test_a_new_session_looks_at_everything_and_later_at_what_a_request_names(sessions: FetchSessions) -> None:
+    session = opened(sessions, *range(4))
+    assert [watched.index for watched in session.changed] == [0, 1, 2, 3]
+    session.changed.clear()
+    sessions.resume(request(2, 4, session_id=session.id, epoch=session.epoch), uses_topic_ids=False)
+    assert [watched.index for watched in session.changed] == [2, 4]
+    forgotten = [(b"t", 2)]
+    sessions.resume(request(session_id=session.id, epoch=session.epoch, forgotten=forgotten), uses_topic_ids=False)
+    assert [watched.index for watched in session.changed] == [4]
 
 
 def test_what_is_forgotten_makes_room(sessions: FetchSessions) -> None:

@@ -1,8 +1,11 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once and then only what changed.
 
-A session keeps, per partition, what the client wants and what it was last told. Sessions are few and bounded;
-when there is no room the longest idle one makes way if it has been idle long enough, else the client gets none
-and sends full requests.
+A session keeps, per partition, what the client wants and what it was last told, and it keeps the set of those that
+may have news: whatever a request names, and whatever a partition says of itself since. A poll looks at that set
+alone, so a partition where nothing happens costs nothing, however many there are.
+
+Sessions are few and bounded; when there is no room the longest idle one makes way if it has been idle long enough,
+else the client gets none and sends full requests.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 from headrace.env import Env
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_WATCHED_PARTITIONS
-from headrace.replication.partition import Partition
+from headrace.replication.partition import REPLICA, Partition
+from headrace.replication.waiters import Waiter
 from headrace.wire.fetch import FetchParameters, FetchWant
 
 NO_SESSION = 0
@@ -25,36 +29,69 @@ class Watched:
 
     __slots__ = (
         "index",
+        "last_epoch",
         "leader_epoch",
         "max_bytes",
         "offset",
         "partition",
         "sent_high_watermark",
         "sent_log_start",
+        "session",
         "topic",
     )
 
-    def __init__(self, want: FetchWant) -> None:
-        self.topic, self.index, self.leader_epoch, self.offset, _, self.max_bytes = want
+    def __init__(self, want: FetchWant, session: FetchSession | None = None) -> None:
+        self.topic, self.index, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes = want
+        self.session = session
         self.partition: Partition | None = None
         self.sent_high_watermark = -1
         self.sent_log_start = -1
 
     def update(self, want: FetchWant) -> None:
-        _, _, self.leader_epoch, self.offset, _, self.max_bytes = want
+        _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes = want
+
+    def attach(self, partition: Partition | None, reader: int) -> None:
+        """Read from this partition from now on, and in a session hear of its changes; None: from none."""
+        if self.session is not None:
+            if self.partition is not None:
+                self.partition.waiters.pop(self, None)
+                self.partition.end_waiters.pop(self, None)
+            if partition is not None:
+                (partition.end_waiters if reader == REPLICA else partition.waiters)[self] = None
+        self.partition = partition
+
+    def wake(self) -> None:
+        """The partition has news: the session's next poll looks at it, and one that waits does so now."""
+        session, partition = self.session, self.partition
+        if session is not None and partition is not None:
+            session.changed[self] = None
+            if session.polls:
+                partition.wakes.wake(session.polls)
+
+    def noted(self) -> None:
+        """News that can wait for the next answer."""
+        if self.session is not None:
+            self.session.changed[self] = None
+
+    def failed(self, error: Exception) -> None:
+        raise error  # notes only, which cannot fail
 
 
 Watchlist = dict[tuple[bytes, int], Watched]
 
 
 class FetchSession:
-    __slots__ = ("epoch", "id", "last_used", "uses_topic_ids", "watchlist")
+    __slots__ = ("changed", "epoch", "id", "last_used", "polls", "uses_topic_ids", "watchlist")
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, watchlist: Watchlist, now: float) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, parameters: FetchParameters, now: float) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
-        self.watchlist = watchlist
+        self.watchlist: Watchlist = {want[:2]: Watched(want, self) for want in parameters.wants}
+        self.changed: dict[Watched, None] = dict.fromkeys(self.watchlist.values())
+        """Those that may have news, in the order in which they take their turns."""
+        self.polls: dict[Waiter, None] = {}
+        """Polls of this session that wait for news."""
         self.last_used = now
 
     def change(self, parameters: FetchParameters) -> None:
@@ -63,17 +100,21 @@ class FetchSession:
             key = want[:2]
             known = self.watchlist.get(key)
             if known is None:
-                self.watchlist[key] = Watched(want)
+                known = self.watchlist[key] = Watched(want, self)
             else:
                 known.update(want)
+            self.changed[known] = None
         for key in parameters.forgotten:
-            self.watchlist.pop(key, None)
+            self._forget(self.watchlist.pop(key, None))
 
-    def move_to_end(self, watched: Watched) -> None:
-        """Those that gave data go last, so that a size limit starves nobody."""
-        key = (watched.topic, watched.index)
-        if self.watchlist.pop(key, None) is not None:
-            self.watchlist[key] = watched
+    def close(self) -> None:
+        for watched in self.watchlist.values():
+            self._forget(watched)
+
+    def _forget(self, watched: Watched | None) -> None:
+        if watched is not None:
+            watched.attach(None, REPLICA)
+            self.changed.pop(watched, None)
 
 
 class FetchSessions:
@@ -96,10 +137,9 @@ class FetchSessions:
         if self._watched + len(parameters.wants) > MAX_WATCHED_PARTITIONS:
             return None
         session_id = self._new_id()
-        watchlist = {want[:2]: Watched(want) for want in parameters.wants}
-        session = FetchSession(session_id, uses_topic_ids, watchlist, now)
+        session = FetchSession(session_id, uses_topic_ids, parameters, now)
         self._sessions[session_id] = session
-        self._watched += len(watchlist)
+        self._watched += len(session.watchlist)
         return session
 
     def resume(self, parameters: FetchParameters, uses_topic_ids: bool) -> FetchSession:
@@ -127,6 +167,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._watched -= len(session.watchlist)
+            session.close()
 
     def _evict(self, now: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)

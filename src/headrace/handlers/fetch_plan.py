@@ -1,0 +1,272 @@
+"""One Fetch from its request to its answer: what is read, what of it is news, and how it is laid out.
+
+A full request answers for every partition it names. An incremental one looks only at those of its session that may
+have news, and answers for those that have. A plan with very many partitions is worked off in steps
+(`steps`), so that nobody else waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from headrace.handlers.broker import Broker
+from headrace.handlers.reply import Body, Piece
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
+from headrace.services.fetch_sessions import NO_SESSION, FetchSession, Watched
+from headrace.storage.files import FileRange
+from headrace.wire.fetch import (
+    FLEXIBLE,
+    ONE_PARTITION_TAIL,
+    READ_COMMITTED,
+    TOPIC_IDS,
+    FetchParameters,
+    encode_one_partition,
+    tags_after,
+    topic_echo,
+    write_partition_head,
+    write_response_head,
+    write_topic_head,
+)
+
+STEP_PARTITIONS = 1_000
+"""Looked at in one turn of the loop: some milliseconds."""
+
+Answer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None]
+"""A partition, (index, error, high watermark, last stable offset, log start), and its data."""
+
+
+class Readings:
+    """What has been read so far: answers, bytes of data, bytes left, and whether an error must be told at once."""
+
+    __slots__ = ("answers", "final", "left", "size")
+
+    def __init__(self, left: int) -> None:
+        self.answers: list[Answer] = []
+        self.size = 0
+        self.left = left
+        self.final = False
+
+
+class FetchPlan:
+    __slots__ = ("_by_topic", "_watched", "broker", "committed", "parameters", "reader", "session", "version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        parameters: FetchParameters,
+        version: int,
+        session: FetchSession | None,
+        watched: list[Watched] | None = None,
+    ) -> None:
+        """`watched` are the partitions of a full request; without them only the news of the session is told."""
+        self.broker = broker
+        self.parameters = parameters
+        self.version = version
+        self.session = session
+        self._watched = watched
+        self.committed = parameters.isolation == READ_COMMITTED
+        if parameters.replica_id >= 0:
+            self.reader = REPLICA
+        else:
+            self.reader = COMMITTED if self.committed else UNCOMMITTED
+        replicas = broker.replicas
+        self._by_topic = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
+
+    @property
+    def full(self) -> bool:
+        """Whether every partition is answered, or only those with news."""
+        return self._watched is not None
+
+    def _due(self) -> Iterable[Watched]:
+        if self._watched is not None:
+            return self._watched
+        assert self.session is not None
+        return list(self.session.changed)
+
+    @property
+    def is_large(self) -> bool:
+        watched = self._watched if self._watched is not None else self.session.changed  # type: ignore[union-attr]
+        return len(watched) > STEP_PARTITIONS
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether there is anything to wait for."""
+        return bool(self._watched) if self.session is None else bool(self.session.watchlist)
+
+    def partitions(self) -> Iterable[Partition]:
+        """Of a full request: those that were found."""
+        return [watched.partition for watched in self._watched or () if watched.partition is not None]
+
+    # -- reading
+
+    def read(self) -> tuple[list[Answer], int, bool]:
+        """What there is: answers, bytes of data, and whether an error must be told at once."""
+        readings = self._begin()
+        self._read_into(readings, self._due())
+        return readings.answers, readings.size, readings.final
+
+    def _begin(self) -> Readings:
+        return Readings(min(self.parameters.max_bytes, self.broker.fetch_max_bytes))
+
+    def _read_into(self, readings: Readings, due: Iterable[Watched]) -> None:
+        for watched in due:
+            try:
+                answer = self._read_partition(watched, readings.left, at_least_one=readings.size == 0)
+            except KafkaError as error:
+                readings.answers.append((watched, (watched.index, error.code, -1, -1, -1), None))
+                readings.final = True
+                continue
+            data = answer[2]
+            if data is not None:
+                readings.size += data.size
+                readings.left -= data.size
+            elif self._watched is None and readings.left > 0 and not self._is_news(answer):
+                # Whatever happens there from now on puts it back.
+                assert self.session is not None
+                self.session.changed.pop(watched, None)
+                continue
+            readings.answers.append(answer)
+
+    def _read_partition(self, watched: Watched, left: int, at_least_one: bool) -> Answer:
+        partition = watched.partition
+        if partition is None or not partition.is_leader:
+            partition = self._resolve(watched)
+        if watched.leader_epoch >= 0 and watched.leader_epoch != partition.leader_epoch:
+            partition.check_epoch(watched.leader_epoch)
+        most = watched.max_bytes if watched.max_bytes < left else max(left, 0)
+        high_watermark, stable, log_start, data = partition.read(watched.offset, most, self.reader, at_least_one)
+        return watched, (watched.index, 0, high_watermark, stable, log_start), data
+
+    def _resolve(self, watched: Watched) -> Partition:
+        local = self._by_topic.get(watched.topic)
+        partition = local.get(watched.index) if local is not None else None
+        if partition is None or not partition.is_leader:
+            watched.attach(None, self.reader)
+            by_id = self.version >= TOPIC_IDS
+            raise self.broker.replicas.why_not_leader(watched.topic, watched.index, by_id=by_id)
+        watched.attach(partition, self.reader)
+        return partition
+
+    # -- answering
+
+    def body(self, answers: list[Answer]) -> Body:
+        if self.session is not None:
+            answers = [answer for answer in answers if self._remember(self.session, answer)]
+        return self._encode(answers)
+
+    def _is_news(self, answer: Answer) -> bool:
+        watched, (_, code, high_watermark, _, log_start), data = answer
+        return (
+            data is not None
+            or code != 0
+            or high_watermark != watched.sent_high_watermark
+            or log_start != watched.sent_log_start
+        )
+
+    def _remember(self, session: FetchSession, answer: Answer) -> bool:
+        """Note what the client is told with this answer; False if it has no news and is left out."""
+        watched, (_, code, high_watermark, _, log_start), data = answer
+        told = self.full or self._is_news(answer)
+        watched.sent_high_watermark = high_watermark
+        watched.sent_log_start = log_start
+        if data is not None:
+            # It may have more, or the same again. It goes last, so that a size limit starves nobody.
+            session.changed.pop(watched, None)
+            session.changed[watched] = None
+        elif code == 0 and watched.offset == self._visible_end(watched):
+            session.changed.pop(watched, None)
+        return told
+
+    def _visible_end(self, watched: Watched) -> int:
+        partition = watched.partition
+        assert partition is not None
+        if self.reader == REPLICA:
+            return partition.end_offset
+        return partition.last_stable_offset if self.committed else partition.high_watermark
+
+    def _encode(self, answers: list[Answer]) -> Body:
+        if len(answers) == 1 and self.version >= FLEXIBLE:
+            watched, result, data = answers[0]
+            size = 0 if data is None else data.size
+            echo = topic_echo(self.version, watched.topic)
+            head = encode_one_partition(self._session_id, echo, result, self.committed, size)
+            return bytes(head + ONE_PARTITION_TAIL) if data is None else [head, data, ONE_PARTITION_TAIL]
+        layout = _Layout(self, answers)
+        for topic in layout.topics:
+            layout.write(topic)
+        return layout.finish()
+
+    @property
+    def _session_id(self) -> int:
+        return self.session.id if self.session is not None else NO_SESSION
+
+    # -- in steps
+
+    def steps(self, last_call: bool) -> Iterator[Body | None]:
+        """The same as `read` and `body`, a step at a time: Nones, and at the end the body if it is to be sent."""
+        readings = self._begin()
+        due = iter(list(self._due()))
+        while step := list(islice(due, STEP_PARTITIONS)):
+            self._read_into(readings, step)
+            yield None
+        if not (last_call or readings.final or readings.size >= self.parameters.min_bytes):
+            return
+        answers = []
+        rest = iter(readings.answers)
+        while some := list(islice(rest, STEP_PARTITIONS)):
+            if self.session is not None:
+                some = [answer for answer in some if self._remember(self.session, answer)]
+            answers += some
+            yield None
+        layout = _Layout(self, answers)
+        written = 0
+        for topic in layout.topics:
+            layout.write(topic)
+            written += len(layout.topics[topic])
+            if written >= STEP_PARTITIONS:
+                written = 0
+                yield None
+        yield layout.finish()
+
+
+class _Layout:
+    """A response of any number of topics, as pieces."""
+
+    def __init__(self, plan: FetchPlan, answers: list[Answer]) -> None:
+        self._version, self._committed = plan.version, plan.committed
+        self.topics: dict[bytes, list[Answer]] = {}
+        for answer in answers:
+            self.topics.setdefault(answer[0].topic, []).append(answer)
+        self._tags = tags_after(self._version)
+        self._pieces: list[Piece] = []
+        self._out = bytearray()
+        write_response_head(self._out, self._version, 0, plan._session_id, len(self.topics))
+
+    def write(self, topic: bytes) -> None:
+        version, committed, tags = self._version, self._committed, self._tags
+        of_topic = self.topics[topic]
+        out = self._out
+        write_topic_head(out, version, topic, len(of_topic))
+        for _, result, data in of_topic:
+            if data is None:
+                write_partition_head(out, version, result, committed, 0)
+            else:
+                write_partition_head(out, version, result, committed, data.size)
+                self._pieces += (out, data)
+                out = self._out = bytearray()
+            out += tags
+        out += tags
+
+    def finish(self) -> Body:
+        self._out += self._tags
+        self._pieces.append(self._out)
+        return self._pieces
+
+
+def encode_session_error(version: int, code: ErrorCode) -> bytes:
+    out = bytearray()
+    write_response_head(out, version, code, NO_SESSION, 0)
+    out += tags_after(version)
+    return bytes(out)

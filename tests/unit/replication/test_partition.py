@@ -1,0 +1,182 @@
+"""A partition's promises: what is acknowledged, what is read, whatever happens to its role or its directory."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.env.real import real_env
+from headrace.metadata.image import PartitionImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import NO_TOPIC_ID, TopicPartition
+from headrace.replication.flushing import Flusher
+from headrace.replication.partition import ACKS_ALL, COMMITTED, REPLICA, UNCOMMITTED, Partition
+from headrace.replication.replica_set import ReplicaSet
+from headrace.replication.sync_rounds import Syncing, SyncRounds
+from headrace.replication.waiters import WakeList
+from headrace.storage.loading import create_log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.resources import StorageResources
+from headrace.testing.raw_client import BatchShape, build_batch
+
+EPOCH = 3
+
+
+class HeldRounds(SyncRounds):
+    """Syncs that never end."""
+
+    def ask(self, asking: Syncing) -> None:
+        pass
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Iterator[Partition]:
+    env = real_env()
+    name = TopicPartition("t", 0)
+    resources = StorageResources.create(env, str(tmp_path))
+    log = create_log(str(tmp_path / "t-0"), name, NO_TOPIC_ID, LogConfig(min_insync_replicas=2), resources)
+    yield Partition(name, NO_TOPIC_ID, log, WakeList(env.clock))
+    log.abandon()
+
+
+def lead(
+    partition: Partition, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3), epoch: int = EPOCH
+) -> None:
+    partition.become_leader(PartitionImage(replicas, 1, epoch, isr), 1)
+
+
+def append(partition: Partition, acks: int = 1) -> int:
+    batch = build_batch([b"v"], BatchShape())
+    base_offset, _, _ = partition.append(memoryview(bytearray(batch)), acks)
+    return base_offset + 1
+
+
+def followers(partition: Partition, **ends: int) -> None:
+    for name, end in ends.items():
+        partition.follower_fetched(int(name.removeprefix("r")), end)
+
+
+def sync_before_ack(partition: Partition) -> None:
+    config = LogConfig(min_insync_replicas=2, flush_messages=1)
+    partition.log.update_config(config)
+    env = real_env()
+    partition.set_flusher(Flusher(env, HeldRounds(env), partition, config))
+
+
+async def test_alone_an_append_is_acknowledged_at_once(partition: Partition) -> None:
+    lead(partition, (1,), (1,))
+    end = append(partition, ACKS_ALL)
+    assert partition.settled
+    assert partition.acknowledged(end, ACKS_ALL, EPOCH)
+    assert partition.high_watermark == end
+
+
+async def test_each_acks_waits_for_exactly_what_it_says(partition: Partition) -> None:
+    lead(partition, (1, 2, 3))
+    followers(partition, r2=0, r3=0)
+    end = append(partition, ACKS_ALL)
+    told = {acks: partition.acknowledged(end, acks, EPOCH) for acks in (1, 2, 3, ACKS_ALL)}
+    assert told == {1: True, 2: False, 3: False, ACKS_ALL: False}
+    followers(partition, r2=end)
+    told = {acks: partition.acknowledged(end, acks, EPOCH) for acks in (1, 2, 3, ACKS_ALL)}
+    assert told == {1: True, 2: True, 3: False, ACKS_ALL: False}
+    assert partition.high_watermark == 0
+    followers(partition, r3=end)
+    assert all(partition.acknowledged(end, acks, EPOCH) for acks in (1, 2, 3, ACKS_ALL))
+    assert partition.high_watermark == end
+
+
+async def test_acks_all_needs_enough_replicas_before_and_after(partition: Partition) -> None:
+    lead(partition, (1,))
+    with pytest.raises(KafkaError) as refusal:
+        append(partition, ACKS_ALL)
+    assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, (1, 2))
+    end = append(partition, ACKS_ALL)
+    lead(partition, (1,))
+    with pytest.raises(KafkaError) as refusal:
+        partition.acknowledged(end, ACKS_ALL, EPOCH)
+    assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert partition.high_watermark == 0
+
+
+async def test_more_acks_than_replicas_are_refused(partition: Partition) -> None:
+    lead(partition, (1, 2, 3))
+    with pytest.raises(KafkaError) as refusal:
+        append(partition, 4)
+    assert refusal.value.code is ErrorCode.INVALID_REQUIRED_ACKS
+
+
+async def test_after_a_change_of_leader_nothing_is_acknowledged(partition: Partition) -> None:
+    lead(partition, (1,), (1,))
+    end = append(partition)
+    partition.become_follower(PartitionImage((1, 2), 2, EPOCH + 1, (1, 2)))
+    with pytest.raises(KafkaError) as refusal:
+        partition.acknowledged(end, 1, EPOCH)
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    lead(partition, (1,), (1,), EPOCH + 2)
+    with pytest.raises(KafkaError):
+        partition.acknowledged(end, 1, EPOCH)
+
+
+async def test_what_is_not_synced_is_not_acknowledged_by_a_failing_directory(partition: Partition) -> None:
+    """A regression: dropping the flusher moved the high watermark over batches whose sync never ended."""
+    lead(partition, (1,), (1,))
+    sync_before_ack(partition)
+    end = append(partition)
+    assert not partition.acknowledged(end, 1, EPOCH)
+    ReplicaSet._retire(partition)
+    assert partition.high_watermark < end
+    with pytest.raises(KafkaError):
+        partition.acknowledged(end, 1, EPOCH)
+
+
+async def test_a_failed_log_is_looked_at_before_the_high_watermark(partition: Partition) -> None:
+    lead(partition, (1,), (1,))
+    end = append(partition)
+    partition.log._resources.health.fail(OSError(errno.EIO, "gone"))
+    with pytest.raises(KafkaError) as refusal:
+        partition.acknowledged(end, 1, EPOCH)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_synced_here_and_committed_are_two_things(partition: Partition) -> None:
+    lead(partition, (1, 2))
+    sync_before_ack(partition)
+    end = append(partition)
+    followers(partition, r2=end)
+    assert not partition.acknowledged(end, 1, EPOCH)
+    assert partition.high_watermark == 0
+    partition.log.flush()
+    partition.flushed()
+    assert partition.acknowledged(end, 1, EPOCH)
+    assert partition.high_watermark == end
+
+
+async def test_consumers_see_the_committed_part_and_replicas_all(partition: Partition) -> None:
+    lead(partition, (1, 2))
+    followers(partition, r2=0)
+    first = append(partition)
+    followers(partition, r2=first)
+    append(partition)
+    for reader in (UNCOMMITTED, COMMITTED):
+        high_watermark, stable, start, data = partition.read(0, 1 << 20, reader, True)
+        assert (high_watermark, stable, start) == (1, 1, 0)
+        assert data is not None
+        assert partition.read(1, 1 << 20, reader, True)[3] is None
+    assert partition.read(1, 1 << 20, REPLICA, True)[3] is not None
+
+
+async def test_the_end_is_not_told_before_the_epoch_is_confirmed(partition: Partition) -> None:
+    lead(partition, (1,), (1,))
+    append(partition)
+    partition.high_watermark = 0
+    lead(partition, (1, 2), epoch=EPOCH + 1)
+    with pytest.raises(KafkaError) as refusal:
+        partition.visible_end(UNCOMMITTED)
+    assert refusal.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    followers(partition, r2=1)
+    assert partition.visible_end(UNCOMMITTED) == 1
