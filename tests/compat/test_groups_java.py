@@ -36,7 +36,7 @@ def test_console_consumer_and_group_tool(group_bootstrap: str, group_topic: Make
     read = java(
         CONSOLE_CONSUMER,
         *(*server, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "10"),
-        *("--consumer-property", f"group.protocol={protocol}", "--timeout-ms", "20000"),
+        *("--command-property", f"group.protocol={protocol}", "--timeout-ms", "20000"),
     )
     assert sorted(int(line) for line in read.split()) == list(range(10))
     assert group in java(GROUPS, *server, "--list").split()

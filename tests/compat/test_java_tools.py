@@ -33,7 +33,7 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
-DUMP_LOG = "kafka.tools.DumpLogSegments"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 
 
@@ -100,7 +100,7 @@ def test_keys_go_to_the_same_partition_as_ours(bootstrap: str, make_topic: MakeT
     java(
         CONSOLE_PRODUCER,
         *("--bootstrap-server", bootstrap, "--topic", name),
-        *("--property", "parse.key=true", "--property", "key.separator=:"),
+        *("--reader-property", "parse.key=true", "--reader-property", "key.separator=:"),
         stdin="".join(f"{key}:java\n" for key in keys),
     )
     placed = Confluent().produce(bootstrap, name, [Record(b"ours", key=key.encode()) for key in keys])
@@ -133,7 +133,7 @@ def test_log_dirs(bootstrap: str, topic: str) -> None:
 
 
 def test_api_versions(bootstrap: str) -> None:
-    """Every API that the tool lists is known to it: no version outside of what Kafka 4.1 has."""
+    """Every API that the tool lists is known to it: no version outside of what that Kafka has."""
     out = java(API_VERSIONS, "--bootstrap-server", bootstrap)
     assert bootstrap in out
     assert re.search(r"Produce\(0\): (0|3) to 1[0-9] \[usable: 1[0-9]\]", out)

@@ -40,7 +40,7 @@ class Feature(NamedTuple):
 
 
 FEATURES = (
-    Feature("metadata.version", 7, 27, 27),  # what Kafka 4.1 calls 4.1-IV1
+    Feature("metadata.version", 7, 30, 30),  # what Kafka 4.3 calls 4.3-IV0
     Feature("group.version", 0, 1, 1),
     Feature("transaction.version", 0, 0, 0),
 )

@@ -57,4 +57,5 @@ configs_alter: Authorize = _allow
 group_read: Authorize = _allow
 group_describe: Authorize = _allow
 group_delete: Authorize = _allow
+transactional_id_describe: Authorize = _allow
 transactional_id_write: Authorize = _allow

@@ -1,8 +1,9 @@
-"""DescribeLogDirs (35), v1-4. The data directories of this broker and what the partitions in them weigh.
+"""DescribeLogDirs (35), v1-5. The data directories of this broker and what the partitions in them weigh.
 
-v3 an error for the whole answer, which we never need; v4 total and usable bytes of the volume (KIP-827). Null
-asks for every partition. A directory that failed, or cannot be read, is told of as KAFKA_STORAGE_ERROR. A log on
-its way into a directory (AlterReplicaLogDirs) is shown there as a future one, with what it lacks.
+v3 an error for the whole answer, which we never need; v4 total and usable bytes of the volume (KIP-827); v5
+whether a directory is cordoned (KIP-1066), which none is. Null asks for every partition. A directory
+that failed, or cannot be read, is told of as KAFKA_STORAGE_ERROR. A log on its way into a directory
+(AlterReplicaLogDirs) is shown there as a future one, with what it lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace.wire.messages.describe_log_dirs import (
 )
 
 
-@api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(1, 5), authorize=cluster_describe)
+@api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(1, 6), authorize=cluster_describe)
 async def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Tells how full the data directories are, and with what."""
     wanted = None

@@ -2,8 +2,11 @@
 
 v1 key type; v4 many keys in one request (KIP-699); v6 share groups. The topic that groups are kept in is made by
 the first question for one, before we answer (Kafka answers COORDINATOR_NOT_AVAILABLE first, and the client asks
-again). There are no transactions yet: their keys get COORDINATOR_NOT_AVAILABLE, which clients retry. The API is
-also there because librdkafka uses lz4 only with a broker that has it.
+again). The API is also there because librdkafka uses lz4 only with a broker that has it.
+
+There are no transactions yet. Of all codes CLUSTER_AUTHORIZATION_FAILED alone ends both the Java client and
+librdkafka at once with our message: librdkafka asks again and again after any code but this and
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and the Java client drops the message of that one.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from headrace.wire.messages.find_coordinator import (
 BATCHED_SINCE = 4
 GROUP, TRANSACTION = 0, 1
 NO_NODE = -1
+NO_TRANSACTIONS = "This broker has no transactions yet: produce without a transactional.id."
 
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, versions=range(7), authorize=group_describe)
@@ -46,7 +50,7 @@ async def _find(ctx: Context, key_type: int, keys: list[str]) -> list[Coordinato
         if key_type not in (GROUP, TRANSACTION):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}")
         if key_type == TRANSACTION:
-            raise _unavailable()
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
         await _ensure_topic(ctx)
     except KafkaError as error:
         return [_failed(key, error) for key in keys]

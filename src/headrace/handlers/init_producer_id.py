@@ -1,8 +1,9 @@
 """InitProducerId (22), v0-5. Gives an idempotent producer its id, epoch 0.
 
 v3 a producer may name its present id to have the epoch bumped (KIP-360); that is for transactional ones, an
-idempotent one gets a new id. Transactional ids need a coordinator, and there is none yet:
-COORDINATOR_NOT_AVAILABLE.
+idempotent one gets a new id. There are no transactions yet: a transactional id gets
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which ends every client at once. (They ask FindCoordinator first, which has
+a place for a message.)
 """
 
 from __future__ import annotations
@@ -32,4 +33,4 @@ def _check(request: InitProducerIdRequest) -> None:
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

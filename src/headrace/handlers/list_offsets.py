@@ -1,9 +1,9 @@
-"""ListOffsets (2), v1-10. The offset at a point in time, or at one of the log's landmarks.
+"""ListOffsets (2), v1-11. The offset at a point in time, or at one of the log's landmarks.
 
 v2 isolation level; v4 leader epochs. Landmarks are negative times: -1 latest, -2 earliest, v7 -3 the largest
-timestamp (KIP-734), v8 -4 earliest on local disk (KIP-405), v9 -5 latest in tiered storage (KIP-1005; there is
-none, so it is never found). Consumers see up to the high watermark, or with read_committed up to the last
-stable offset.
+timestamp (KIP-734), v8 -4 earliest on local disk (KIP-405), v9 -5 latest in tiered storage (KIP-1005), v11 -6
+earliest that waits for its upload there (KIP-1023); there is no tiered storage, so neither is found. Consumers
+see up to the high watermark, or with read_committed up to the last stable offset.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Landmark(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 LANDMARK_SINCE = {
@@ -41,6 +42,7 @@ LANDMARK_SINCE = {
     Landmark.MAX_TIMESTAMP: 7,
     Landmark.EARLIEST_LOCAL: 8,
     Landmark.LATEST_TIERED: 9,
+    Landmark.EARLIEST_PENDING_UPLOAD: 11,
 }
 assert LANDMARK_SINCE.keys() == set(Landmark)
 LEADER_EPOCH_SINCE = 4
@@ -51,7 +53,7 @@ SEARCHES = 3
 NOT_FOUND = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 
-@api(ListOffsetsRequest, ListOffsetsResponse, versions=range(1, 11), authorize=topic_describe)
+@api(ListOffsetsRequest, ListOffsetsResponse, versions=range(1, 12), authorize=topic_describe)
 async def list_offsets(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Tells offsets by time, and where partitions begin and end."""
     repeated = _repeated(request)
@@ -129,7 +131,7 @@ async def _look_up(ctx: Context, partition: Partition, timestamp: int, end: int)
             return partition.start
         case Landmark.MAX_TIMESTAMP:
             found = await _search(ctx, partition.find_max_timestamp)
-        case Landmark.LATEST_TIERED:
+        case Landmark.LATEST_TIERED | Landmark.EARLIEST_PENDING_UPLOAD:
             found = None
         case _:
             found = await _search(ctx, lambda: partition.find_timestamp(timestamp))

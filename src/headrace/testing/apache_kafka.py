@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headrace.testing.process import HOST, ServerFailed, ServerProcess, free_port
 
-KAFKA_VERSION = "4.1.1"
+KAFKA_VERSION = "4.3.1"
 FETCH_TIMEOUT_S = 600
 FORMAT_TIMEOUT_S = 120
 START_TIMEOUT_S = 90.0

@@ -63,13 +63,16 @@ def test_an_unknown_version_is_answered_with_the_range() -> None:
 
 
 async def test_there_is_no_coordinator_of_transactions_yet(bench: Any) -> None:
+    """With the one code that ends Java's client and librdkafka at once with our message."""
     single = await bench.call(FindCoordinatorRequest(key="t", key_type=1), 3)
-    assert (single.error_code, single.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert (single.error_code, single.node_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)
+    assert "no transactions yet" in single.error_message
     many = await bench.call(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), 4)
     assert [(row.key, row.error_code) for row in many.coordinators] == [
-        ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("g", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ("h", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ]
+    assert all("no transactions yet" in row.error_message for row in many.coordinators)
     other = await bench.call(FindCoordinatorRequest(coordinator_keys=["g"], key_type=9), 4)
     assert other.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
@@ -88,7 +91,7 @@ async def test_no_producer_id_is_given_twice(bench: Any) -> None:
     ("request_values", "code"),
     [
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "t"}, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ({"transactional_id": "t"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ({"transactional_id": None, "producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None, "producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
     ],

@@ -1,6 +1,7 @@
 """DescribeLogDirs (35): the data directories of a broker and what the partitions in them weigh.
 
-v2 flexible; v3 an error for the whole answer; v4 total and usable bytes of the volume (KIP-827).
+v2 flexible; v3 an error for the whole answer; v4 total and usable bytes of the volume (KIP-827); v5 whether a
+directory is cordoned, takes no new partitions (KIP-1066).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-class DescribeLogDirsRequest(Request, key=35, versions=range(1, 5), flexible=2):
+class DescribeLogDirsRequest(Request, key=35, versions=range(1, 6), flexible=2):
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable=0)
 
 
@@ -36,9 +37,10 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = field(array(DescribeLogDirsTopic))
     total_bytes: int = field(INT64, since=4, default=-1)
     usable_bytes: int = field(INT64, since=4, default=-1)
+    is_cordoned: bool = field(BOOL, since=5)
 
 
-class DescribeLogDirsResponse(Response, key=35, versions=range(1, 5), flexible=2):
+class DescribeLogDirsResponse(Response, key=35, versions=range(1, 6), flexible=2):
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, since=3)
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))

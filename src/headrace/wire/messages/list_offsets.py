@@ -2,7 +2,8 @@
 
 v2 isolation level; v4 leader epochs; v6 flexible. Negative times name landmarks: -1 latest, -2 earliest, and
 from v7 -3 the record with the largest timestamp (KIP-734), v8 -4 earliest on local disk (KIP-405), v9 -5 latest
-in tiered storage (KIP-1005). v10 a timeout for remote storage (KIP-1075).
+in tiered storage (KIP-1005). v10 a timeout for remote storage (KIP-1075); v11 -6 earliest that waits for its
+upload to tiered storage (KIP-1023).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition))
 
 
-class ListOffsetsRequest(Request, key=2, versions=range(1, 11), flexible=6):
+class ListOffsetsRequest(Request, key=2, versions=range(1, 12), flexible=6):
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, since=2, ignorable=False)
     topics: list[ListOffsetsTopic] = field(array(ListOffsetsTopic))
@@ -42,6 +43,6 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = field(array(ListOffsetsPartitionResponse))
 
 
-class ListOffsetsResponse(Response, key=2, versions=range(1, 11), flexible=6):
+class ListOffsetsResponse(Response, key=2, versions=range(1, 12), flexible=6):
     throttle_time_ms: int = field(INT32, since=2)
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse))
