@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace.cli.reference import commands_page
 from headrace.config.broker_config import environment_name
 from headrace.config.broker_settings import GROUPS
+from headrace.config.group_config import GROUP_SETTINGS
 from headrace.config.setting import ConfigType, Setting, UpdateMode
 from headrace.config.settings import BROKER_NOT_ACTED_ON, NOT_ACTED_ON, TOPIC_SETTINGS
 from headrace.groups.states import CONSUMER_NEXT, MEMBER_NEXT, NEXT, mermaid
@@ -47,6 +48,16 @@ TOPICS = """
 
 Given at CreateTopics or with AlterConfigs. A topic that does not set one takes it from the first of the broker
 settings in the last column that has a value; a dynamic value wins there over one from the file.
+
+| name | type | default | allowed | meaning | default comes from |
+|---|---|---|---|---|---|
+"""
+
+GROUP_TABLE = """
+## Groups
+
+Of one consumer group (KIP-848), given with AlterConfigs under its id; the group need not exist yet. The broker's
+`group.consumer.min.*` and `group.consumer.max.*` are the limits. Groups of the classic protocol have no settings.
 
 | name | type | default | allowed | meaning | default comes from |
 |---|---|---|---|---|---|
@@ -150,6 +161,9 @@ def configuration_page() -> str:
         if not setting.internal:
             synonyms = ", ".join(f"`{synonym.name}`" for synonym in setting.synonyms)
             parts.append(_row(_common(setting), _meaning(setting, NOT_ACTED_ON), synonyms))
+    parts.append(GROUP_TABLE)
+    for setting in GROUP_SETTINGS.values():
+        parts.append(_row(_common(setting), setting.doc, f"`{setting.synonyms[0].name}`"))
     parts.append(f"\nExample: `{environment_name('log.retention.hours')}=24` keeps records for a day.\n")
     return "".join(parts)
 

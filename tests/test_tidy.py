@@ -319,6 +319,7 @@ CATCH_ALL_ALLOWED = (
     "server/",
     "coordination/sqlite",
     "services/groups/shard",
+    "services/groups/writer",
     "replication/waiters",
     "replication/sync_rounds",
     "handlers/parked_fetch",

@@ -29,7 +29,9 @@ TIMEOUT_S = 60.0
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": "4",
 }
 

@@ -7,13 +7,20 @@ from typing import Any
 
 import pytest
 
+from headrace.config.describe import ConfigSource
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId
 from headrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest
+from headrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.wire.messages.join_group import JoinGroupRequestProtocol
 from headrace.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.list_groups import ListGroupsRequest
@@ -512,3 +519,46 @@ def test_the_two_protocols_see_each_others_groups(groups: GroupClient, group: st
     (seen,) = groups.call(DescribeGroupsRequest(groups=[group]), 6).groups
     assert (seen.error_code, seen.group_state) == (E.GROUP_ID_NOT_FOUND, "Dead")
     assert beat(groups, classic, "m", 5, topic_partitions=[]).error_code == E.GROUP_ID_NOT_FOUND
+
+
+# -- settings
+
+GROUP_RESOURCE = 32
+SET, DELETE = 0, 1
+
+
+def test_settings_of_a_consumer_group(groups: GroupClient, group: str, group_topic: MakeTopic) -> None:
+    """Within the broker's limits, and the members are told."""
+    name = "consumer.heartbeat.interval.ms"
+
+    def change(value: str | None) -> int:
+        edit = AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=value)
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[edit])
+        (changed,) = groups.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+        return int(changed.error_code)
+
+    def described() -> tuple[str, int]:
+        asked = DescribeConfigsResource(
+            resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=[name]
+        )
+        (result,) = groups.call(DescribeConfigsRequest(resources=[asked]), 4).results
+        (row,) = result.configs
+        return row.value, row.config_source
+
+    assert (change("49"), change("15001"), change("often")) == (E.INVALID_CONFIG,) * 3
+    assert change("700") == NONE
+    assert described() == ("700", ConfigSource.DYNAMIC_GROUP_CONFIG)
+    member = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[group_topic()],
+        topic_partitions=[],
+    )
+    joined = groups.call(member, 1)
+    assert (joined.error_code, joined.heartbeat_interval_ms) == (NONE, 700)
+    assert change(None) == NONE
+    assert described()[0] == "100", "the broker's own"
+    again = ConsumerGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=joined.member_epoch)
+    assert groups.call(again, 1).heartbeat_interval_ms == 100

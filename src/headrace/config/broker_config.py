@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from headrace.config.group_settings import check_group_limits
 from headrace.config.listeners import Listener, check_advertised, check_served, parse_listeners, parse_protocol_map
 from headrace.config.settings import (
     BROKER_NOT_ACTED_ON,
@@ -209,6 +210,7 @@ def _check(config: BrokerConfig) -> None:
     name = config.text("inter.broker.listener.name")
     if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")
+    check_group_limits(config.integer)
     if not config.log_dirs:
         raise ConfigError("log.dirs names no data directory")
     if len(set(config.log_dirs)) != len(config.log_dirs):

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.group_config import GROUP_SETTINGS
 from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, UpdateMode, Value, value_text
 from headrace.config.topic_config import NO_DYNAMIC_CONFIGS, DynamicConfigs, topic_defaults, topic_values
 
@@ -19,6 +20,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -54,6 +56,22 @@ def describe_topic(
         for name, setting in TOPIC_SETTINGS.items()
         if not setting.internal or name in overrides
     ]
+
+
+def describe_group(
+    overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS
+) -> list[ConfigEntry]:
+    """Of a group that may not exist yet: settings can be there before their group."""
+    entries = []
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms: list[ConfigSynonym] = []
+        if name in overrides:
+            synonyms.append(ConfigSynonym(name, overrides[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
+        for synonym in setting.synonyms:
+            synonyms += _synonyms(synonym.name, config, dynamic)
+        strongest = synonyms[0]
+        entries.append(ConfigEntry(setting, strongest.value, strongest.source, False, tuple(synonyms)))
+    return entries
 
 
 def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[ConfigEntry]:

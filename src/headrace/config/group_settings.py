@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.config.setting import INT_MAX, ConfigType, Importance, Setting
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.config.setting import INT_MAX, ConfigError, ConfigType, Importance, Setting
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 INT, LONG, SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
@@ -11,6 +14,56 @@ STRING, LIST = ConfigType.STRING, ConfigType.LIST
 
 def _not_empty(text: str) -> str | None:
     return None if text else "it must name at least one"
+
+
+class Bounds(NamedTuple):
+    """The names of a broker setting of consumer groups and of what it, and a group's own, may be."""
+
+    least: str
+    value: str
+    most: str
+
+
+BOUNDS = {
+    "consumer.session.timeout.ms": Bounds(
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.session.timeout.ms",
+        "group.consumer.max.session.timeout.ms",
+    ),
+    "consumer.heartbeat.interval.ms": Bounds(
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+    "consumer.assignment.interval.ms": Bounds(
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
+    ),
+}
+"""By the name of the group's own setting."""
+
+
+def _limits(of: str, meaning: str, least: int, most: int, minimum: int) -> tuple[Setting, Setting]:
+    meaning = f"{meaning} of consumer groups (KIP-848)"
+    return (
+        Setting(BOUNDS[of].least, INT, str(least), MEDIUM, f"The shortest {meaning}.", minimum),
+        Setting(BOUNDS[of].most, INT, str(most), MEDIUM, f"The longest {meaning}.", minimum),
+    )
+
+
+def check_group_limits(integer: Callable[[str], int]) -> None:
+    """Raise ConfigError unless the settings of consumer groups agree with each other, as Kafka wants it."""
+    for least, name, most in BOUNDS.values():
+        if integer(most) < integer(least):
+            raise ConfigError(f"{most} must be greater than or equal to {least}")
+        if integer(name) < integer(least):
+            raise ConfigError(f"{name} must be greater than or equal to {least} ({integer(least)})")
+        if integer(name) > integer(most):
+            raise ConfigError(f"{name} must be less than or equal to {most} ({integer(most)})")
+    session, heartbeat = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
+    if integer(heartbeat) >= integer(session):
+        raise ConfigError(f"{heartbeat} must be less than {session}")
 
 
 CONSUMER_GROUPS: tuple[Setting, ...] = (
@@ -59,6 +112,25 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         MEDIUM,
         "How often members of consumer groups (KIP-848) are told to send heartbeats.",
         1,
+    ),
+    *_limits("consumer.session.timeout.ms", "session timeout", 45_000, 60_000, 1),
+    *_limits("consumer.heartbeat.interval.ms", "heartbeat interval", 5_000, 15_000, 1),
+    Setting(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        "1000",
+        MEDIUM,
+        "The least time between two assignments of a consumer group (KIP-848): members that come meanwhile wait.",
+        0,
+    ),
+    *_limits("consumer.assignment.interval.ms", "assignment interval", 0, 15_000, 0),
+    Setting(
+        "group.coordinator.append.linger.ms",
+        INT,
+        "-1",
+        MEDIUM,
+        "How long a coordinator collects writes before it appends them together; -1: those of the same moment.",
+        -1,
     ),
     Setting(
         "group.consumer.max.size",

@@ -102,6 +102,7 @@ class ConsumerGroup:
     __slots__ = (
         "_patterns",
         "_subscribed",
+        "assigned_at_ms",
         "assignment_epoch",
         "epoch",
         "has_partition_metadata",
@@ -118,6 +119,8 @@ class ConsumerGroup:
         self.id = group_id
         self.epoch = epoch
         self.assignment_epoch = epoch
+        self.assigned_at_ms = 0
+        """When the target was computed; 0 if that is not known."""
         self.metadata_hash = 0
         self.has_partition_metadata = False
         self.members: dict[str, ConsumerMember] = {}
@@ -133,6 +136,7 @@ class ConsumerGroup:
     def copy(self) -> ConsumerGroup:
         other = ConsumerGroup(self.id, self.epoch)
         other.assignment_epoch = self.assignment_epoch
+        other.assigned_at_ms = self.assigned_at_ms
         other.metadata_hash = self.metadata_hash
         other.has_partition_metadata = self.has_partition_metadata
         other.members = dict(self.members)
@@ -206,6 +210,10 @@ class ConsumerGroup:
     def regex_users(self, regex: str) -> int:
         return sum(member.regex == regex for member in self.members.values())
 
+    def may_assign(self, interval_ms: int, now_ms: int) -> bool:
+        """Whether the last assignment is long enough ago. A clock that was set back holds nothing up."""
+        return not self.assigned_at_ms or not 0 <= now_ms - self.assigned_at_ms < interval_ms
+
     def waits_for_others(self, member: ConsumerMember) -> bool:
         """Something that the target gives it is still with someone else."""
         return member.state is MemberState.UNRELEASED_PARTITIONS and any(
@@ -228,7 +236,7 @@ class ConsumerGroup:
             case ConsumerMemberDeleted():
                 self._remove_member(event.member_id)
             case TargetEpochStored():
-                self.assignment_epoch = event.assignment_epoch
+                self.assignment_epoch, self.assigned_at_ms = event.assignment_epoch, event.timestamp_ms
             case TargetEpochDeleted():
                 self.assignment_epoch = -1
             case TargetStored():

@@ -207,9 +207,17 @@ def advance(
         changed = False
     changed = _resolve_regexes(work, draft) or changed
     work.bump_epoch_if(forced=is_new_group or changed)
-    if work.group.epoch > work.group.assignment_epoch:
+    if work.group.epoch > work.group.assignment_epoch and may_assign(work.group, draft):
         _update_target(work, draft)
     return _reconcile_one(work, updated, owned, draft)
+
+
+def may_assign(group: ConsumerGroup, draft: Draft) -> bool:
+    """Not more often than the interval says, so that a hundred joins make few assignments (KIP-1263).
+
+    Until then members stay at the last target, or join with nothing; their next heartbeat takes them further.
+    """
+    return group.may_assign(draft.settings.consumer_assignment_interval_ms, draft.now_ms)
 
 
 def _resolve_regexes(work: Workspace, draft: Draft) -> bool:
@@ -242,7 +250,7 @@ def _update_target(work: Workspace, draft: Draft) -> None:
     for member_id, target in assign(specs, counts).items():
         if group.target.get(member_id) != target:
             work.write(TargetStored(group.id, member_id, target))
-    work.write(TargetEpochStored(group.id, work.group.epoch))
+    work.write(TargetEpochStored(group.id, work.group.epoch, draft.now_ms))
 
 
 def _reconcile_one(

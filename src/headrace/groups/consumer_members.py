@@ -11,7 +11,13 @@ from dataclasses import replace
 
 from headrace.groups.classic import ClassicGroup, rebalance_timeout_ms
 from headrace.groups.consumer import ConsumerGroup, ConsumerMember
-from headrace.groups.consumer_heartbeat import advance, check_not_full, known_static, replace_static
+from headrace.groups.consumer_heartbeat import (
+    advance,
+    check_not_full,
+    known_static,
+    may_assign,
+    replace_static,
+)
 from headrace.groups.decision import Draft, Timer, TimerKind
 from headrace.groups.embedded import (
     CONSUMER_PROTOCOL_TYPE,
@@ -158,7 +164,9 @@ def decide_sync(group: ConsumerGroup, request: SyncGroup, draft: Draft) -> SyncR
     wrong_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
     if wrong_type or request.protocol not in (None, classic.protocols[0].name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    behind = group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
+    # While the next assignment has to wait, joining again would lead nowhere.
+    if behind and (group.assignment_epoch > member.epoch or may_assign(group, draft)):
         _await_join(group, member, draft)
         return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
     draft.cancel(TimerKind.MEMBER_SYNC, group.id, member.id)

@@ -31,7 +31,8 @@ armed one as it is. At its deadline remove it and pass it to `timer_fired`. Dead
 which should be the wall clock, because commit and state timestamps are stored from it.
 
 Topics: pass a new `TopicsView` to `topics_changed` when the metadata image changes; groups see it at the next
-heartbeat of a member. For deleted partitions call `partitions_deleted`.
+heartbeat of a member. For deleted partitions call `partitions_deleted`. In the same way `settings_changed` tells
+the settings of groups that have their own.
 
 Every few minutes call `expire(group_id, now_ms)` for each of `group_ids()`.
 
@@ -40,7 +41,7 @@ When leadership of the partition is lost, send the replies of `resign()` and for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from headrace.groups import (
     classic_join,
@@ -115,6 +116,8 @@ class GroupCoordinator:
     def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
         """`new_id` makes the unique part of member ids: a random UUID as text."""
         self._settings = settings
+        self._settings_of: Mapping[str, GroupSettings] = {}
+        """Of groups that have settings of their own."""
         self._topics = topics
         self._new_id = new_id
         self._groups: dict[str, Group] = {}
@@ -155,11 +158,11 @@ class GroupCoordinator:
     # --- the classic protocol ------------------------------------------------------------------------------------
 
     def join_group(self, request: JoinGroup, token: Token, now_ms: int) -> Decision:
-        draft = self._draft(now_ms)
+        draft = self._draft(now_ms, request.group_id)
         return self._decide(draft, request, token, lambda: self._join(request, token, draft))
 
     def sync_group(self, request: SyncGroup, token: Token, now_ms: int) -> Decision:
-        draft = self._draft(now_ms)
+        draft = self._draft(now_ms, request.group_id)
 
         def sync() -> None:
             match self._known(request.group_id):
@@ -171,7 +174,7 @@ class GroupCoordinator:
         return self._decide(draft, request, token, sync)
 
     def heartbeat(self, request: Heartbeat, token: Token, now_ms: int) -> Decision:
-        draft = self._draft(now_ms)
+        draft = self._draft(now_ms, request.group_id)
 
         def beat() -> None:
             match self._known(request.group_id):
@@ -199,7 +202,7 @@ class GroupCoordinator:
     # --- the consumer protocol -----------------------------------------------------------------------------------
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, token: Token, now_ms: int) -> Decision:
-        draft = self._draft(now_ms)
+        draft = self._draft(now_ms, request.group_id)
 
         def beat() -> None:
             consumer_heartbeat.check_request(request, self._settings)
@@ -279,7 +282,7 @@ class GroupCoordinator:
     # --- time, topics, leadership --------------------------------------------------------------------------------
 
     def timer_fired(self, timer: Timer, now_ms: int) -> Decision:
-        draft = self._draft(now_ms)
+        draft = self._draft(now_ms, timer.group_id)
         match self._groups.get(timer.group_id):
             case ClassicGroup() as group:
                 self._changed(draft, group, classic_requests.decide_timer(group, timer, draft))
@@ -289,6 +292,10 @@ class GroupCoordinator:
             case None:
                 pass
         return draft.decision()
+
+    def settings_changed(self, settings_of: Mapping[str, GroupSettings]) -> None:
+        """What holds for groups that have settings of their own; their members hear of it one by one."""
+        self._settings_of = settings_of
 
     def topics_changed(self, topics: TopicsView) -> None:
         self._topics = topics
@@ -307,11 +314,13 @@ class GroupCoordinator:
             if len(group.members) > self._settings.max_size:
                 self._changed(draft, group, prepare_rebalance(group, draft))
         else:
-            _arm_consumer(group, draft)
+            _arm_consumer(group, self._settings_of.get(group.id, self._settings), draft)
 
     def empty(self) -> GroupCoordinator:
         """One like this that knows nothing."""
-        return GroupCoordinator(self._settings, self._topics, self._new_id)
+        other = GroupCoordinator(self._settings, self._topics, self._new_id)
+        other.settings_changed(self._settings_of)
+        return other
 
     def replace_group(self, group_id: str, found: GroupCoordinator, now_ms: int) -> Decision:
         """Take a group as another coordinator found it in the log. Who waits is told to ask again.
@@ -372,8 +381,9 @@ class GroupCoordinator:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _draft(self, now_ms: int) -> Draft:
-        return Draft(self._settings, self._topics, self._new_id, now_ms)
+    def _draft(self, now_ms: int, group_id: str = "") -> Draft:
+        settings = self._settings_of.get(group_id, self._settings)
+        return Draft(settings, self._topics, self._new_id, now_ms)
 
     def _decide(
         self, draft: Draft, request: Request, token: Token, decider: Callable[[], None], *, shared: bool = False
@@ -468,9 +478,9 @@ def _delete_group(group: Group, draft: Draft) -> None:
         Workspace(group, draft).delete_group()
 
 
-def _arm_consumer(group: ConsumerGroup, draft: Draft) -> None:
+def _arm_consumer(group: ConsumerGroup, settings: GroupSettings, draft: Draft) -> None:
     for member in group.members.values():
-        timeout_ms = draft.settings.consumer_session_timeout_ms
+        timeout_ms = settings.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         draft.arm(TimerKind.SESSION, group.id, member.id, after_ms=timeout_ms)

@@ -183,6 +183,8 @@ class ConsumerMemberDeleted(Record):
 class TargetEpochStored(Record):
     group_id: str
     assignment_epoch: int
+    timestamp_ms: int = 0
+    """When it was computed (KIP-1263); 0 if nobody wrote that down."""
 
 
 @dataclass(frozen=True, slots=True)

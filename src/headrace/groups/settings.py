@@ -44,6 +44,8 @@ class GroupSettings:
     """group.consumer.session.timeout.ms"""
     consumer_heartbeat_interval_ms: int = 5_000
     """group.consumer.heartbeat.interval.ms"""
+    consumer_assignment_interval_ms: int = 1_000
+    """group.consumer.assignment.interval.ms (KIP-1263)"""
     consumer_max_size: int = NO_LIMIT
     """group.consumer.max.size"""
     consumer_assignors: tuple[str, ...] = DEFAULT_ASSIGNORS

@@ -16,7 +16,7 @@ from headrace.wire.messages.alter_configs import (
 
 @api(AlterConfigsRequest, AlterConfigsResponse, versions=range(3), authorize=configs_alter)
 async def alter_configs(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replaces the dynamic settings of topics and brokers."""
+    """Replaces the dynamic settings of topics, brokers and consumer groups."""
     alterations = [_alteration(resource) for resource in request.resources]
     try:
         errors = await ctx.broker.controller.alter_configs(alterations, request.validate_only)

@@ -1,13 +1,19 @@
-"""DescribeConfigs (32), v1-4. The settings of topics and brokers, with where each value comes from.
+"""DescribeConfigs (32), v1-4. The settings of topics, brokers and groups, with where each value comes from.
 
-v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569). Settings of broker loggers, client
-metrics and groups do not exist here (yet): INVALID_REQUEST. A broker knows only its own file, so it answers for
+v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569). Settings of broker loggers and client
+metrics do not exist here (yet): INVALID_REQUEST. A broker knows only its own file, so it answers for
 itself, and with an empty name for what was set for all brokers.
 """
 
 from __future__ import annotations
 
-from headrace.config.describe import ConfigEntry, describe_broker, describe_every_broker, describe_topic
+from headrace.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_every_broker,
+    describe_group,
+    describe_topic,
+)
 from headrace.config.topic_config import DynamicConfigs
 from headrace.handlers.context import Context, configs_describe
 from headrace.handlers.registry import api
@@ -26,7 +32,7 @@ from headrace.wire.messages.describe_configs import (
 
 @api(DescribeConfigsRequest, DescribeConfigsResponse, versions=range(1, 5), authorize=configs_describe)
 async def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Tells the settings of topics and brokers."""
+    """Tells the settings of topics, brokers and consumer groups."""
     return DescribeConfigsResponse(results=[_describe(ctx, request, resource) for resource in request.resources])
 
 
@@ -50,6 +56,8 @@ def _entries(ctx: Context, resource: DescribeConfigsResource) -> list[ConfigEntr
             return _topic(ctx, resource.resource_name)
         case ResourceType.BROKER:
             return _broker(ctx, resource.resource_name)
+        case ResourceType.GROUP:
+            return _group(ctx, resource.resource_name)
         case unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {unknown} have no settings here")
 
@@ -60,6 +68,12 @@ def _topic(ctx: Context, name: str) -> list[ConfigEntry]:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return describe_topic(topic.configs, ctx.broker.config, _dynamic(ctx))
+
+
+def _group(ctx: Context, name: str) -> list[ConfigEntry]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A group's settings need the group's id")
+    return describe_group(ctx.broker.metadata.image.group_configs.get(name, {}), ctx.broker.config, _dynamic(ctx))
 
 
 def _broker(ctx: Context, name: str) -> list[ConfigEntry]:

@@ -23,7 +23,7 @@ from headrace.wire.messages.incremental_alter_configs import (
 async def incremental_alter_configs(
     ctx: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Changes single settings of topics and brokers."""
+    """Changes single settings of topics, brokers and consumer groups."""
     alterations = [_alteration(resource) for resource in request.resources]
     try:
         errors = await ctx.broker.controller.alter_configs(alterations, request.validate_only)

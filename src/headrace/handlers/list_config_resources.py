@@ -1,7 +1,7 @@
 """ListConfigResources (74), v0-1. The resources that can have settings (KIP-1142).
 
-v0 asks for client metrics only, of which there are none; v1 for any types, none named meaning all. Broker
-loggers and groups are types we know but have no settings for (yet): they are listed as empty.
+v0 asks for client metrics only, of which there are none; v1 for any types, none named meaning all. Groups are
+listed that have settings of their own. Broker loggers are a type we know but have no settings for (yet).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headrace.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
-KNOWN_TYPES = frozenset((ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP))
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+KNOWN_TYPES = frozenset((*ResourceType, BROKER_LOGGER, CLIENT_METRICS))
 ANY_TYPE_SINCE = 1
 
 
 @api(ListConfigResourcesRequest, ListConfigResourcesResponse, versions=range(2), authorize=configs_describe)
 async def list_config_resources(ctx: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Lists the topics and brokers that can have settings."""
+    """Lists the topics and brokers that can have settings, and the groups that have some."""
     wanted = set(request.resource_types) or (KNOWN_TYPES if ctx.version >= ANY_TYPE_SINCE else {CLIENT_METRICS})
     unknown = wanted - KNOWN_TYPES
     if unknown:
@@ -32,6 +32,7 @@ async def list_config_resources(ctx: Context, request: ListConfigResourcesReques
     names: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(image.topics),
         ResourceType.BROKER: [str(broker_id) for broker_id in image.brokers],
+        ResourceType.GROUP: list(image.group_configs),
     }
     return ListConfigResourcesResponse(
         config_resources=[

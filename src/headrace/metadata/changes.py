@@ -12,6 +12,7 @@ from headrace.metadata.layout import (
     encode_config,
     encode_state,
     encode_topic,
+    group_config_path,
     partitions_path,
     state_path,
     topic_config_path,
@@ -52,7 +53,16 @@ class BrokerConfigured:
     """Whether there is no node for it yet."""
 
 
-Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicConfigured | BrokerConfigured
+@dataclass(frozen=True, slots=True)
+class GroupConfigured:
+    name: str
+    configs: Mapping[str, str]
+    """None left: its node goes."""
+    first_time: bool
+    """Whether there is no node for it yet."""
+
+
+Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicConfigured | BrokerConfigured | GroupConfigured
 
 
 def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
@@ -78,6 +88,12 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
         case BrokerConfigured(name, configs, first_time):
             path, value = broker_config_path(name), encode_config(configs)
             yield Create(path, value) if first_time else Put(path, value)
+        case GroupConfigured(name, configs, first_time):
+            path, value = group_config_path(name), encode_config(configs)
+            if configs:
+                yield Create(path, value) if first_time else Put(path, value)
+            elif not first_time:
+                yield Delete(path)
 
 
 def changed_topics(changes: Sequence[Change]) -> list[str]:
@@ -93,6 +109,10 @@ def changed_topics(changes: Sequence[Change]) -> list[str]:
 
 def changed_brokers(changes: Sequence[Change]) -> list[str]:
     return [change.name for change in changes if isinstance(change, BrokerConfigured)]
+
+
+def changed_groups(changes: Sequence[Change]) -> list[str]:
+    return [change.name for change in changes if isinstance(change, GroupConfigured)]
 
 
 def _topic_value(topic: TopicImage) -> bytes:

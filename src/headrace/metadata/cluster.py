@@ -32,6 +32,8 @@ from headrace.metadata.loading import (
     load_broker_configs,
     load_brokers,
     load_controller,
+    load_group_config_names,
+    load_group_configs,
     load_topics,
 )
 
@@ -183,13 +185,18 @@ class ClusterMetadata:
         if brokers:
             configs = await load_broker_configs(self._store, brokers)
             image = replace(image, broker_configs={**image.broker_configs, **configs})
+        groups = list(dict.fromkeys(name for entry in fields for name in entry.get("groups", ())))
+        if groups:
+            kept = {name: configs for name, configs in image.group_configs.items() if name not in groups}
+            image = replace(image, group_configs=kept | await load_group_configs(self._store, groups))
         return image
 
     async def _reload_all(self, image: MetadataImage) -> MetadataImage:
         topics = await load_topics(self._store, await self._store.children(TOPICS))
         by_id = {topic.id: topic for topic in topics.values()}
         configs = await load_broker_configs(self._store, await load_broker_config_names(self._store))
-        return replace(image, topics=topics, topics_by_id=by_id, broker_configs=configs)
+        groups = await load_group_configs(self._store, await load_group_config_names(self._store))
+        return replace(image, topics=topics, topics_by_id=by_id, broker_configs=configs, group_configs=groups)
 
     async def _lay_out(self) -> str:
         """Make what is missing in one write; returns the cluster id."""

@@ -1,7 +1,7 @@
-"""What a controller does about dynamic settings of topics and brokers: pure, one outcome per resource.
+"""What a controller does about dynamic settings of topics, brokers and groups: pure, one outcome per resource.
 
 An outcome is the resource's settings as they will be, or the `KafkaError` it gets. Codes are Kafka's: a bad topic
-setting is INVALID_CONFIG; anything wrong with a broker's (read-only, bad value) is INVALID_REQUEST.
+setting, or a group's, is INVALID_CONFIG; anything wrong with a broker's (read-only, bad value) is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from headrace.config.group_config import GroupLimits
 from headrace.config.settings import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -20,7 +21,7 @@ from headrace.config.settings import (
     value_text,
 )
 from headrace.config.topic_config import check_broker_overrides, check_topic_overrides
-from headrace.metadata.changes import BrokerConfigured, TopicConfigured
+from headrace.metadata.changes import BrokerConfigured, GroupConfigured, TopicConfigured
 from headrace.metadata.image import MetadataImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import check_topic_name
@@ -31,6 +32,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigOperation(IntEnum):
@@ -60,34 +62,40 @@ class ConfigAlteration:
     """The legacy AlterConfigs: what is not set here goes back to its default; all edits are SET."""
 
 
-ConfigOutcome = TopicConfigured | BrokerConfigured | KafkaError
+ConfigChange = TopicConfigured | BrokerConfigured | GroupConfigured
+ConfigOutcome = ConfigChange | KafkaError
 
 
 def decide_alter_configs(
-    image: MetadataImage, alterations: Sequence[ConfigAlteration], defaults: Mapping[str, Value]
+    image: MetadataImage,
+    alterations: Sequence[ConfigAlteration],
+    defaults: Mapping[str, Value],
+    limits: GroupLimits,
 ) -> list[ConfigOutcome]:
-    """`defaults` are the settings of a topic that has none of its own."""
+    """`defaults` are the settings of a topic that has none of its own; `limits` what groups may be set to."""
     counts = Counter((alteration.resource_type, alteration.resource_name) for alteration in alterations)
     outcomes: list[ConfigOutcome] = []
     for alteration in alterations:
         try:
             if counts[alteration.resource_type, alteration.resource_name] > 1:
                 raise _invalid("The request names this resource more than once.")
-            outcomes.append(_decide(image, alteration, defaults))
+            outcomes.append(_decide(image, alteration, defaults, limits))
         except KafkaError as error:
             outcomes.append(error)
     return outcomes
 
 
 def _decide(
-    image: MetadataImage, alteration: ConfigAlteration, defaults: Mapping[str, Value]
-) -> TopicConfigured | BrokerConfigured:
+    image: MetadataImage, alteration: ConfigAlteration, defaults: Mapping[str, Value], limits: GroupLimits
+) -> ConfigChange:
     _check_edits(alteration.edits)
     match alteration.resource_type:
         case ResourceType.TOPIC:
             return _decide_topic(image, alteration, defaults)
         case ResourceType.BROKER:
             return _decide_broker(image, alteration)
+        case ResourceType.GROUP:
+            return _decide_group(image, alteration, limits)
         case unknown:
             raise _invalid(f"Settings of resource type {unknown} cannot be altered.")
 
@@ -121,6 +129,17 @@ def _decide_broker(image: MetadataImage, alteration: ConfigAlteration) -> Broker
     except ConfigError as error:
         raise _invalid(str(error)) from error
     return BrokerConfigured(name, configs, first_time=before is None)
+
+
+def _decide_group(image: MetadataImage, alteration: ConfigAlteration, limits: GroupLimits) -> GroupConfigured:
+    """The group need not exist: its settings may be there before it, and stay when it is deleted."""
+    name = alteration.resource_name
+    if not name:
+        raise _invalid("A group's settings need the group's id.")
+    before = image.group_configs.get(name)
+    configs = _edited(before or {}, alteration, {})
+    limits.check(configs)
+    return GroupConfigured(name, configs, first_time=before is None)
 
 
 def _check_broker_name(image: MetadataImage, name: str) -> None:

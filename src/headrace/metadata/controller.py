@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_text
+from headrace.config.group_config import GroupLimits
 from headrace.config.settings import Value
 from headrace.config.topic_config import DynamicConfigs, topic_defaults
 from headrace.coordination.contract import (
@@ -40,6 +41,7 @@ from headrace.metadata.changes import (
     TopicCreated,
     TopicDeleted,
     changed_brokers,
+    changed_groups,
     changed_topics,
     operations,
 )
@@ -191,7 +193,9 @@ class Controller:
         """Legacy (`replace_all`) and incremental; for each its error or None."""
 
         def decide(image: MetadataImage) -> tuple[list[KafkaError | None], list[Change]]:
-            outcomes = decide_alter_configs(image, alterations, self._topic_configs(image))
+            outcomes = decide_alter_configs(
+                image, alterations, self._topic_configs(image), GroupLimits(self._config)
+            )
             changes: list[Change] = [outcome for outcome in outcomes if not isinstance(outcome, KafkaError)]
             return [outcome if isinstance(outcome, KafkaError) else None for outcome in outcomes], changes
 
@@ -254,7 +258,10 @@ class Controller:
 
     def _operations(self, term: _Term, sequence: int, changes: Sequence[Change]) -> list[Op]:
         entry = encode_json(
-            controller_epoch=term.epoch, topics=changed_topics(changes), brokers=changed_brokers(changes)
+            controller_epoch=term.epoch,
+            topics=changed_topics(changes),
+            brokers=changed_brokers(changes),
+            groups=changed_groups(changes),
         )
         ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]
         oldest = self._metadata.oldest_sequence

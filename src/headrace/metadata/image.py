@@ -67,6 +67,8 @@ class MetadataImage:
     topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; "" holds those of every broker."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The settings of consumer groups by group id as text, only of those that have some."""
 
     def partition(self, partition: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(partition.topic)

@@ -6,11 +6,13 @@
     /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch"}
     /config/topics/<name>                         {"version", "config": {name: text}}
     /config/brokers/<id> | <default>              the same
+    /config/groups/<name, percent-encoded>        the same; only of groups that have settings
     /controller                    ephemeral      {"version", "brokerid", "epoch", "session"}
     /controller_epoch                             a number; its version fences every write of a controller
     /broker_epoch                                 a number; grows with each registration of a broker
     /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
-    /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..]}
+    /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..],
+                                                   "groups": [..]}
 
 A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
 controller adds one entry, numbered without gaps, and the oldest are dropped.
@@ -22,6 +24,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from headrace.coordination.contract import Node
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
@@ -33,6 +36,7 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_EPOCH = "/broker_epoch"
@@ -47,6 +51,7 @@ SKELETON: Mapping[str, bytes] = {
     "/config": b"",
     TOPIC_CONFIGS: b"",
     BROKER_CONFIGS: b"",
+    GROUP_CONFIGS: b"",
     CHANGES: b"",
     CONTROLLER_EPOCH: b"0",
     BROKER_EPOCH: b"0",
@@ -83,6 +88,15 @@ def topic_config_path(name: str) -> str:
 
 def broker_config_path(name: str) -> str:
     return f"{BROKER_CONFIGS}/{name or DEFAULT_BROKER}"
+
+
+def group_config_path(name: str) -> str:
+    """A group's id may hold anything, slashes too."""
+    return f"{GROUP_CONFIGS}/{quote(name, safe='')}"
+
+
+def group_of_node(node_name: str) -> str:
+    return unquote(node_name)
 
 
 def change_path(sequence: int) -> str:

@@ -12,6 +12,7 @@ from headrace.metadata.layout import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     DEFAULT_BROKER,
+    GROUP_CONFIGS,
     broker_config_path,
     broker_path,
     decode_broker,
@@ -19,6 +20,8 @@ from headrace.metadata.layout import (
     decode_json,
     decode_state,
     decode_topic,
+    group_config_path,
+    group_of_node,
     state_path,
     topic_config_path,
     topic_path,
@@ -63,6 +66,16 @@ async def load_broker_config_names(store: Store) -> list[str]:
 
 async def load_broker_configs(store: Store, names: Sequence[str]) -> dict[str, dict[str, str]]:
     nodes = await store.get_many([broker_config_path(name) for name in names])
+    return {name: decode_config(node) for name, node in zip(names, nodes, strict=True) if node}
+
+
+async def load_group_config_names(store: Store) -> list[str]:
+    return [group_of_node(name) for name in await store.children(GROUP_CONFIGS)]
+
+
+async def load_group_configs(store: Store, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Those of the groups that have settings."""
+    nodes = await store.get_many([group_config_path(name) for name in names])
     return {name: decode_config(node) for name, node in zip(names, nodes, strict=True) if node}
 
 

@@ -40,7 +40,7 @@ def topic(name: str, partition_count: int, incarnation: int = 0) -> GroupTopic:
 
 class GroupShell:
     def __init__(self, settings: GroupSettings | None = None, topics: Iterable[GroupTopic] = ()) -> None:
-        self.settings = settings or GroupSettings()
+        self.settings = settings or GroupSettings(consumer_assignment_interval_ms=0)
         self.topics = TopicsView(topics)
         self.now_ms = 1_000_000
         self.log: list[Event] = []

@@ -150,6 +150,15 @@ def test_what_counts_as_loopback(host: str) -> None:
         ({"log.dirs": "a,b,a"}, "twice"),
         ({"node.id": "1", "broker.id": "2"}, "contradict"),
         ({"node.id": "-1"}, "at least 0"),
+        ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.min.session.timeout.ms (45000)"),
+        ({"group.consumer.session.timeout.ms": "60001"}, "group.consumer.max.session.timeout.ms (60000)"),
+        ({"group.consumer.heartbeat.interval.ms": "4999"}, "group.consumer.min.heartbeat.interval.ms (5000)"),
+        ({"group.consumer.assignment.interval.ms": "15001"}, "group.consumer.max.assignment.interval.ms (15000)"),
+        ({"group.consumer.max.session.timeout.ms": "1"}, "greater than or equal to"),
+        (
+            {"group.consumer.max.heartbeat.interval.ms": "50000", "group.consumer.heartbeat.interval.ms": "45000"},
+            "must be less than group.consumer.session.timeout.ms",
+        ),
     ],
 )
 def test_mistakes_are_explained(settings: dict[str, str], part: str) -> None:

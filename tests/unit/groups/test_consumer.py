@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from headrace.groups.consumer import ConsumerGroup
-from headrace.groups.decision import TimerKind
+from headrace.groups.decision import Timer, TimerKind
+from headrace.groups.embedded import Subscription, write_subscription
 from headrace.groups.events import (
     Assignment,
+    ClassicProtocol,
     ConsumerEpochStored,
     ConsumerPartitionsDeleted,
     ConsumerPartitionsStored,
@@ -18,7 +20,15 @@ from headrace.groups.events import (
     RegexStored,
     SubscribedTopic,
 )
-from headrace.groups.messages import Client, ConsumerHeartbeat, ConsumerHeartbeatReply
+from headrace.groups.messages import (
+    Client,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    SyncGroup,
+    SyncReply,
+)
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import ConsumerGroupState, MemberState
 from headrace.model.errors import ErrorCode
@@ -341,3 +351,61 @@ def test_the_epoch_goes_on_when_an_empty_group_is_joined_again() -> None:
     assert beat(shell, replace(JOIN, member_id="m2")).member_epoch == 3
     epochs = [event.epoch for event in shell.log if isinstance(event, ConsumerEpochStored)]
     assert epochs == sorted(epochs)
+
+
+def test_many_joins_make_few_assignments() -> None:
+    """KIP-1263: who comes within the interval waits with nothing; its next heartbeat after it finds a target."""
+    shell = new_shell(GroupSettings(consumer_assignment_interval_ms=1_000))
+    assert beat(shell, JOIN).assignment == owning(0, 1, 2, 3)
+    shell.advance(999)
+    second = beat(shell, replace(JOIN, member_id="m2"))
+    assert (second.error, second.member_epoch, second.assignment) == (ErrorCode.NONE, 1, {})
+    assert group_of(shell).state is ConsumerGroupState.ASSIGNING
+    assert (group_of(shell).epoch, group_of(shell).assignment_epoch) == (2, 1)
+    shell.restart()
+    assert beat(shell, stay("m1", 1)).assignment is None, "a coordinator that takes over waits as long"
+    shell.advance(1)
+    assert beat(shell, stay("m1", 1)).assignment == owning(0, 1)
+    beat(shell, stay("m1", 1, owning(0, 1)))
+    assert beat(shell, stay("m2", 1)).assignment == owning(2, 3)
+    assert group_of(shell).assignment_epoch == 2
+
+
+def test_a_clock_that_was_set_back_does_not_stop_assignments() -> None:
+    shell = new_shell(GroupSettings(consumer_assignment_interval_ms=1_000))
+    beat(shell, JOIN)
+    shell.now_ms -= 500_000
+    assert beat(shell, replace(JOIN, member_id="m2")).member_epoch == 2
+
+
+def test_a_classic_member_that_joins_within_the_interval_is_not_sent_round_in_circles() -> None:
+    shell = new_shell(GroupSettings(consumer_assignment_interval_ms=1_000))
+    beat(shell, JOIN)
+    subscription = write_subscription(Subscription(0, ("a",), {}, -1, None))
+    join = JoinGroup("g", "m2", "consumer", (ClassicProtocol("range", subscription),), 30_000, 30_000)
+    joined = shell.ask(join, JoinReply)
+    assert (joined.error, joined.generation) == (ErrorCode.NONE, 1)
+    sync = SyncGroup("g", 1, "m2")
+    assert shell.ask(sync, SyncReply).error is ErrorCode.NONE, "with nothing"
+    shell.advance(1_000)
+    assert shell.ask(sync, SyncReply).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert shell.ask(join, JoinReply).generation == 2
+
+
+def test_groups_can_have_settings_of_their_own() -> None:
+    shell = new_shell()
+    own = GroupSettings(consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=7_000)
+    shell.coordinator.settings_changed({"g": own})
+    assert beat(shell, JOIN).heartbeat_interval_ms == 7_000
+    assert beat(shell, replace(JOIN, group_id="h")).heartbeat_interval_ms == 5_000
+    deadlines = {timer.group_id: _due_in(shell, timer) for timer in shell.timers.values()}
+    assert deadlines == {"g": 50_000, "h": 45_000}
+    armed = {
+        timer.group_id: _due_in(shell, timer) for timer in shell.coordinator.load_finished(shell.now_ms).timers
+    }
+    assert armed == {"g": 50_000, "h": 45_000}
+
+
+def _due_in(shell: GroupShell, timer: Timer) -> int:
+    assert timer.deadline_ms is not None
+    return timer.deadline_ms - shell.now_ms

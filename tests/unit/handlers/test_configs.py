@@ -13,7 +13,7 @@ from headrace.wire.messages import alter_configs, incremental_alter_configs
 from headrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.list_config_resources import ListConfigResourcesRequest
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND = 0, 1, 2
 
 
@@ -139,3 +139,33 @@ async def test_resources_that_can_have_settings(bench: Any) -> None:
     with pytest.raises(KafkaError) as refused:
         await listed(1, 99)
     assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_settings_of_a_group(bench: Any) -> None:
+    """They need no group, are listed while there are some, and are named by where they come from."""
+    name = "consumer.session.timeout.ms"
+
+    async def listed() -> list[tuple[str, int]]:
+        answer = await bench.call(ListConfigResourcesRequest(resource_types=[GROUP]), 1)
+        return [(one.resource_name, one.resource_type) for one in answer.config_resources]
+
+    async def described() -> tuple[str, int, list[str]]:
+        (result,) = (await bench.call(describe(GROUP, "g", name, "no", include_synonyms=True), 4)).results
+        (row,) = result.configs
+        return row.value, row.config_source, [synonym.name for synonym in row.synonyms]
+
+    assert await listed() == []
+    default = ("45000", ConfigSource.DEFAULT_CONFIG, [f"group.{name}"])
+    assert await described() == default
+    (changed,) = (await bench.call(edit(GROUP, "g", (name, SET, "50000")), 1)).responses
+    assert changed.error_code == ErrorCode.NONE
+    assert await described() == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG, [name, f"group.{name}"])
+    assert await listed() == [("g", GROUP)]
+    (refused,) = (await bench.call(edit(GROUP, "g", (name, SET, "1")), 1)).responses
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    assert "group.consumer.min.session.timeout.ms" in refused.error_message
+    await bench.call(edit(GROUP, "g", (name, DELETE, None)), 1)
+    assert await described() == default
+    assert await listed() == []
+    (nameless,) = (await bench.call(describe(GROUP, ""), 4)).results
+    assert nameless.error_code == ErrorCode.INVALID_REQUEST

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.group_config import GroupLimits
 from headrace.config.topic_config import topic_defaults
-from headrace.metadata.changes import BrokerConfigured, TopicConfigured
+from headrace.coordination.contract import Delete
+from headrace.metadata.changes import BrokerConfigured, GroupConfigured, TopicConfigured, operations
 from headrace.metadata.config_decisions import (
     ConfigAlteration,
     ConfigEdit,
@@ -20,7 +24,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
-TOPIC, BROKER = ResourceType
+TOPIC, BROKER, GROUP = ResourceType
 DEFAULTS = topic_defaults(BrokerConfig.build())
 IMAGE = MetadataImage(
     "c",
@@ -39,11 +43,14 @@ IMAGE = MetadataImage(
 )
 
 
+LIMITS = GroupLimits(BrokerConfig.build())
+
+
 def alter(
     *edits: tuple[str, int, str | None], name: str = "t", kind: int = TOPIC, replace_all: bool = False
 ) -> ConfigOutcome:
     alteration = ConfigAlteration(kind, name, [ConfigEdit(*edit) for edit in edits], replace_all)
-    (outcome,) = decide_alter_configs(IMAGE, [alteration], DEFAULTS)
+    (outcome,) = decide_alter_configs(IMAGE, [alteration], DEFAULTS, LIMITS)
     return outcome
 
 
@@ -113,7 +120,7 @@ def test_a_setting_or_resource_named_twice_is_refused() -> None:
     assert code(alter(("retention.ms", SET, "1"), ("retention.ms", SET, "2"))) is ErrorCode.INVALID_REQUEST
     twice = ConfigAlteration(TOPIC, "t", [])
     other = ConfigAlteration(BROKER, "0", [])
-    outcomes = decide_alter_configs(IMAGE, [twice, other, twice], DEFAULTS)
+    outcomes = decide_alter_configs(IMAGE, [twice, other, twice], DEFAULTS, LIMITS)
     assert [code(outcome) for outcome in outcomes] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
@@ -133,3 +140,34 @@ def test_broker_settings_for_one_and_for_all() -> None:
 )
 def test_anything_wrong_with_a_broker_setting_is_an_invalid_request(edit: tuple[str, int, str | None]) -> None:
     assert code(alter(edit, name="0", kind=BROKER)) is ErrorCode.INVALID_REQUEST
+
+
+def test_group_settings_are_checked_against_the_brokers_limits() -> None:
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    outcome = alter((session, SET, "50000"), (heartbeat, SET, "6000"), name="g", kind=GROUP)
+    assert outcome == GroupConfigured("g", {session: "50000", heartbeat: "6000"}, first_time=True)
+    for name, value in [
+        (session, "44999"),
+        (session, "60001"),
+        (heartbeat, "4999"),
+        (heartbeat, "15001"),
+        ("consumer.assignment.interval.ms", "15001"),
+        ("consumer.assignment.interval.ms", "-1"),
+        (session, "soon"),
+        ("share.session.timeout.ms", "50000"),
+    ]:
+        assert code(alter((name, SET, value), name="g", kind=GROUP)) is ErrorCode.INVALID_CONFIG, (name, value)
+    assert code(alter((session, APPEND, "1"), name="g", kind=GROUP)) is ErrorCode.INVALID_CONFIG
+    assert code(alter((session, SET, "50000"), name="", kind=GROUP)) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_without_settings_is_forgotten() -> None:
+    image = replace(IMAGE, group_configs={"g": {"consumer.session.timeout.ms": "50000"}})
+    alteration = ConfigAlteration(GROUP, "g", [ConfigEdit("consumer.session.timeout.ms", DELETE, None)])
+    (outcome,) = decide_alter_configs(image, [alteration], DEFAULTS, LIMITS)
+    assert outcome == GroupConfigured("g", {}, first_time=False)
+    assert [type(op) for op in operations(outcome, 1)] == [Delete]
+    unknown = ConfigAlteration(GROUP, "h", [ConfigEdit("consumer.session.timeout.ms", DELETE, None)])
+    (nothing,) = decide_alter_configs(image, [unknown], DEFAULTS, LIMITS)
+    assert not isinstance(nothing, KafkaError)
+    assert list(operations(nothing, 1)) == []

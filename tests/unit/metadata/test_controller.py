@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.coordination.contract import ANY_VERSION, Store, Unknown
+from headrace.coordination.contract import ANY_VERSION, Create, Store, Unknown
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env.real import real_env
@@ -26,7 +26,7 @@ from headrace.metadata.controller import (
     ResourceType,
 )
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, Endpoint, MetadataImage, TopicImage
-from headrace.metadata.layout import CHANGES, CONTROLLER, CONTROLLER_EPOCH
+from headrace.metadata.layout import CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_json
 from headrace.model.errors import ErrorCode, KafkaError
 
 ENV = real_env()
@@ -106,6 +106,15 @@ async def test_everything_is_there_for_a_broker_that_starts_later(node: Node, en
             ConfigAlteration(
                 ResourceType.BROKER, "", [ConfigEdit("message.max.bytes", ConfigOperation.SET, "6000")]
             ),
+            group_alteration("team/a b%é", "50000"),
+            group_alteration("dropped", "50000"),
+        ]
+    )
+    await node.controller.alter_configs(
+        [
+            ConfigAlteration(
+                ResourceType.GROUP, "dropped", [ConfigEdit(SESSION_TIMEOUT, ConfigOperation.DELETE, None)]
+            )
         ]
     )
     await node.controller.delete_topics(["gone"])
@@ -116,13 +125,38 @@ async def test_everything_is_there_for_a_broker_that_starts_later(node: Node, en
     assert len(late.image.topics["kept"].partitions) == 3
     assert late.image.topics["kept"].configs == {"retention.ms": "5"}
     assert late.image.broker_configs == {"": {"message.max.bytes": "6000"}}
+    assert late.image.group_configs == {"team/a b%é": {SESSION_TIMEOUT: "50000"}}
     await late.close()
+
+
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+
+
+def group_alteration(name: str, timeout_ms: str) -> ConfigAlteration:
+    edit = ConfigEdit(SESSION_TIMEOUT, ConfigOperation.SET, timeout_ms)
+    return ConfigAlteration(ResourceType.GROUP, name, [edit])
+
+
+async def test_a_store_from_before_groups_had_settings(ensemble: MemoryCluster) -> None:
+    """It lacks the node, and entries of `/changes` name no groups."""
+    store = ensemble.connect()
+    await ClusterMetadata(ENV, store).start()
+    await store.delete("/config/groups", ANY_VERSION)
+    await store.multi([Create("/changes/000000000001", encode_json(controller_epoch=1, topics=[], brokers=[]))])
+    node = await start(ensemble.connect(), 0)
+    assert await node.controller.alter_configs([group_alteration("g", "50000")]) == [None]
+    assert node.image.group_configs == {"g": {SESSION_TIMEOUT: "50000"}}
+    await node.close()
 
 
 async def test_other_brokers_follow_every_kind_of_change(node: Node, other: Node) -> None:
     async def same() -> None:
         async with asyncio.timeout(2):
             await other.metadata.wait_for(lambda image: image == node.image)
+
+    for timeout_ms in ("50000", "55000"):
+        await node.controller.alter_configs([group_alteration("g", timeout_ms)])
+        await same()
 
     await node.create("t", "u")
     await same()

@@ -67,6 +67,7 @@ EVENTS: list[Event] = [
     ConsumerMemberStored("g", "m", "seat", "rack", "client", "/host", (), "a.*", 1000, "range", CLASSIC),
     ConsumerMemberDeleted("g", "m"),
     TargetEpochStored("g", 9),
+    TargetEpochStored("g", 9, 1_700_000_000_000),
     TargetEpochDeleted("g"),
     TargetStored("g", "m", {ID: frozenset({0, 5, 2})}),
     TargetStored("g", "m", {}),

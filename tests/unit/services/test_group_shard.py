@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 
+from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
 from headrace.env.real import real_env
 from headrace.groups import classic_requests, offset_requests
@@ -22,6 +23,8 @@ from headrace.groups.events import ClassicProtocol, Event, group_of
 from headrace.groups.messages import (
     CommitOffsets,
     CommitReply,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
     DeleteGroupReply,
     Heartbeat,
     HeartbeatReply,
@@ -43,7 +46,7 @@ from headrace.replication.partition import Partition
 from headrace.services.groups import shard as shard_module
 from headrace.services.groups import writer
 from headrace.services.groups.records import decode_batch
-from headrace.services.groups.settings import ShellSettings
+from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.shard import Answer, GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed
 from tests.unit.services.fakes import FakeClock, FakePartition
@@ -56,6 +59,7 @@ NONE = ErrorCode.NONE
 class World:
     def __init__(self, follows: bool = True, start: bool = True) -> None:
         self.clock = FakeClock()
+        self.image = MetadataImage("")
         self.partition = FakePartition(follows)
         self._ids = count()
         real = real_env()
@@ -65,7 +69,8 @@ class World:
             cast(Partition, self.partition),
             self.new_coordinator(),
             ShellSettings(codec=0, commit_timeout_ms=5_000, load_buffer_bytes=1_000),
-            TopicsFeed(lambda: MetadataImage("")),
+            TopicsFeed(lambda: self.image),
+            GroupConfigsFeed(BrokerConfig.build(), lambda: self.image),
             asyncio.Semaphore(1),
         )
         if start:
@@ -439,3 +444,32 @@ async def test_a_deleted_group_is_gone_from_the_log_too() -> None:
     world.clock.turn()
     assert reply_of(deleted) == DeleteGroupReply(NONE)
     assert world.reloaded().group_ids() == ()
+
+
+def consumer_beat(world: World, epoch: int) -> ConsumerHeartbeatReply:
+    answer = world.shard.ask(
+        ConsumerHeartbeat("g", "m", epoch, rebalance_timeout_ms=60_000, topics=("t",), owned={})
+        if epoch == 0
+        else ConsumerHeartbeat("g", "m", epoch)
+    )
+    world.clock.turn()
+    reply = reply_of(answer)
+    assert isinstance(reply, ConsumerHeartbeatReply)
+    return reply
+
+
+async def test_a_consumer_group_has_settings_of_its_own() -> None:
+    """They hold from the next heartbeat on, and go back to the broker's when they are taken away."""
+    world = World()
+    joined = consumer_beat(world, 0)
+    assert (joined.error, joined.heartbeat_interval_ms) == (NONE, 5_000)
+    own = {"consumer.session.timeout.ms": "55000", "consumer.heartbeat.interval.ms": "7000"}
+    world.image = MetadataImage("", group_configs={"g": own})
+    assert consumer_beat(world, joined.member_epoch).heartbeat_interval_ms == 7_000
+    world.clock.advance(50)
+    assert consumer_beat(world, joined.member_epoch).error is NONE, "the broker's 45 s are not its session"
+    world.image = MetadataImage("")
+    assert consumer_beat(world, joined.member_epoch).heartbeat_interval_ms == 5_000
+    world.clock.advance(50)
+    world.clock.turn()
+    assert consumer_beat(world, joined.member_epoch).error is ErrorCode.UNKNOWN_MEMBER_ID

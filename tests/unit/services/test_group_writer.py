@@ -13,7 +13,8 @@ from headrace.records.batch import parse_header
 from headrace.records.reader import read_records
 from headrace.replication.partition import Partition
 from headrace.services.groups.records import decode_batch
-from headrace.services.groups.writer import DecisionWriter
+from headrace.services.groups.settings import ShellSettings
+from headrace.services.groups.writer import MAX_BATCH_BYTES, DecisionWriter
 from tests.unit.services.fakes import FakeClock, FakePartition
 
 TIMEOUT_MS = 5_000
@@ -32,12 +33,16 @@ class Outcome:
     def delayed(self, error: ErrorCode) -> None:
         self.heard.append(f"delayed {error.name}")
 
+    def lost(self) -> None:
+        self.heard.append("lost")
+
 
 class Desk:
-    def __init__(self, follows: bool = True, codec: int = 0) -> None:
+    def __init__(self, follows: bool = True, codec: int = 0, linger_ms: int = -1) -> None:
         self.clock = FakeClock()
         self.partition = FakePartition(follows)
-        self.writer = DecisionWriter(self.clock, cast(Partition, self.partition), codec, TIMEOUT_MS)
+        settings = ShellSettings(codec, TIMEOUT_MS, load_buffer_bytes=1_000, append_linger_ms=linger_ms)
+        self.writer = DecisionWriter(self.clock, cast(Partition, self.partition), settings)
 
     def write(self, *offsets: int, metadata: str = "") -> Outcome:
         events = tuple(OffsetCommitted("g", "t", 0, offset, -1, metadata, 9) for offset in offsets)
@@ -181,3 +186,47 @@ def test_a_log_that_failed_keeps_nobody_waiting() -> None:
     desk.partition.replicate(0)
     assert outcome.heard == ["failed KAFKA_STORAGE_ERROR"]
     assert not desk.partition.waiters
+
+
+def test_a_linger_collects_over_many_turns() -> None:
+    desk = Desk(linger_ms=5)
+    first = desk.write(1)
+    desk.clock.turn()
+    desk.clock.advance(0.004)
+    second = desk.write(2)
+    assert (first.heard, second.heard, desk.partition.batches) == ([], [], [])
+    desk.clock.advance(0.001)
+    assert (first.heard, second.heard, desk.stored_offsets()) == (["stored"], ["stored"], [[1, 2]])
+    desk.write(3)
+    desk.clock.advance(0.005)
+    assert desk.stored_offsets() == [[1, 2], [3]]
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    desk = Desk(linger_ms=1_000)
+    limit = desk.partition.log.config.max_message_bytes
+    outcomes = [desk.write(1), desk.write(2, metadata="x" * min(limit, MAX_BATCH_BYTES))]
+    assert [outcome.heard != [] for outcome in outcomes] == [True, True]
+    assert not [timer for timer in desk.clock.timers if not timer.cancelled]
+
+
+def test_without_a_linger_each_decision_is_a_batch() -> None:
+    desk = Desk(linger_ms=0)
+    assert (desk.write(1).heard, desk.write(2).heard) == (["stored"], ["stored"])
+    assert desk.stored_offsets() == [[1], [2]]
+
+
+def test_what_lingers_when_the_leader_changes_is_not_written() -> None:
+    desk = Desk(linger_ms=5)
+    outcome = desk.write(1)
+    desk.partition.leader_epoch += 1
+    desk.clock.advance(0.005)
+    assert (outcome.heard, desk.partition.batches) == (["failed NOT_LEADER_OR_FOLLOWER"], [])
+
+
+def test_an_append_that_raises_is_told_to_all_that_shared_it() -> None:
+    desk = Desk()
+    outcomes = [desk.write(1), desk.write(2)]
+    desk.partition.append = None  # type: ignore[assignment]  # calling it is our bug
+    desk.clock.turn()
+    assert [outcome.heard for outcome in outcomes] == [["lost"], ["lost"]]

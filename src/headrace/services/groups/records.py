@@ -349,7 +349,9 @@ def _decode_member(key: bytes, value: bytes | None) -> Event:
 
 
 def _encode_target_epoch(event: TargetEpochStored) -> Pair:
-    value = schema.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=event.assignment_epoch)
+    value = schema.ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=event.assignment_epoch, assignment_timestamp=event.timestamp_ms
+    )
     return _group_key(schema.ConsumerGroupTargetAssignmentMetadataKey, event), value.to_bytes()
 
 
@@ -358,7 +360,7 @@ def _decode_target_epoch(key: bytes, value: bytes | None) -> Event:
     if value is None:
         return TargetEpochDeleted(group_id)
     stored = schema.ConsumerGroupTargetAssignmentMetadataValue.from_bytes(value)
-    return TargetEpochStored(group_id, stored.assignment_epoch)
+    return TargetEpochStored(group_id, stored.assignment_epoch, stored.assignment_timestamp)
 
 
 def _encode_target(event: TargetStored) -> Pair:

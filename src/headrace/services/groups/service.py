@@ -35,7 +35,7 @@ from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.hashing import partition_of
-from headrace.services.groups.settings import group_settings, shell_settings
+from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
 from headrace.services.groups.shard import Answer, GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
 
@@ -68,6 +68,7 @@ class GroupService:
         self._group_settings = group_settings(config)
         self._shell_settings = shell_settings(config)
         self._topics = TopicsFeed(lambda: metadata.image)
+        self._configs = GroupConfigsFeed(config, lambda: metadata.image)
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._shards: dict[int, GroupShard] = {}
         self._closed = False
@@ -100,7 +101,15 @@ class GroupService:
 
     def _new_shard(self, partition: Partition) -> GroupShard:
         coordinator = GroupCoordinator(self._group_settings, self._topics.current(), self._new_id)
-        return GroupShard(self._env, partition, coordinator, self._shell_settings, self._topics, self._load_slots)
+        return GroupShard(
+            self._env,
+            partition,
+            coordinator,
+            self._shell_settings,
+            self._topics,
+            self._configs,
+            self._load_slots,
+        )
 
     def _new_id(self) -> str:
         digits = self._env.rng.bytes(16).hex()

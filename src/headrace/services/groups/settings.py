@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.group_config import GroupLimits
 from headrace.groups.settings import GroupSettings, MigrationPolicy
+from headrace.metadata.image import MetadataImage
 
 MINUTE_MS = 60_000
 
@@ -16,6 +19,8 @@ class ShellSettings:
     """Of the batches: offsets.topic.compression.codec."""
     commit_timeout_ms: int
     load_buffer_bytes: int
+    append_linger_ms: int = -1
+    """group.coordinator.append.linger.ms: -1 for what one turn of the loop brings."""
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
@@ -28,6 +33,7 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         max_size=config.integer("group.max.size"),
         consumer_session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
         consumer_heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
+        consumer_assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
         consumer_max_size=config.integer("group.consumer.max.size"),
         consumer_assignors=assignors,
         migration_policy=MigrationPolicy((config.text("group.consumer.migration.policy") or "").lower()),
@@ -36,9 +42,38 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
     )
 
 
+class GroupConfigsFeed:
+    """The settings of groups that have their own, made anew when someone asks after they changed."""
+
+    def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
+        self._limits = GroupLimits(config)
+        self._common = group_settings(config)
+        self._image = image
+        self._configs: Mapping[str, Mapping[str, str]] = {}
+        self._settings: Mapping[str, GroupSettings] = {}
+
+    def current(self) -> Mapping[str, GroupSettings]:
+        """The same object until they change."""
+        configs = self._image().group_configs
+        if configs is not self._configs:
+            self._configs = configs
+            self._settings = {group_id: self._of(overrides) for group_id, overrides in configs.items()}
+        return self._settings
+
+    def _of(self, overrides: Mapping[str, str]) -> GroupSettings:
+        own = self._limits.config_of(overrides)
+        return replace(
+            self._common,
+            consumer_session_timeout_ms=own.session_timeout_ms,
+            consumer_heartbeat_interval_ms=own.heartbeat_interval_ms,
+            consumer_assignment_interval_ms=own.assignment_interval_ms,
+        )
+
+
 def shell_settings(config: BrokerConfig) -> ShellSettings:
     return ShellSettings(
         codec=config.integer("offsets.topic.compression.codec"),
         commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
         load_buffer_bytes=config.integer("offsets.load.buffer.size"),
+        append_linger_ms=config.integer("group.coordinator.append.linger.ms"),
     )

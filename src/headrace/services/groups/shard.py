@@ -37,7 +37,7 @@ from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
 from headrace.services.groups.loading import load_events
 from headrace.services.groups.locks import GroupLocks
-from headrace.services.groups.settings import ShellSettings
+from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.timers import TimerTable
 from headrace.services.groups.topics import TopicsFeed
 from headrace.services.groups.writer import DecisionWriter
@@ -77,6 +77,7 @@ class GroupShard:
         coordinator: GroupCoordinator,
         settings: ShellSettings,
         topics: TopicsFeed,
+        configs: GroupConfigsFeed,
         load_slots: asyncio.Semaphore,
     ) -> None:
         """`load_slots` are shared: many partitions that load at once would only take turns at one interpreter."""
@@ -87,11 +88,14 @@ class GroupShard:
         self._settings = settings
         self._coordinator = coordinator
         self._topics = topics
+        self._configs = configs
         self._load_slots = load_slots
         self._view = topics.current()
+        self._settings_of = configs.current()
+        coordinator.settings_changed(self._settings_of)
         self._locks = GroupLocks()
         self._timers = TimerTable(env.clock, self._timer_fired)
-        self._writer = DecisionWriter(env.clock, partition, settings.codec, settings.commit_timeout_ms)
+        self._writer = DecisionWriter(env.clock, partition, settings)
         self._loading: asyncio.Task[None] | None = None
         self._deleted_meanwhile: frozenset[TopicPartition] = frozenset()
         """Partitions that were deleted while this was loading."""
@@ -191,7 +195,7 @@ class GroupShard:
             raise KafkaError(_REFUSALS[self.state])
         if group_id in self._distrusted:
             raise KafkaError(self._distrusted[group_id])
-        self._look_at_topics()
+        self._look_at_metadata()
         return self._coordinator
 
     def ask(self, request: Request) -> Answer:
@@ -290,11 +294,15 @@ class GroupShard:
         for token, reply in decision.replies:
             _answer(token, reply)
 
-    def _look_at_topics(self) -> None:
+    def _look_at_metadata(self) -> None:
         view = self._topics.current()
         if view is not self._view:
             self._view = view
             self._coordinator.topics_changed(view)
+        settings_of = self._configs.current()
+        if settings_of is not self._settings_of:
+            self._settings_of = settings_of
+            self._coordinator.settings_changed(settings_of)
 
 
 class _Work:
@@ -317,7 +325,7 @@ class _Work:
             self.failed(refusal)
             return
         try:
-            shard._look_at_topics()
+            shard._look_at_metadata()
             self._now_ms = now_ms = shard._env.clock.wall_ms()
             self._decision = decision = self._decide(now_ms)
             stored = decision.records
@@ -338,10 +346,15 @@ class _Work:
             self._shard._carry_out(self._decision, self._now_ms)
         except Exception:
             log.exception("What was decided about group '%s' could not be applied", self._group_id)
-            self.delayed(ErrorCode.UNKNOWN_SERVER_ERROR)
-            for token, reply in self._decision.replies:
-                _answer(token, undone(reply, ErrorCode.NOT_COORDINATOR))
-            self._shard.distrust(self._touched())
+            self.lost()
+            return
+        self.finish()
+
+    def lost(self) -> None:
+        self.delayed(ErrorCode.UNKNOWN_SERVER_ERROR)
+        for token, reply in self._decision.replies:
+            _answer(token, undone(reply, ErrorCode.NOT_COORDINATOR))
+        self._shard.distrust(self._touched())
         self.finish()
 
     def _touched(self) -> set[str]:

@@ -1,8 +1,10 @@
 """Decisions on their way into the log: many in one batch, each released when it is where the promise says.
 
 What is handed over during one turn of the loop is appended together, in order, as one batch (several if they would
-be larger than the topic allows). A decision is done once the high watermark is past its batch: with this broker as
-the only replica at once, otherwise when the in-sync replicas have it.
+be larger than the topic allows). `group.coordinator.append.linger.ms` can make that a time: at its end, or when a
+batch is full, all is appended that has come; 0 appends each decision at once. A decision is done once the high
+watermark is past its batch: with this broker as the only replica at once, otherwise when the in-sync replicas have
+it. All that share a batch share its fate.
 
 A batch that was appended is never given up while this broker leads: it may yet be replicated, and then it has
 happened. Its requests are told after `timeout_ms` that nobody knows, and what they decided is applied when it is.
@@ -10,6 +12,7 @@ happened. Its requests are told after `timeout_ms` that nobody knows, and what t
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +26,9 @@ from headrace.records.batch import HEADER_SIZE
 from headrace.records.builder import NewRecord, build_batch
 from headrace.replication.partition import ACKS_ALL, Partition
 from headrace.services.groups.records import encode
+from headrace.services.groups.settings import ShellSettings
+
+log = logging.getLogger(__name__)
 
 RECORD_OVERHEAD = 32
 """More than the lengths, deltas and attributes of a record take."""
@@ -41,6 +47,9 @@ class Outcome(Protocol):
     def delayed(self, error: ErrorCode) -> None:
         """It may yet happen, but nobody should be kept waiting."""
 
+    def lost(self) -> None:
+        """Our own code failed: whether it has happened is only to be found in the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Write:
@@ -58,32 +67,43 @@ class _Appended:
 
 
 class DecisionWriter:
-    def __init__(self, clock: Clock, partition: Partition, codec: int, timeout_ms: int) -> None:
+    def __init__(self, clock: Clock, partition: Partition, settings: ShellSettings) -> None:
         self._clock = clock
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
-        self._codec = codec
-        self._timeout = timeout_ms / 1000
+        self._codec = settings.codec
+        self._timeout = settings.commit_timeout_ms / 1000
+        self._linger_ms = settings.append_linger_ms
         self._queue: list[_Write] = []
+        self._queued_bytes = 0
+        self._flush_timer: LoopTimer | None = None
         self._appended: deque[_Appended] = deque()
         """In the order of the log, the first not yet replicated."""
         self._alarm: LoopTimer | None = None
         self._closed = False
 
     def write(self, decision: Decision, now_ms: int, outcome: Outcome) -> None:
-        """Store the decision's records; `outcome` hears of it, never before this call returns."""
+        """Store the decision's records; `outcome` hears of it, during this call if nothing is to be collected."""
         pairs = [encode(event) for event in decision.records]
         records = tuple(NewRecord(value, key, now_ms) for key, value in pairs)
         size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in pairs)
-        if not self._queue:
-            self._clock.call_soon(self._flush)
+        first = not self._queue
         self._queue.append(_Write(records, size, outcome))
+        self._queued_bytes += size
+        if self._linger_ms < 0:
+            if first:
+                self._clock.call_soon(self._flush)
+        elif self._linger_ms == 0 or self._queued_bytes >= self._batch_limit():
+            self._flush()
+        elif first:
+            self._flush_timer = self._clock.call_later(self._linger_ms / 1000, self._flush)
 
     def close(self) -> None:
         """No longer the leader: what was decided and not replicated has not happened as far as we know."""
         self._closed = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for timer in (self._alarm, self._flush_timer):
+            if timer is not None:
+                timer.cancel()
         self._give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _give_up(self, error: ErrorCode) -> None:
@@ -94,10 +114,15 @@ class DecisionWriter:
             write.outcome.failed(error)
 
     def _flush(self) -> None:
-        queue, self._queue = self._queue, []
-        limit = min(self._partition.log.config.max_message_bytes, MAX_BATCH_BYTES)
-        for writes in _packed(queue, limit):
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        queue, self._queue, self._queued_bytes = self._queue, [], 0
+        for writes in _packed(queue, self._batch_limit()):
             self._append(writes)
+
+    def _batch_limit(self) -> int:
+        return min(self._partition.log.config.max_message_bytes, MAX_BATCH_BYTES)
 
     def _append(self, writes: list[_Write]) -> None:
         records = [record for write in writes for record in write.records]
@@ -109,6 +134,11 @@ class DecisionWriter:
         except KafkaError as error:
             for write in writes:
                 write.outcome.failed(error.code)
+            return
+        except Exception:
+            log.exception("Decisions about groups could not be appended to %s", self._partition.topic_partition)
+            for write in writes:
+                write.outcome.lost()
             return
         end_offset = base_offset + len(records)
         if not self._appended and self._partition.high_watermark >= end_offset:

@@ -189,6 +189,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Record, kind=6, versions=range(1)
 
 class ConsumerGroupTargetAssignmentMetadataValue(Record, versions=range(1), flexible=0):
     assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Record, kind=7, versions=range(1)):
