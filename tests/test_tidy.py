@@ -426,7 +426,13 @@ def test_every_broker_setting_has_an_effect() -> None:
     from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS
 
     synonyms = {synonym.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms}
-    tables = ("broker_settings.py", "cleaner_settings.py", "topic_settings.py", "known_unused.py")
+    tables = (
+        "broker_settings.py",
+        "cleaner_settings.py",
+        "coordination_settings.py",
+        "topic_settings.py",
+        "known_unused.py",
+    )
     sources = [path.read_text() for path in python_files("src/headrace") if path.name not in tables]
     assert not unread_settings(set(BROKER_SETTINGS) - synonyms, sources)
     assert unread_settings({"a.b"}, ['config.integer("a.c")']) == {"a.b"}

@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
-from headrace.coordination.contract import Store, StoreError
-from headrace.coordination.sqlite import open_sqlite_store
+from headrace.coordination.contract import StoreError
 from headrace.env import Env
 from headrace.env.real import real_env
 from headrace.env.worker_process import WorkerProcess
@@ -28,6 +27,9 @@ from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
+from headrace.metadata.layout import BROKER_IDS
+from headrace.metadata.membership import Membership, refuse_second_broker
+from headrace.metadata.stores import open_store, renewal_interval, store_path
 from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicId, TopicPartition
@@ -52,7 +54,8 @@ from headrace.storage.log_directories import LogDirectories
 
 log = logging.getLogger(__name__)
 
-STORE_FILE = "cluster.db"
+SESSION_NOTE = "headrace.session"
+"""In the data directory: the last session, so that the next process knows which nodes are its own."""
 GC_THRESHOLDS = (50_000, 50, 100)
 """The hot path makes no cycles; frequent collections would only cost."""
 ADMIN_PORT_DISTANCE = 552
@@ -84,7 +87,14 @@ class Node:
         self._listeners: list[Listener] = []
         self._dispatcher: Dispatcher | None = None
         self._admin: AdminServer | None = None
-        self._store: Store | None = None
+        self._membership = Membership(
+            env,
+            config.node_id,
+            lambda: open_store(env, config),
+            os.path.join(config.log_dirs[0], f"broker-{config.node_id}", SESSION_NOTE),
+            on_failure,
+            renewal_interval(config),
+        )
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
         self._groups: GroupService | None = None
@@ -94,8 +104,9 @@ class Node:
         metadata = self._metadata = await self._open_metadata()
         await self._load_logs(metadata.image)
         replicas = ReplicaSet(self._config.node_id, self._env, self._directories, self._topic_configs.of)
-        assert self._store is not None
-        self._controller = Controller(self._env, self._store, metadata, self._config.node_id, self._config)
+        self._controller = Controller(
+            self._env, self._membership.store, metadata, self._config.node_id, self._config
+        )
         groups = self._groups = GroupService(self._env, self._config, metadata, self._controller, replicas)
         broker = Broker(
             id=self._config.node_id,
@@ -155,25 +166,37 @@ class Node:
 
     async def _open_metadata(self) -> ClusterMetadata:
         try:
-            store = os.path.join(self._config.log_dirs[0], STORE_FILE)
-            check_store_is_there(self._env.disk, store, self._config.log_dirs)
+            check_store_is_there(self._env.disk, store_path(self._config), self._config.log_dirs)
             for directory in self._config.log_dirs:
                 self._env.disk.make_directory(directory)
-            self._store = await open_sqlite_store(self._env, store)
+            await self._membership.open()
+            self._env.background.run("Keeping the session", self._membership.run())
+            metadata = ClusterMetadata(self._env, self._membership.store)
+            await metadata.start()
         except (StoreError, DirectoryRefused, OSError) as error:
             raise StartError(str(error)) from error
-        metadata = ClusterMetadata(self._env, self._store)
-        await metadata.start()
         return metadata
 
     async def _join(self, broker: BrokerImage) -> None:
-        """Announce this broker and stand for election as the controller."""
+        """Announce this broker and stand for election as the controller; both again after a lost session."""
         assert self._controller is not None
+        assert self._metadata is not None
+        controller, metadata = self._controller, self._metadata
+
+        async def rejoined() -> None:
+            await metadata.catch_up(BROKER_IDS)
+            await controller.stand()
+
         try:
-            await self._controller.register_broker(broker)
+            refuse_second_broker(metadata.image, broker)
+            registered = await self._membership.join(broker, rejoined)
+            await metadata.catch_up(BROKER_IDS)
+            refuse_second_broker(metadata.image, registered)
         except KafkaError as error:
             raise StartError(error.message or str(error)) from error
-        await self._controller.start()
+        except StoreError as error:
+            raise StartError(str(error)) from error
+        await controller.start()
 
     async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
@@ -208,8 +231,8 @@ class Node:
             return await self._env.run_blocking(lambda: json_page(lag_json(groups)))
 
         def ready() -> Page:
-            registered = self._config.node_id in self._broker_ids()
-            return Page("ready\n") if registered else Page("not registered in the cluster\n", status=503)
+            problem = self._membership.problem
+            return Page("ready\n") if problem is None else Page(f"{problem}\n", status=503)
 
         return {
             "/metrics": metrics,
@@ -217,9 +240,6 @@ class Node:
             "/readyz": ready,
             "/lag": lag_page,
         }
-
-    def _broker_ids(self) -> list[int]:
-        return list(self._metadata.image.brokers) if self._metadata is not None else []
 
     async def stop(self) -> None:
         if self._admin is not None:
@@ -238,8 +258,7 @@ class Node:
             await self._controller.close()
         if self._metadata is not None:
             await self._metadata.close()
-        if self._store is not None:
-            await self._store.close()
+        await self._membership.close()
         await self._env.run_blocking(self._directories.close)
 
     async def _load_logs(self, image: MetadataImage) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from headrace.config.broker_config import BrokerConfig
+from headrace.env.real import real_env
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
-from headrace.node import StartError
+from headrace.node import Node, StartError
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
 from headrace.replication.partition import Partition, View
@@ -400,3 +403,54 @@ async def test_a_missing_cluster_db_is_named(tmp_path: Path, empty: bool) -> Non
         file.rename(tmp_path / file.name)
     async with running_node(tmp_path):
         pass
+
+
+async def http(port: int, path: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    text = (await asyncio.wait_for(reader.read(), 20)).decode()
+    writer.close()
+    return text
+
+
+async def test_a_second_broker_on_the_same_data_is_refused_until_there_is_replication(tmp_path: Path) -> None:
+    """Its replicas would be empty files that count as in sync."""
+    async with running_node(tmp_path) as address:
+        with pytest.raises(StartError, match=r"Broker 1 is running in this cluster.*node\.id=2"):
+            async with running_node(tmp_path, node_id="2"):
+                pass
+        client = await connect(address)
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=2)], timeout_ms=10_000
+        )
+        response = await client.ask(request, CreateTopicsResponse, 7)
+        assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_a_broker_that_lost_its_session_says_so_and_comes_back(tmp_path: Path) -> None:
+    config = BrokerConfig.build(
+        flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "headrace.admin.port": "0"}
+    )
+    node = Node(real_env(), config)
+    address = await node.start()
+    assert node._admin is not None
+    assert "200" in await http(node._admin.port, "/readyz")
+    busy = sqlite3.connect(tmp_path / "cluster.db", isolation_level=None)
+    busy.execute("BEGIN IMMEDIATE")
+    busy.execute("DELETE FROM sessions")
+    busy.execute("DELETE FROM nodes WHERE session IS NOT NULL")
+    busy.execute("COMMIT")
+    busy.execute("BEGIN IMMEDIATE")  # Until this ends, nobody can register.
+    async with asyncio.timeout(60):
+        while "lost its session" not in (text := await http(node._admin.port, "/readyz")):
+            await asyncio.sleep(0.01)
+        assert "503" in text
+        busy.execute("ROLLBACK")
+        busy.close()
+        while "200" not in await http(node._admin.port, "/readyz"):
+            await asyncio.sleep(0.01)
+        client = await connect(address)
+        await node._metadata.wait_for(lambda image: image.controller_id == 1)  # type: ignore[union-attr]
+        await create(client, "t")
+        assert (await produce(client, "t", b"x")).error_code == 0
+    await node.stop()

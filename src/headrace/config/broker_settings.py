@@ -7,6 +7,7 @@ Settings of our own begin with `headrace.`.
 from __future__ import annotations
 
 from headrace.config.cleaner_settings import COMPACTION
+from headrace.config.coordination_settings import COORDINATION
 from headrace.config.group_settings import CONSUMER_GROUPS
 from headrace.config.naming_settings import NAMING
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
@@ -494,6 +495,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Network": _NETWORK,
     "Admin port": _ADMIN,
     "Identity and data directories": _IDENTITY,
+    "Coordination": COORDINATION,
     "Topics": _TOPICS,
     "Requests, producers and compression": _REQUESTS,
     "Log": _LOG,

@@ -12,8 +12,6 @@ KAFKA_4: frozenset[str] = frozenset(
         "authorizer.class.name",
         "auto.leader.rebalance.enable",
         "background.threads",
-        "broker.heartbeat.interval.ms",
-        "broker.session.timeout.ms",
         "client.quota.callback.class",
         "config.providers",
         "connection.failed.authentication.delay.ms",

@@ -212,3 +212,5 @@ class ClusterMetadata:
                 await self._store.multi(ops)
             except NodeExists:
                 continue  # Another broker was faster: use what it made.
+            except Unknown:
+                await self._env.clock.sleep(RETRY_SECONDS)  # Look what is there by now.

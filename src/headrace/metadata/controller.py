@@ -101,7 +101,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """One time in office."""
+    """From one election to the loss of the role."""
 
     epoch: int
     epoch_version: int
@@ -130,11 +130,18 @@ class Controller:
         """Stand for election now, and again whenever there is no controller. Follow `metadata.start()`."""
         self._unsubscribe = self._metadata.subscribe(self._on_image)
         self._store.session.on_lost(lambda: self._resign("its session was lost"))
-        self._election = self._env.background.start("Electing a controller", self._elect())
-        await self._election
+        await self.stand()
+
+    async def stand(self) -> None:
+        """Stand for election now if there is no controller: also with a new session, when none may be told of."""
+        if self._election is None or self._election.done():
+            self._election = self._env.background.start("Electing a controller", self._elect())
+        await asyncio.wait([self._election])
+        if not self._election.cancelled():
+            self._election.result()
 
     async def close(self) -> None:
-        """Stand no more. The office falls free when the store is closed."""
+        """Stand no more. The role is free when the store is closed."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -147,7 +154,7 @@ class Controller:
 
     async def register_broker(self, broker: BrokerImage) -> BrokerImage:
         """Announce this broker; its epoch is given here. DUPLICATE_BROKER_REGISTRATION if its id is in use."""
-        registered = await register(self._store, broker)
+        registered = await register(self._store, broker, self._env.clock)
         await self._metadata.catch_up(BROKER_IDS)
         return registered
 
@@ -284,7 +291,7 @@ class Controller:
         if self._term is not None and new.controller_epoch > self._term.epoch:
             self._resign(f"broker {new.controller_id} was elected")
         if new.controller_id == NO_CONTROLLER and (self._election is None or self._election.done()):
-            self._resign("its office fell free")
+            self._resign("it no longer holds the controller node")
             self._election = self._env.background.start("Electing a controller", self._elect())
 
     async def _elect(self) -> None:
@@ -300,7 +307,7 @@ class Controller:
                 continue
             if self._term is None and self._metadata.image.controller_id != NO_CONTROLLER:
                 return
-        _logger.info("broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
+        _logger.info("Broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
 
     async def _stand(self) -> _Term | None:
         """One attempt; None if another broker was faster."""
@@ -312,17 +319,17 @@ class Controller:
             return _Term(fields["epoch"], epoch.version) if won_unknowingly else None
         number = int(epoch.value) + 1
         value = encode_json(brokerid=self._broker_id, epoch=number, session=self._store.session.id)
-        take_office = Create(CONTROLLER, value, ephemeral=True)
+        take_role = Create(CONTROLLER, value, ephemeral=True)
         begin_epoch = Put(CONTROLLER_EPOCH, str(number).encode(), epoch.version)
         try:
-            _, version = await self._store.multi([take_office, begin_epoch])
+            _, version = await self._store.multi([take_role, begin_epoch])
         except (NodeExists, BadVersion):
             return None
         return _Term(number, version)
 
     def _resign(self, reason: str) -> None:
         if self._term is not None:
-            _logger.warning("broker %d is no longer the controller: %s", self._broker_id, reason)
+            _logger.warning("Broker %d lost the controller role: %s", self._broker_id, reason)
             self._term = None
 
 

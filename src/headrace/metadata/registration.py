@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from headrace.coordination.contract import BadVersion, Create, NodeExists, Put, SessionLost, Store, Unknown
+from headrace.coordination.contract import (
+    BadVersion,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Op,
+    Put,
+    SessionLost,
+    Store,
+    Unknown,
+)
+from headrace.env.env import Clock
 from headrace.metadata.image import BrokerImage
 from headrace.metadata.layout import (
     BROKER_EPOCH,
+    CONTROLLER,
     PRODUCER_ID_BLOCK,
     broker_path,
     decode_json,
@@ -20,30 +35,69 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 MAX_ATTEMPTS = 20
 """Against other brokers that write the same node; each failure means that one of them succeeded."""
+RETRY_SECONDS = 0.1
+"""Before asking again a store that could not answer, or whether a node has gone."""
 
 
-async def register(store: Store, broker: BrokerImage) -> BrokerImage:
+async def register(
+    store: Store,
+    broker: BrokerImage,
+    clock: Clock,
+    former_sessions: Collection[str] = (),
+    wait_seconds: float = 0.0,
+) -> BrokerImage:
     """Make the broker's ephemeral node; returns it with its new epoch.
 
-    DUPLICATE_BROKER_REGISTRATION if a live process has the id.
+    A node of one of the former sessions, which are over, is replaced. That of another session is waited for, and
+    then it is DUPLICATE_BROKER_REGISTRATION. After an `Unknown` result it looks what is there;
+    COORDINATOR_NOT_AVAILABLE if that does not help.
     """
     path = broker_path(broker.id)
-    for _ in range(MAX_ATTEMPTS):
-        epoch, present = await store.get_many([BROKER_EPOCH, path])
-        assert epoch is not None, "the store is not laid out"
-        if present is not None:
-            if decode_json(present)["session"] == store.session.id:
-                return replace(broker, epoch=decode_json(present)["epoch"])  # An attempt whose answer was lost.
-            raise _duplicate(broker.id)
-        registered = replace(broker, epoch=int(epoch.value) + 1)
-        begin_epoch = Put(BROKER_EPOCH, str(registered.epoch).encode(), epoch.version)
-        announce = Create(path, encode_broker(registered, store.session.id), ephemeral=True)
+    gives_up = clock.boottime() + wait_seconds
+    failures = 0
+    while failures < MAX_ATTEMPTS:
         try:
-            await store.multi([begin_epoch, announce])
-        except (BadVersion, NodeExists, Unknown):
-            continue
-        return registered
+            epoch, present = await store.get_many([BROKER_EPOCH, path])
+            assert epoch is not None, "the store is not laid out"
+            owner = decode_json(present)["session"] if present is not None else None
+            if present is not None and owner == store.session.id:
+                return replace(broker, epoch=decode_json(present)["epoch"])  # An attempt whose answer was lost.
+            if present is not None and owner not in former_sessions:
+                await _wait_for_another(clock, broker.id, gives_up)
+                continue
+            return await _announce(store, broker, epoch, present)
+        except (BadVersion, NodeExists, NoNode):
+            failures += 1
+        except Unknown:
+            failures += 1
+            await clock.sleep(RETRY_SECONDS)
     raise _busy()
+
+
+async def _wait_for_another(clock: Clock, broker_id: int, gives_up: float) -> None:
+    if clock.boottime() >= gives_up:
+        raise _duplicate(broker_id)
+    await clock.sleep(RETRY_SECONDS)
+
+
+async def _announce(store: Store, broker: BrokerImage, epoch: Node, former: Node | None) -> BrokerImage:
+    path = broker_path(broker.id)
+    registered = replace(broker, epoch=int(epoch.value) + 1)
+    ops: list[Op] = [Delete(path, former.version)] if former is not None else []
+    ops.append(Put(BROKER_EPOCH, str(registered.epoch).encode(), epoch.version))
+    ops.append(Create(path, encode_broker(registered, store.session.id), ephemeral=True))
+    await store.multi(ops)
+    return registered
+
+
+async def remove_remains(store: Store, former_sessions: Collection[str]) -> None:
+    """Give up the controller role that a session which is over still seems to hold."""
+    node = await store.get(CONTROLLER)
+    if node is not None and decode_json(node)["session"] in former_sessions:
+        try:
+            await store.delete(CONTROLLER, node.version)
+        except (NoNode, BadVersion):
+            pass  # It is gone, and another may hold the role by now.
 
 
 async def allocate_producer_id_block(store: Store, broker_id: int) -> range:

@@ -1,0 +1,191 @@
+"""This broker's place in the cluster: its session, the lease, its registration, and all of them anew when lost.
+
+    membership = Membership(env, broker_id, open_store, ...)
+    await membership.open()            # the first session; `membership.store` is what the other parts hold
+    start(membership.run())            # renews the lease; after a loss opens a session and registers again
+    await membership.join(broker, ...) # announces the broker
+
+Rules:
+- A broker never runs beside itself. A node of its own that it finds in its place is removed if it belongs to a
+  session that is known to be over: one that this process lost, or the one that its predecessor noted in the data
+  directory, whose lock this process holds now. Any other is given the time of a session to vanish; after that the
+  broker is refused at start, and stops if it was running.
+- An unknown result is looked at before anything else is done.
+- While there is no session, `problem` says so, and `lease` is not valid: what the broker still answers then is
+  decided by whoever asks the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from headrace.coordination.contract import Store, StoreError
+from headrace.coordination.lease import LeaseKeeper, LeaseState
+from headrace.coordination.reconnecting import ReconnectingStore
+from headrace.env import Env
+from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
+from headrace.metadata.image import BrokerImage, MetadataImage
+from headrace.metadata.registration import register, remove_remains
+from headrace.model.errors import ErrorCode, KafkaError
+
+FIRST_DELAY_SECONDS = 0.1
+LONGEST_DELAY_SECONDS = 5.0
+"""Between attempts to open a session again."""
+WAIT_TIMEOUTS = 1.5
+"""How long another's node is waited for, in timeouts of a session: ensembles end them a little late."""
+MAX_NOTE_BYTES = 256
+
+StoreOpener = Callable[[], Awaitable[Store]]
+_logger = logging.getLogger(__name__)
+
+
+class Membership:
+    def __init__(
+        self,
+        env: Env,
+        broker_id: int,
+        open_store: StoreOpener,
+        note_path: str,
+        on_failure: Callable[[str], None],
+        renewal_interval: float | None = None,
+    ) -> None:
+        """`note_path` is a file in the broker's own, locked data directory."""
+        self._env = env
+        self._broker_id = broker_id
+        self._open_store = open_store
+        self._note_path = note_path
+        self._on_failure = on_failure
+        self._renewal_interval = renewal_interval
+        self._present: Store | None = None
+        self._broker: BrokerImage | None = None
+        self._rejoined: Callable[[], Awaitable[None]] = _nothing
+        self._former_sessions: set[str] = set()
+        self.store = ReconnectingStore()
+        self.lease = LeaseState(env.clock)
+        self.problem: str | None = "not registered in the cluster"
+        """Why this broker is not part of the cluster at the moment; None if it is."""
+
+    async def open(self) -> None:
+        """Open the first session. What the driver raises passes through."""
+        self._present = await self._open_store()
+        await self.store.attach(self._present)
+
+    async def join(self, broker: BrokerImage, rejoined: Callable[[], Awaitable[None]]) -> BrokerImage:
+        """Register; the result has the broker's epoch. `rejoined` is called after each later registration."""
+        self._broker, self._rejoined = broker, rejoined
+        self._former_sessions |= self._read_note()
+        assert self._present is not None
+        return await self._register(self._present)
+
+    async def run(self) -> None:
+        """Keep the lease, and replace a session that was lost, for as long as the broker runs."""
+        assert self._present is not None
+        keeper = LeaseKeeper(self._env, self._present, self.lease, self._renewal_interval)
+        await keeper.run()
+        while True:
+            store = await self._replace(self._present)
+            self._present = store
+            async with asyncio.TaskGroup() as group:
+                # While it waits for its place the new session must be kept as well.
+                group.create_task(self._return(store))
+                await LeaseKeeper(self._env, store, self.lease, self._renewal_interval).run()
+
+    async def close(self) -> None:
+        """End the session: the broker's nodes go at once."""
+        self.problem = "stopping"
+        await self.store.close()
+
+    async def _replace(self, lost: Store) -> Store:
+        """Close what is left of the lost session, and open another however long it takes."""
+        self.problem = f"lost its session {lost.session.id} and is not part of the cluster until it has another"
+        _logger.error("Broker %d %s", self._broker_id, self.problem)
+        self._former_sessions.add(lost.session.id)
+        delay = FIRST_DELAY_SECONDS
+        try:
+            await lost.close()
+        except (StoreError, OSError) as error:
+            _logger.warning("The lost session could not be closed: %s", error)
+        while True:
+            try:
+                return await self._open_store()
+            except (StoreError, OSError) as error:
+                _logger.warning("No new session yet: %s", error)
+            await self._env.clock.sleep(delay)
+            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+
+    async def _return(self, store: Store) -> None:
+        """Take the broker's place again, until that is done or this session is lost too."""
+        while not store.session.lost:
+            try:
+                await self.store.attach(store)
+                if self._broker is not None:
+                    registered = await self._register(store)
+                    await self._rejoined()
+                    _logger.warning(
+                        "Broker %d registered anew with session %s, epoch %d",
+                        *(self._broker_id, store.session.id, registered.epoch),
+                    )
+                return
+            except StoreError as error:
+                _logger.warning("Broker %d could not register anew yet: %s", self._broker_id, error)
+            except KafkaError as error:
+                self._on_failure(f"Broker {self._broker_id} lost its session, and then: {error.message or error}")
+                return
+            await self._env.clock.sleep(FIRST_DELAY_SECONDS)
+
+    async def _register(self, store: Store) -> BrokerImage:
+        assert self._broker is not None
+        self._write_note(store.session.id)
+        await remove_remains(store, self._former_sessions)
+        wait = WAIT_TIMEOUTS * store.session.timeout
+        registered = await register(store, self._broker, self._env.clock, self._former_sessions, wait)
+        self.problem = None
+        return registered
+
+    def _read_note(self) -> set[str]:
+        disk = self._env.disk
+        if not disk.exists(self._note_path):
+            return set()
+        fd = disk.open(self._note_path, READ_ONLY)
+        try:
+            return {disk.pread(fd, MAX_NOTE_BYTES, 0).decode("ascii", "replace").strip()}
+        finally:
+            disk.close(fd)
+
+    def _write_note(self, session_id: str) -> None:
+        """A note that is missing or old costs the next start a wait, nothing else: it is not synced."""
+        disk = self._env.disk
+        try:
+            fd = disk.open(self._note_path, READ_WRITE | CREATE | TRUNCATE)
+        except OSError as error:
+            _logger.warning("The session could not be noted in %s: %s", self._note_path, error)
+            return
+        try:
+            disk.pwrite(fd, session_id.encode(), 0)
+        finally:
+            disk.close(fd)
+
+
+def refuse_second_broker(image: MetadataImage, broker: BrokerImage) -> None:
+    """Until partitions are replicated a cluster is one broker: whoever registers later is refused.
+
+    A broker with epoch 0 has not registered yet. With one broker alive, a replication factor above one is
+    INVALID_REPLICATION_FACTOR by itself.
+    """
+    earlier = [
+        other.id
+        for other in image.brokers.values()
+        if other.id != broker.id and (other.epoch < broker.epoch or not broker.epoch)
+    ]
+    if earlier:
+        detail = (
+            f"Broker {earlier[0]} is running in this cluster, and this release has no replication yet: a second "
+            f"one (node.id={broker.id}) would hold none of its data. Stop it, or take another data directory."
+        )
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, detail)
+
+
+async def _nothing() -> None:
+    """Until the broker has joined, a new session has nobody to tell."""

@@ -1,0 +1,275 @@
+"""A broker keeps its place in the cluster: its lease, and a session and a registration anew when they are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.coordination.contract import Store, Unknown
+from headrace.coordination.memory import MemoryCluster, MemoryStore
+from headrace.env.real import RealClock, real_env
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.controller import Controller, NewTopic
+from headrace.metadata.image import BrokerImage, Endpoint, TopicImage
+from headrace.metadata.layout import BROKER_IDS, CONTROLLER, broker_path, decode_json
+from headrace.metadata.membership import Membership, refuse_second_broker
+from headrace.model.errors import ErrorCode, KafkaError
+
+ENV = real_env()
+ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+LONG = 30.0
+
+
+class Member:
+    """One broker's part of the cluster, wired as `node.py` does it."""
+
+    def __init__(self, ensemble: MemoryCluster, note: Path, broker_id: int = 1, timeout: float = LONG) -> None:
+        self.ensemble = ensemble
+        self.failures: list[str] = []
+        self.stores: list[MemoryStore] = []
+        self.name = f"broker-{broker_id}"
+        self.id = broker_id
+
+        async def open_store() -> Store:
+            self.stores.append(await ensemble.open(ENV, self.name, timeout))
+            return self.stores[-1]
+
+        self.membership = Membership(ENV, broker_id, open_store, str(note), self.failures.append)
+        self.metadata = ClusterMetadata(ENV, self.membership.store)
+        self.controller = Controller(ENV, self.membership.store, self.metadata, broker_id, BrokerConfig.build())
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> BrokerImage:
+        await self.membership.open()
+        self._tasks.append(asyncio.create_task(self.membership.run()))
+        await self.metadata.start()
+
+        async def rejoined() -> None:
+            await self.metadata.catch_up(BROKER_IDS)
+            await self.controller.stand()
+
+        registered = await self.membership.join(BrokerImage(self.id, 0, ENDPOINTS), rejoined)
+        await rejoined()
+        await self.controller.start()
+        return registered
+
+    async def registered_session(self) -> str | None:
+        node = await self.ensemble.connect().get(broker_path(self.id))
+        return str(decode_json(node)["session"]) if node is not None else None
+
+    async def back(self) -> None:
+        """Until it is registered with its newest session and knows it."""
+        await eventually(
+            lambda: (
+                self.membership.problem is None
+                and not self.stores[-1].session.lost
+                and self.id in self.metadata.image.brokers
+            )
+        )
+        assert await self.registered_session() == self.stores[-1].session.id
+
+    async def kill(self) -> None:
+        """As a process that dies: nothing is closed."""
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait([task])
+        await self.controller.close()
+        await self.metadata.close()
+
+    async def close(self) -> None:
+        await self.kill()
+        await self.membership.close()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def ensemble() -> MemoryCluster:
+    return MemoryCluster(ENV)
+
+
+@pytest.fixture
+async def member(ensemble: MemoryCluster, tmp_path: Path) -> AsyncIterator[Member]:
+    member = Member(ensemble, tmp_path / "session")
+    await member.start()
+    yield member
+    await member.close()
+
+
+async def test_a_broker_that_lost_its_session_registers_anew_and_is_controller_again(
+    member: Member, ensemble: MemoryCluster
+) -> None:
+    (first,) = member.stores
+    assert member.membership.problem is None
+    await eventually(member.membership.lease.valid)
+    ensemble.expire(first.session.id)
+    assert not member.membership.lease.valid()
+    assert not member.controller.active
+    await asyncio.sleep(0)
+    assert "lost its session" in (member.membership.problem or "")
+    await member.back()
+    await eventually(member.membership.lease.valid)
+    await eventually(lambda: member.controller.active)
+    assert member.metadata.image.brokers[1].epoch == 2
+    assert member.metadata.image.controller_epoch == 2
+    (topic,) = await member.controller.create_topics([NewTopic("t")])
+    assert isinstance(topic, TopicImage)
+    assert not member.failures
+
+
+async def test_what_changed_meanwhile_is_in_the_image_afterwards(
+    member: Member, ensemble: MemoryCluster, tmp_path: Path
+) -> None:
+    other = Member(ensemble, tmp_path / "other", broker_id=2)
+    await other.start()
+    ensemble.unreachable.add(member.name)
+    ensemble.expire(member.stores[0].session.id)
+    await eventually(lambda: other.controller.active)
+    (topic,) = await other.controller.create_topics([NewTopic("t", 1, 1)])
+    assert isinstance(topic, TopicImage)
+    assert "t" not in member.metadata.image.topics
+    ensemble.unreachable.clear()
+    await member.back()
+    await eventually(lambda: member.metadata.image == other.metadata.image)
+    assert member.metadata.image.controller_id == 2
+    await other.close()
+
+
+async def test_the_node_of_the_lost_session_is_replaced_if_it_is_still_there(
+    member: Member, ensemble: MemoryCluster
+) -> None:
+    """The ensemble may learn later than the broker that the session is over."""
+    (first,) = member.stores
+    first.end()
+    assert await member.registered_session() == first.session.id
+    await member.back()
+    await eventually(lambda: member.controller.active)
+    assert member.metadata.image.controller_epoch == 2
+    controller = await ensemble.connect().get(CONTROLLER)
+    assert controller is not None
+    assert decode_json(controller)["session"] == member.stores[-1].session.id
+
+
+@pytest.mark.parametrize("happens", [True, False])
+async def test_a_registration_anew_with_an_unknown_result_is_made_once(
+    member: Member, ensemble: MemoryCluster, happens: bool
+) -> None:
+    connect = ensemble.connect
+
+    def connect_and_lose(*arguments: object) -> MemoryStore:
+        store = connect(*arguments)  # type: ignore[arg-type]
+        store.lose_next_result(happens=happens)
+        return store
+
+    ensemble.connect = connect_and_lose  # type: ignore[method-assign, assignment]
+    ensemble.expire(member.stores[0].session.id)
+    await eventually(lambda: len(member.stores) == 2)
+    ensemble.connect = connect  # type: ignore[method-assign]
+    await member.back()
+    assert member.metadata.image.brokers[1].epoch == 2
+    assert not member.failures
+
+
+async def test_a_store_out_of_reach_ends_the_lease_and_not_the_session(
+    ensemble: MemoryCluster, tmp_path: Path
+) -> None:
+    member = Member(ensemble, tmp_path / "session", timeout=LONG)
+    await member.start()
+    clock = _LateClock()
+    member.membership.lease._now = clock.boottime
+    await eventually(lambda: member.membership.lease.deadline > 0)
+    ensemble.unreachable.add(member.name)
+    clock.late = LONG
+    assert not member.membership.lease.valid()
+    assert member.membership.problem is None
+    with pytest.raises(Unknown):
+        await member.membership.store.renew()
+    ensemble.unreachable.clear()
+    clock.late = 0
+    await member.membership.store.renew()
+    assert member.membership.lease.valid()
+    assert len(member.stores) == 1
+    await member.close()
+
+
+class _LateClock(RealClock):
+    late = 0.0
+
+    def boottime(self) -> float:
+        return RealClock.boottime() + self.late
+
+
+async def test_a_restarted_broker_takes_the_place_of_its_killed_predecessor_at_once(
+    member: Member, ensemble: MemoryCluster, tmp_path: Path
+) -> None:
+    """Its session lives on in the ensemble; the note in the data directory says that it was ours."""
+    await member.kill()
+    again = Member(ensemble, tmp_path / "session")
+    async with asyncio.timeout(LONG / 2):
+        registered = await again.start()
+    assert registered.epoch == 2
+    assert await again.registered_session() == again.stores[0].session.id
+    await eventually(lambda: again.controller.active)
+    await again.close()
+
+
+async def test_without_the_note_it_waits_for_the_session_to_run_out(
+    ensemble: MemoryCluster, tmp_path: Path
+) -> None:
+    killed = Member(ensemble, tmp_path / "one", timeout=0.5)
+    await killed.start()
+    await killed.kill()
+    again = Member(ensemble, tmp_path / "two", timeout=LONG)
+    assert (await again.start()).epoch == 2
+    await again.close()
+
+
+async def test_a_broker_whose_id_is_in_use_is_refused(ensemble: MemoryCluster, tmp_path: Path) -> None:
+    alive = Member(ensemble, tmp_path / "one", timeout=LONG)
+    await alive.start()
+    other = Member(ensemble, tmp_path / "two", timeout=0.5)
+    with pytest.raises(KafkaError) as caught:
+        await other.start()
+    assert caught.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert await alive.registered_session() == alive.stores[0].session.id
+    await other.close()
+    await alive.close()
+
+
+async def test_a_broker_whose_id_was_taken_meanwhile_stops(ensemble: MemoryCluster, tmp_path: Path) -> None:
+    """It never runs beside another of its name."""
+    member = Member(ensemble, tmp_path / "one", timeout=0.5)
+    await member.start()
+    ensemble.unreachable.add(member.name)
+    ensemble.expire(member.stores[0].session.id)
+    usurper = Member(ensemble, tmp_path / "two", timeout=LONG)
+    usurper.name = "usurper"
+    await usurper.start()
+    ensemble.unreachable.clear()
+    await eventually(lambda: bool(member.failures))
+    assert "already running" in member.failures[0]
+    assert await usurper.registered_session() == usurper.stores[0].session.id
+    await member.close()
+    await usurper.close()
+
+
+def test_only_the_later_of_two_brokers_is_refused() -> None:
+    from headrace.metadata.image import MetadataImage
+
+    first, second = BrokerImage(1, 7, ENDPOINTS), BrokerImage(2, 8, ENDPOINTS)
+    image = MetadataImage("c", brokers={1: first, 2: second})
+    refuse_second_broker(image, first)
+    for late in (second, replace(second, epoch=0), replace(first, epoch=9)):
+        if late.id == 2:
+            with pytest.raises(KafkaError, match=r"Broker 1 is running in this cluster"):
+                refuse_second_broker(image, late)
+    refuse_second_broker(MetadataImage("c", brokers={1: first}), replace(first, epoch=0))
