@@ -87,10 +87,11 @@ class Membership:
         while True:
             store = await self._replace(self._present)
             self._present = store
-            async with asyncio.TaskGroup() as group:
-                # While it waits for its place the new session must be kept as well.
-                group.create_task(self._return(store))
-                await LeaseKeeper(self._env, store, self.lease, self._renewal_interval).run()
+            # While it waits for its place the new session must be kept as well.
+            returning = self._env.background.start("Registering anew", self._return(store))
+            await LeaseKeeper(self._env, store, self.lease, self._renewal_interval).run()
+            returning.cancel()
+            await asyncio.wait([returning])
 
     async def close(self) -> None:
         """End the session: the broker's nodes go at once."""
