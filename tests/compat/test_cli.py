@@ -207,6 +207,57 @@ def test_a_reader_that_has_enough_ends_it_quietly(bootstrap: str, cli: Cli, topi
     assert reader.wait(TIMEOUT_S) == 0
 
 
+def test_a_reader_that_goes_while_nothing_comes_ends_it_too(bootstrap: str, cli: Cli, topic: str) -> None:
+    cli("topic", "produce", topic, "one", "two")
+    reader = launch(bootstrap, "topic", "consume", topic, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"one\n"
+    reader.stdout.close()
+    assert reader.wait(TIMEOUT_S) == 0
+
+
+def test_sigterm_ends_a_command_that_nobody_reads_from(bootstrap: str, cli: Cli, topic: str) -> None:
+    cli("topic", "produce", topic, stdin=b"".join(b"line %d\n" % number for number in range(100_000)))
+    reader = launch(bootstrap, "topic", "consume", topic, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"line 0\n"  # the pipe is full of the others
+    reader.send_signal(signal.SIGTERM)
+    assert reader.wait(TIMEOUT_S) == 143
+    assert reader.communicate()[1] == b""
+
+
+def test_sigterm_in_a_group_commits_and_leaves(bootstrap: str, cli: Cli, topic: str) -> None:
+    cli("topic", "produce", topic, "one", "two")
+    group = unique_name("g")
+    reader = launch(bootstrap, "topic", "consume", topic, "-g", group, stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert [reader.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
+    reader.send_signal(signal.SIGTERM)
+    assert reader.communicate(timeout=TIMEOUT_S)[0] == b""
+    assert reader.returncode == 143
+    (described,) = json.loads(cli("group", "describe", group, "--format", "json"))
+    assert described["members"] == [], "it has said that it leaves"
+    assert [one["current_offset"] for one in described["positions"]] == [2]
+
+
+def test_a_copied_topic_has_its_nulls(bootstrap: str, cli: Cli, make_topic: MakeTopic) -> None:
+    """The recipe of docs/migration.md."""
+    one, other = make_topic(1), make_topic(1)
+    cli("topic", "produce", one, "without a key")
+    cli("topic", "produce", one, "-K", "=", stdin=b"=empty key\nk=v\nempty value=\n")
+    cli("topic", "produce", one, "-k", "deleted", "-Z", "")
+    text = cli("topic", "consume", one, "-e", "-f", r"%k\t%s\n", "--null-marker", "<null>")
+    cli("topic", "produce", other, "-K", r"\t", "--null-marker", "<null>", stdin=text.encode())
+    rows = [json.loads(row) for row in cli("topic", "consume", other, "-e", "--format", "jsonl").splitlines()]
+    assert [(row["key"], row["value"]) for row in rows] == [
+        (None, "without a key"),
+        ("", "empty key"),
+        ("k", "v"),
+        ("empty value", ""),
+        ("deleted", None),
+    ]
+
+
 def test_produce_sends_a_line_when_it_comes(bootstrap: str, cli: Cli, topic: str) -> None:
     """`tail -f log | headrace topic produce`: no waiting for a full buffer."""
     writer = launch(bootstrap, "topic", "produce", topic, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -1,7 +1,7 @@
 """Exit codes, and the failure that carries one.
 
 0 ok · 1 failed · 2 usage · 3 cannot reach the cluster · 4 not found · 5 denied · 6 partly done · 124 timed out ·
-130 interrupted. A mistake of the user never shows a traceback.
+130 interrupted · 143 terminated. A mistake of the user never shows a traceback.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ DENIED = 5
 PARTLY_DONE = 6
 TIMED_OUT = 124
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class CommandError(click.ClickException):

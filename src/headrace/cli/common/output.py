@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,6 +44,32 @@ def note(text: str) -> None:
 
 def warn(text: str) -> None:
     click.echo(f"Warning: {text}", err=True)
+
+
+_writing = False
+
+
+def write_out(data: bytes) -> None:
+    """All of it: a pipe may take a part, and without a buffer (`PYTHONUNBUFFERED`) it is for us to go on."""
+    global _writing
+    _writing = True
+    try:
+        rest = memoryview(data)
+        while rest:
+            taken = sys.stdout.buffer.write(rest)
+            rest = rest[taken:]
+        sys.stdout.buffer.flush()
+    finally:
+        _writing = False
+
+
+def is_stuck() -> bool:
+    """Whether `write_out` waits for a reader that does not read. For a signal handler."""
+    if not _writing:
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return not poll.poll(0)
 
 
 def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty: str = "") -> None:

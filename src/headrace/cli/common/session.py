@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from headrace.cli.common.ending import until_ended
 from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic
 from headrace.cli.common.failure import NOT_FOUND, PARTLY_DONE, TIMED_OUT, CommandError
 from headrace.cli.common.options import Target
@@ -24,7 +25,8 @@ CONNECT_TIMEOUT_S = 5.0
 CLIENT_ID = "headrace-cli"
 
 
-def run(target: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def run(target: Target, work: Callable[[Cluster], Awaitable[T]], *, ends_with_reader: bool = False) -> T:
+    """`ends_with_reader`: what it prints is all it is for."""
     settings = ClientSettings(
         client_id=CLIENT_ID,
         connect_timeout_s=min(CONNECT_TIMEOUT_S, target.timeout_s),
@@ -33,7 +35,7 @@ def run(target: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
     async def main() -> T:
         async with Cluster(real_env(), target.bootstrap, settings) as cluster:
-            return await work(cluster)
+            return await until_ended(work(cluster), ends_with_reader)
 
     try:
         return asyncio.run(main())

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.cli.common.offset_spec import resolve
-from headrace.cli.common.output import note, plural
+from headrace.cli.common.output import note, plural, write_out
 from headrace.cli.common.session import topic_of
-from headrace.cli.topic.consume import Reading, poll, record_lines, write_out
+from headrace.cli.topic.consume import Reading, poll, record_lines
 from headrace.cli.topic.record_format import Format
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, kafka_error
@@ -36,6 +36,7 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 REBALANCE_TIMEOUT_MS = 60_000
 COMMIT_INTERVAL_S = 5.0
+LEAVE_TIMEOUT_S = 5.0
 LONGEST_WAIT_MS = 500
 """Of a Fetch: heartbeats are sent between two."""
 _THROWN_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
@@ -138,22 +139,26 @@ class GroupReading:
         return {place: committed.get(place, fresh[place]) for place in places}
 
     async def commit(self, places: Iterable[TopicPartition]) -> None:
-        offsets = {place: self.done.pop(place) for place in list(places)}
+        offsets = {place: self.done[place] for place in places}
         if not offsets:
             return
         identity = self.member.id, self.member.epoch
         for place, error in (await commit_offsets(self.cluster, self.member.group, offsets, identity)).items():
-            if error is not None and error.code not in _THROWN_OUT:
+            if error is None:
+                del self.done[place]
+            elif error.code not in _THROWN_OUT:  # of those the next heartbeat says what to make
                 raise error
-            if error is not None:
-                self.done.setdefault(place, offsets[place])  # the next heartbeat says what to make of it
 
     async def leave(self) -> None:
         """Say so, rather than be missed; if nobody listens any more, be missed."""
-        with suppress(KafkaError, ClientError):
-            await self.commit(list(self.done))
-            self.member.epoch, self.member.reported = LEAVE_EPOCH, self.member.held
-            await self._ask()
+        with suppress(KafkaError, ClientError, TimeoutError):
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._leave()
+
+    async def _leave(self) -> None:
+        await self.commit(list(self.done))
+        self.member.epoch, self.member.reported = LEAVE_EPOCH, self.member.held
+        await self._ask()
 
 
 def _limits(reading: Reading) -> FetchLimits:

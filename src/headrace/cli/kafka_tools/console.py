@@ -139,12 +139,15 @@ def kafka_console_consumer(
         None if timeout_ms is None else timeout_ms / 1000,
         ISOLATION[isolation_level],
     )
-    if group is None:
-        count = run(target, lambda cluster: read(cluster, reading, output))
-    else:
+
+    async def work(cluster: Cluster) -> int:
+        if group is None:
+            return await read(cluster, reading, output)
         from headrace.cli.group.reading import read_in_group
 
-        count = run(target, lambda cluster: read_in_group(cluster, reading, group, output))
+        return await read_in_group(cluster, reading, group, output)
+
+    count = run(target, work, ends_with_reader=True)
     note(f"Processed a total of {count} messages")
 
 

@@ -11,7 +11,7 @@ import click
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.offset_spec import END, START, SYNTAX, Kind, Span, resolve, span_type
 from headrace.cli.common.options import Target, cluster_options, format_option, topic_argument
-from headrace.cli.common.output import note, plural, warn
+from headrace.cli.common.output import note, plural, warn, write_out
 from headrace.cli.common.session import chosen_partitions, run, topic_of
 from headrace.cli.topic.record_format import WIDE_HEADING, Format, chosen_format
 from headrace.client.cluster import Cluster
@@ -44,6 +44,7 @@ class Reading:
 @click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after so many.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end now.")
 @click.option("-f", "--template", help=r"Print records so; kcat's letters, such as '%k: %s\n'.")
+@click.option("--null-marker", default="", metavar="TEXT", help="Print this for a key or value that is null.")
 @click.option("--hex", "in_hex", is_flag=True, help="Keys, values and headers in hexadecimal.")
 @click.option("--isolation", type=click.Choice(list(ISOLATION)), default="read_uncommitted", show_default=True)
 @format_option
@@ -57,6 +58,7 @@ def consume(
     max_records: int | None,
     exit_at_end: bool,
     template: str | None,
+    null_marker: str,
     in_hex: bool,
     isolation: str,
     format: str,
@@ -71,7 +73,7 @@ def consume(
     headrace topic consume orders -f '%p %o %k %s\\n'
     """
     try:
-        output = chosen_format(format, template, in_hex)
+        output = chosen_format(format, template, in_hex, null_marker.encode())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--template") from None
     if exit_at_end and span.end is None:
@@ -80,7 +82,7 @@ def consume(
     if format == "wide" and template is None:
         write_out(WIDE_HEADING)
     if group is None:
-        run(target, lambda cluster: read(cluster, reading, output))
+        run(target, lambda cluster: read(cluster, reading, output), ends_with_reader=True)
         return
     if partitions or span.end is not None or span.begin not in (START, END):
         raise click.UsageError(
@@ -88,12 +90,7 @@ def consume(
         )
     from headrace.cli.group.reading import read_in_group
 
-    run(target, lambda cluster: read_in_group(cluster, reading, group, output))
-
-
-def write_out(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    run(target, lambda cluster: read_in_group(cluster, reading, group, output), ends_with_reader=True)
 
 
 async def read(cluster: Cluster, reading: Reading, output: Format) -> int:

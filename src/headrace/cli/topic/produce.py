@@ -36,7 +36,7 @@ class LineRules:
     empty_is_null: bool = False
     timestamp_ms: int | None = None
     null_marker: bytes | None = None
-    """A value that stands for null."""
+    """A key or value that stands for null."""
     key_required: bool = False
     """A line without the delimiter is an error, not a record without a key."""
 
@@ -46,10 +46,10 @@ class LineRules:
         if self.key_delimiter is not None:
             before, found, after = line.partition(self.key_delimiter)
             if found:
-                key, value = before, after
+                key, value = None if before == self.null_marker else before, after
             elif self.key_required:
                 raise CommandError(f"No key separator found in the line {line[:60].decode(errors='replace')!r}.")
-        if (self.empty_is_null and not value) or (self.null_marker is not None and value == self.null_marker):
+        if (self.empty_is_null and not value) or value == self.null_marker:
             value = None
         return NewRecord(value, key, now_ms if self.timestamp_ms is None else self.timestamp_ms, self.headers)
 
@@ -64,6 +64,7 @@ class LineRules:
 @click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record in the input.")
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="An empty value is null (a tombstone).")
+@click.option("--null-marker", metavar="TEXT", help="A key or value that is this text is null.")
 @click.option("--timestamp", "timestamp_ms", type=int, metavar="MS", help="Instead of now.")
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @format_option
@@ -79,6 +80,7 @@ def produce(
     compression: str,
     delimiter: str,
     empty_is_null: bool,
+    null_marker: str | None,
     timestamp_ms: int | None,
     acks: str,
     format: str,
@@ -90,6 +92,7 @@ def produce(
         tuple(_header(text) for text in headers),
         empty_is_null,
         timestamp_ms,
+        None if null_marker is None else null_marker.encode(),
     )
     settings = ProducerSettings(ACKS[acks], CODEC_NAMES[compression], partition)
     lines = _from_arguments(values) if values else _announced(unescaped(delimiter))

@@ -30,6 +30,10 @@ def hexadecimal(data: bytes | None) -> bytes:
     return b"" if data is None else data.hex().encode()
 
 
+def marking(null: bytes, show: Show) -> Show:
+    return lambda data: null if data is None else show(data)
+
+
 def shown(show: Show, data: bytes | None) -> bytes:
     return b"NULL" if data is None else show(data)
 
@@ -144,8 +148,8 @@ def yaml_format(show: Show) -> Format:
     return document
 
 
-def chosen_format(format: str, template: str | None, in_hex: bool) -> Format:
-    show = hexadecimal if in_hex else raw
+def chosen_format(format: str, template: str | None, in_hex: bool, null: bytes = b"") -> Format:
+    show = marking(null, hexadecimal if in_hex else raw)
     if template is not None:
         return template_format(template, show)
     if format in ("json", "jsonl"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
-from headrace.cli.common.output import Column, cell, emit_rows, number, plural, size_text, table_lines
+from headrace.cli.common.output import Column, cell, emit_rows, number, plural, size_text, table_lines, write_out
 
 COLUMNS = [Column("name", "NAME"), number("count", "COUNT"), Column("more", "MORE", wide=True)]
 ROWS = [
@@ -53,3 +57,25 @@ def test_values_as_people_read_them() -> None:
     sizes = [0, 1023, 1024, 5 * 1024**4, -1]
     assert [size_text(size) for size in sizes] == ["0 B", "1023 B", "1.0 KiB", "5.0 TiB", "-"]
     assert (plural(1, "topic"), plural(2000, "topic")) == ("1 topic", "2,000 topics")
+
+
+class ShortWrites(io.RawIOBase):
+    """A pipe without a buffer over it: it takes what fits."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.taken.append(bytes(data[:3]))
+        return len(self.taken[-1])
+
+
+def test_a_pipe_that_takes_a_part_gets_the_rest_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with PYTHONUNBUFFERED. The rest was lost, and with it the error that ends `consume | head`."""
+    pipe = ShortWrites()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=pipe))
+    write_out(b"0123456789")
+    assert pipe.taken == [b"012", b"345", b"678", b"9"]

@@ -73,3 +73,9 @@ def test_json_has_stable_keys_and_survives_any_bytes() -> None:
 def test_times() -> None:
     assert time_text(0) == "1970-01-01T00:00:00.000Z"
     assert time_text(-1) == "-"
+
+
+def test_a_marker_stands_for_null() -> None:
+    assert chosen_format("table", r"%k|%s|%K", False, b"<null>")("topic", 0, EMPTY) == b"<null>|<null>|-1"
+    assert chosen_format("table", None, True, b"<null>")("topic", 0, EMPTY) == b"<null>\n"
+    assert json.loads(chosen_format("json", None, False, b"<null>")("topic", 0, EMPTY))["key"] is None
