@@ -60,7 +60,7 @@ EFFECTS_ALLOWED = (
     "env/",
     "cli/",
     "testing/",
-    "server/connection",
+    "server/socket_link",
     "server/file_sender",
     "coordination/sqlite",
     "coordination/zookeeper",

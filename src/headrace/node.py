@@ -23,7 +23,6 @@ from headrace.env.real import real_env
 from headrace.env.worker_process import WorkerProcess
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
-from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
@@ -218,10 +217,9 @@ class Node:
         assert dispatcher is not None
 
         async def metrics() -> Page:
-            requests = {APIS[key].name: count for key, count in dispatcher.requests.items()}
             connections = {listener.name: len(listener.connections) for listener in self._listeners}
             groups = await lag.groups()
-            families = list(observation.families(requests, connections))
+            families = [*observation.families(connections), *dispatcher.families()]
             # With thousands of groups the text is megabytes.
             text = await self._env.run_blocking(lambda: render([*families, *lag_families(groups)]))
             return Page(text, CONTENT_TYPE)

@@ -1,13 +1,86 @@
-"""What a handler is given: the broker it serves, and who asks."""
+"""What a handler is given: the broker it serves, who asks, and when to let others go first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from headrace.handlers.broker import Broker
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Operation(IntEnum):
+    """Kafka's numbers."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+
+
+class Resource(IntEnum):
+    """Kafka's numbers."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What Kafka's ACLs allow on a resource. Every registration of an API names the one it needs."""
+
+    operation: Operation
+    resource: Resource
+
+
+anyone: Right | None = None
+cluster_describe = Right(Operation.DESCRIBE, Resource.CLUSTER)
+cluster_alter = Right(Operation.ALTER, Resource.CLUSTER)
+cluster_create = Right(Operation.CREATE, Resource.CLUSTER)
+cluster_action = Right(Operation.CLUSTER_ACTION, Resource.CLUSTER)
+topic_describe = Right(Operation.DESCRIBE, Resource.TOPIC)
+topic_read = Right(Operation.READ, Resource.TOPIC)
+topic_write = Right(Operation.WRITE, Resource.TOPIC)
+topic_create = Right(Operation.CREATE, Resource.TOPIC)
+topic_delete = Right(Operation.DELETE, Resource.TOPIC)
+topic_alter = Right(Operation.ALTER, Resource.TOPIC)
+configs_describe = Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
+configs_alter = Right(Operation.ALTER_CONFIGS, Resource.CLUSTER)
+group_read = Right(Operation.READ, Resource.GROUP)
+group_describe = Right(Operation.DESCRIBE, Resource.GROUP)
+group_delete = Right(Operation.DELETE, Resource.GROUP)
+transactional_id_describe = Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)
+transactional_id_write = Right(Operation.WRITE, Resource.TRANSACTIONAL_ID)
+
+
+class Slices(Protocol):
+    """A long request lets others go first every few milliseconds: `if slices.due(): await slices.give_way()`."""
+
+    def due(self) -> bool: ...
+
+    async def give_way(self) -> None: ...
+
+
+class Undivided:
+    """For who is asked by nobody but a test."""
+
+    def due(self) -> bool:
+        return False
+
+    async def give_way(self) -> None: ...
+
+
+UNDIVIDED = Undivided()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +94,7 @@ class Context:
     client_host: str
     listener: str
     """The name of the listener it came in on: Metadata answers with that listener's addresses."""
+    slices: Slices = UNDIVIDED
 
 
 class Channel(Protocol):
@@ -28,34 +102,3 @@ class Channel(Protocol):
 
     broker: Broker
     principal: str
-
-
-ANONYMOUS = "User:ANONYMOUS"
-
-Authorize = Callable[[str, str], bool]
-"""(principal, resource) -> allowed. Every registration names one; until ACLs exist they allow all (D14)."""
-
-
-def _allow(principal: str, resource: str) -> bool:
-    return True
-
-
-# Each names the right that Kafka's ACLs ask for; the security layer will give them meaning.
-anyone: Authorize = _allow
-cluster_describe: Authorize = _allow
-cluster_alter: Authorize = _allow
-cluster_create: Authorize = _allow
-cluster_action: Authorize = _allow
-topic_describe: Authorize = _allow
-topic_read: Authorize = _allow
-topic_write: Authorize = _allow
-topic_create: Authorize = _allow
-topic_delete: Authorize = _allow
-topic_alter: Authorize = _allow
-configs_describe: Authorize = _allow
-configs_alter: Authorize = _allow
-group_read: Authorize = _allow
-group_describe: Authorize = _allow
-group_delete: Authorize = _allow
-transactional_id_describe: Authorize = _allow
-transactional_id_write: Authorize = _allow

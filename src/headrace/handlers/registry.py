@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.handlers.context import Authorize, Context
+from headrace.handlers.context import Context, Right
 from headrace.wire.schema import Request, Response
 
 Rq = TypeVar("Rq", bound=Request)
@@ -32,7 +32,8 @@ class Api:
     flexible_since: int
     request: type[Request] | None
     response: type[Response] | None
-    authorize: Authorize
+    authorize: Right | None
+    """What the gate asks for; None where everybody may."""
     cold: ColdHandler | None
     hot: HotHandler | None
     summary: str
@@ -43,7 +44,7 @@ APIS: dict[int, Api] = {}
 
 
 def api(
-    request: type[Rq], response: type[Rs], *, versions: range, authorize: Authorize
+    request: type[Rq], response: type[Rs], *, versions: range, authorize: Right | None
 ) -> Callable[[Handler[Rq, Rs]], Handler[Rq, Rs]]:
     """Register a cold handler of an API."""
 
@@ -76,7 +77,7 @@ def hot_api(
     name: str,
     versions: range,
     flexible_since: int,
-    authorize: Authorize,
+    authorize: Right | None,
     advertised_from: int | None = None,
 ) -> Callable[[HotHandler], HotHandler]:
     """Register a plain function over the raw frame as the handler of an API."""

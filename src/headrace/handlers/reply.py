@@ -18,13 +18,14 @@ class CloseConnection(Exception):
 class Pending:
     """A body that is not there yet. The connection holds its place in the order of responses.
 
-    Whoever made it calls `complete` once. `cancel` is called instead when the connection is gone.
+    Whoever made it calls `complete` or `fail` once. `cancel` is called instead when the connection is gone.
     """
 
-    __slots__ = ("_body", "_deliver", "done")
+    __slots__ = ("_body", "_deliver", "_error", "done")
 
     def __init__(self) -> None:
         self._body: Body | None = None
+        self._error: Exception | None = None
         self.done = False
         self._deliver: Callable[[], None] | None = None
 
@@ -35,15 +36,23 @@ class Pending:
         if self._deliver is not None:
             self._deliver()
 
-    def hang_up(self) -> None:
-        """There is no body and will be none."""
+    def fail(self, error: Exception) -> None:
+        """There will be no body: the connection ends. After an end nothing more happens."""
+        if self.done:
+            return
         self.done = True
+        self._error = error
         if self._deliver is not None:
             self._deliver()
 
+    def hang_up(self) -> None:
+        """The same where the reason was told already."""
+        self.fail(CloseConnection("a request could not be answered"))
+
     def result(self) -> Body:
-        if self._body is None:
-            raise CloseConnection("a request could not be answered")
+        if self._error is not None:
+            raise self._error
+        assert self._body is not None
         return self._body
 
     def when_done(self, deliver: Callable[[], None]) -> None:

@@ -6,9 +6,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.env import Clock
+from headrace.server.line_limit import LineLimit
+
 if TYPE_CHECKING:
-    from headrace.server.connection import Connection
     from headrace.server.direct_loop import DirectSelector
+    from headrace.server.socket_link import SocketLink
 
 log = logging.getLogger(__name__)
 
@@ -21,34 +24,32 @@ class ConnectionLimits:
 
 
 class ConnectionSet:
-    def __init__(self, listener: str, limits: ConnectionLimits, direct: DirectSelector | None = None) -> None:
+    def __init__(
+        self, listener: str, limits: ConnectionLimits, clock: Clock, direct: DirectSelector | None = None
+    ) -> None:
         self.listener = listener
+        self._lines = LineLimit(clock, log)
         self.direct = direct
         """What calls a connection that can read, if the loop has it."""
         self.limits = limits
         """May be replaced while the broker runs; connections above a new limit stay."""
-        self._open: dict[Connection, None] = {}
+        self._open: dict[SocketLink, None] = {}
         self._per_address: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: SocketLink) -> bool:
         from_address = self._per_address.get(connection.client_host, 0)
         if len(self._open) >= self.limits.total or from_address >= self.limits.per_address:
-            log.warning(
-                "Refused a connection from %s: %d are open on %s, %d of them from there",
-                connection.client_host,
-                len(self._open),
-                self.listener,
-                from_address,
-            )
+            why = f"{len(self._open)} are open on {self.listener}, {from_address} of them from there"
+            self._lines.say(logging.WARNING, "Refused a connection from %s", why, connection.client_host)
             return False
         self._open[connection] = None
         self._per_address[connection.client_host] = from_address + 1
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: SocketLink) -> None:
         if connection not in self._open:
             return  # it was never admitted
         del self._open[connection]

@@ -1,8 +1,11 @@
-"""From a frame to the handler of its API, and from what that gives back, or raises, to a response.
+"""From a frame through the gate to its handler, and from what that gives back, or raises, to a response.
 
 The one place where a peer's mistake becomes an error code on the wire: handlers raise `KafkaError`. An unknown
 API or version closes the connection, as Kafka does, but for ApiVersions, which is how a client learns what we
-speak.
+speak. What fails here ends with an error, or the end of the connection, for that one request alone.
+
+A cold handler's first step is done at once; most have nothing to wait for and need no task. Large requests are
+decoded and large responses encoded in slices, with others served between (`turns`).
 """
 
 from __future__ import annotations
@@ -10,17 +13,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine, Iterator
+from typing import Any
 
 from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
 from headrace.handlers.registry import APIS, Api
-from headrace.handlers.reply import CloseConnection, Pending, Piece
+from headrace.handlers.reply import CloseConnection, Pending
+from headrace.metrics.exposition import Family, counter, gauge
+from headrace.metrics.requests import RequestMeter, request_families
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from headrace.server.connection import Connection
+from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending, framed, framed_bytes
+from headrace.server.gate import Framed, Guard, guarded
+from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import RequestMemory
+from headrace.server.steps import rest_of
+from headrace.server.turns import SLICE_SECONDS, RequestSlices, Turns
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_request_header
 from headrace.wire.schema import Response
@@ -32,26 +42,43 @@ _HEADER = struct.Struct(">hhih")
 
 
 class Dispatcher:
+    slice_seconds = SLICE_SECONDS
+
     def __init__(self, broker: Broker, max_request_bytes: int, max_queued_bytes: int = -1) -> None:
         self.broker = broker
         self.max_request_bytes = max_request_bytes
-        self.memory = RequestMemory(max_queued_bytes)
-        self.requests = dict.fromkeys(APIS, 0)
-        """How many requests of each API came in."""
-        self._hot = {key: api for key, api in APIS.items() if api.hot is not None}
+        clock = broker.env.clock
+        self.memory = RequestMemory(max_queued_bytes, clock)
+        self.turns = Turns(clock)
+        self.lines = LineLimit(clock, log)
+        self._guard: Guard | None = None
+        self.meters = {key: RequestMeter() for key in APIS}
+        self.monotonic = clock.monotonic
+        self.now = 0.0
+        """When the latest request was done, or the first of a turn began: each is measured from there."""
+        self._hot = {key: (api, api.hot, self.meters[key]) for key, api in APIS.items() if api.hot is not None}
         self._running: set[asyncio.Task[None]] = set()
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> bytes | list[Piece] | FramedPending | None:
+    def set_guard(self, guard: Guard) -> None:
+        """Every request passes it from now on. Without one, everybody may do everything."""
+        self._guard = guard
+        self._hot = {
+            key: (api, guarded(guard, api, handle), meter) for key, (api, handle, meter) in self._hot.items()
+        }
+
+    def dispatch(self, exchange: Exchange, frame: memoryview) -> Framed:
         try:
             key, version, correlation, client_id_size = _HEADER.unpack_from(frame)
         except struct.error:
             raise ProtocolError("a request header is cut off") from None
-        api = self._hot.get(key)
-        if api is None:
-            return self._dispatch_cold(connection, frame, key, version)
+        hot = self._hot.get(key)
+        if hot is None:
+            return self._dispatch_cold(exchange, frame, key, version)
+        api, handle, meter = hot
         if version not in api.versions:
             raise ProtocolError(f"{api.name} v{version} is not supported")
-        self.requests[key] += 1
+        meter.requests += 1
+        meter.request_bytes += len(frame)
         flexible = version >= api.flexible_since
         position = 10 + client_id_size if client_id_size > 0 else 10
         if flexible:
@@ -59,51 +86,94 @@ class Dispatcher:
                 position = skip_tags(frame, position) if frame[position] else position + 1
             except IndexError:
                 raise ProtocolError("a request header is cut off") from None
-        reply = api.hot(connection, version, frame, position)  # type: ignore[misc]  # only hot ones are in there
-        if type(reply) is bytes:
-            return framed_bytes(reply, correlation, flexible)
-        if type(reply) is list:
-            return framed(reply, correlation, flexible)
-        return None if reply is None else FramedPending(reply, correlation, flexible, exclusive=False)
+        body = handle(exchange, version, frame, position)
+        reply: Framed
+        if type(body) is bytes:
+            reply = framed_bytes(body, correlation, flexible)
+            meter.response_bytes += len(reply)
+        elif type(body) is list:
+            reply = framed(body, correlation, flexible, meter)
+        else:
+            reply = None if body is None else FramedPending(body, correlation, flexible, False, meter)
+        now = self.monotonic()
+        meter.busy_seconds += now - self.now
+        self.now = now
+        return reply
 
-    def _dispatch_cold(
-        self, connection: Connection, frame: memoryview, key: int, version: int
-    ) -> bytes | FramedPending:
+    def _dispatch_cold(self, exchange: Exchange, frame: memoryview, key: int, version: int) -> Framed:
         api = APIS.get(key)
         if api is None or api.request is None:
             raise ProtocolError(f"API {key} is not known")
-        self.requests[key] += 1
+        meter = self.meters[key]
+        meter.requests += 1
+        meter.request_bytes += len(frame)
         if version not in api.versions:
             return self._unsupported_version(frame, api, version)
         header = parse_request_header(frame)
-        request = api.request.decode(frame, version, header.body)
         context = Context(
             broker=self.broker,
             version=version,
             client_id=header.client_id,
-            principal=connection.principal,
-            client_host=connection.client_host,
-            listener=connection.listener,
+            principal=exchange.principal,
+            client_host=exchange.client_host,
+            listener=exchange.listener,
+            slices=RequestSlices(self.turns, self.now),
         )
-        assert api.cold is not None
         flexible = version >= api.flexible_since and key != ApiKey.API_VERSIONS
-        response: Response | None
-        try:
-            work = api.cold(context, request)
-            if not isinstance(work, Response):
-                return FramedPending(
-                    self._answer_later(api, version, work), header.correlation_id, flexible, exclusive=True
-                )
-            response = work
-        except Exception as error:
-            response = _failure(api, version, error)
-        if response is None:
-            raise CloseConnection("a request could not be answered")
-        return framed_bytes(response.encode(version), header.correlation_id, flexible)
+        body = self._handle_cold(exchange, api, context, frame, header.body)
+        reply: Framed
+        if type(body) is bytes:
+            reply = framed_bytes(body, header.correlation_id, flexible)
+            meter.response_bytes += len(reply)
+        else:
+            assert isinstance(body, Pending)
+            reply = FramedPending(body, header.correlation_id, flexible, True, meter)
+        now = self.monotonic()
+        meter.busy_seconds += now - self.now
+        self.now = now
+        return reply
 
-    def _answer_later(self, api: Api, version: int, work: Awaitable[Response]) -> Pending:
+    def _handle_cold(
+        self, exchange: Exchange, api: Api, context: Context, frame: memoryview, position: int
+    ) -> bytes | Pending:
+        assert api.request is not None
+        assert api.cold is not None
+        request = api.request.decode(frame, context.version, position)
+        try:
+            if self._guard is not None:
+                self._guard.enter(exchange, api, len(frame))
+            work = api.cold(context, request)
+        except Exception as error:
+            return self._encoded(api, context.version, self._failure(api, context.version, error))
+        if isinstance(work, Response):
+            return self._encoded(api, context.version, work)
+        steps = self._respond(api, context, work)
+        try:
+            waits_for = steps.send(None)
+        except StopIteration as end:
+            return bytes(end.value)
+        return self._answer_later(steps, waits_for, self.meters[api.key])
+
+    async def _respond(self, api: Api, context: Context, work: Awaitable[Response]) -> bytes:
+        try:
+            response = await work
+        except Exception as error:
+            response = self._failure(api, context.version, error)
+        return self._encoded(api, context.version, response)
+
+    def _answer_later(self, steps: Coroutine[Any, Any, bytes], waits_for: object, meter: RequestMeter) -> Pending:
         pending = Pending()
-        task = asyncio.get_running_loop().create_task(self._answer(api, version, work, pending))
+
+        async def answer() -> None:
+            try:
+                body = await rest_of(steps, waits_for, meter, self.monotonic)
+            except Exception as error:
+                pending.fail(error)
+            else:
+                if not pending.done:  # else the connection is gone
+                    pending.complete(body)
+
+        task = asyncio.get_running_loop().create_task(answer())
         # The loop itself keeps only weak references to tasks.
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -114,18 +184,19 @@ class Dispatcher:
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 
-    async def _answer(self, api: Api, version: int, work: Awaitable[Response], pending: Pending) -> None:
-        response: Response | None
-        try:
-            response = await work
-        except Exception as error:
-            response = _failure(api, version, error)
-        if pending.done:
-            return  # the connection is gone
-        if response is None:
-            pending.hang_up()
-        else:
-            pending.complete(response.encode(version))
+    def families(self) -> Iterator[Family]:
+        """What `/metrics` shows of all this."""
+        yield from request_families({api.name: self.meters[key] for key, api in APIS.items()})
+        yield gauge(
+            "headrace_queued_request_bytes",
+            "Bytes of requests not handled yet.",
+            self.memory.reserved + self.memory.grown,
+        )
+        yield counter(
+            "headrace_request_slices_total",
+            "Times that work gave way to others.",
+            self.turns.slices,
+        )
 
     def _unsupported_version(self, frame: memoryview, api: Api, version: int) -> bytes:
         if api.key != ApiKey.API_VERSIONS:
@@ -133,23 +204,33 @@ class Dispatcher:
         _, _, correlation, _ = _HEADER.unpack_from(frame)
         return framed_bytes(api_versions.unsupported_version_response().encode(0), correlation, flexible=False)
 
+    def _encoded(self, api: Api, version: int, response: Response) -> bytes:
+        try:
+            return response.encode(version)
+        except Exception as error:
+            self._say_failure(api, version, "its response could not be encoded", error)
+            return self._error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)).encode(version)
 
-def _failure(api: Api, version: int, error: Exception) -> Response | None:
-    """What a request that could not be done is answered with."""
-    if isinstance(error, KafkaError):
-        return _error_response(api, error)
-    log.error("%s v%d failed", api.name, version, exc_info=error)
-    return _error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+    def _failure(self, api: Api, version: int, error: Exception) -> Response:
+        """What a request that could not be done is answered with."""
+        self.meters[api.key].errors += 1
+        if isinstance(error, CloseConnection):
+            raise error
+        if isinstance(error, KafkaError):
+            return self._error_response(api, error)
+        self._say_failure(api, version, f"{type(error).__name__}: {error}", error)
+        return self._error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
+    def _say_failure(self, api: Api, version: int, why: str, error: Exception) -> None:
+        self.lines.say(logging.ERROR, "%s failed", why, f"{api.name} v{version}", error)
 
-def _error_response(api: Api, error: KafkaError) -> Response | None:
-    """A response that says only what went wrong; None where the API has no place for that."""
-    assert api.response is not None
-    fields = api.response.field_names()
-    if "error_code" not in fields:
-        log.warning("%s was refused with %s, which its response cannot say", api.name, error)
-        return None
-    values: dict[str, object] = {"error_code": error.code}
-    if "error_message" in fields:
-        values["error_message"] = error.message
-    return api.response(**values)
+    def _error_response(self, api: Api, error: KafkaError) -> Response:
+        """A response that says only what went wrong; where the API has no place for that, the connection ends."""
+        assert api.response is not None
+        fields = api.response.field_names()
+        if "error_code" not in fields:
+            raise CloseConnection(f"{api.name} was refused with {error}, which its response cannot say")
+        values: dict[str, object] = {"error_code": error.code}
+        if "error_message" in fields:
+            values["error_message"] = error.message
+        return api.response(**values)

@@ -6,6 +6,7 @@ import struct
 from typing import cast
 
 from headrace.handlers.reply import Body, Pending, Piece
+from headrace.metrics.requests import RequestMeter
 from headrace.storage.files import FileRange
 
 _HEAD = struct.Struct(">ii")
@@ -18,9 +19,11 @@ def framed_bytes(body: bytes, correlation: int, flexible: bool) -> bytes:
     return _HEAD.pack(len(body) + 4, correlation) + body
 
 
-def framed(body: Body, correlation: int, flexible: bool) -> list[Piece]:
+def framed(body: Body, correlation: int, flexible: bool, meter: RequestMeter) -> list[Piece]:
     if isinstance(body, bytes):
-        return [framed_bytes(body, correlation, flexible)]
+        whole = framed_bytes(body, correlation, flexible)
+        meter.response_bytes += len(whole)
+        return [whole]
     if len(body) == 3:  # the usual Fetch: the records of one partition
         first, data, last = cast(tuple[bytes, FileRange, bytes], body)
         size = len(first) + data.size + len(last)
@@ -30,28 +33,48 @@ def framed(body: Body, correlation: int, flexible: bool) -> list[Piece]:
         )
         first = cast(bytes, body[0])
     head = _FLEXIBLE_HEAD.pack(size + 5, correlation, 0) if flexible else _HEAD.pack(size + 4, correlation)
+    meter.response_bytes += len(head) + size
     body[0] = head + first
     return body
+
+
+def bytes_of(answer: bytes | list[Piece] | FramedPending | None) -> int:
+    """What an answer takes of our memory: ranges of files take none."""
+    if type(answer) is bytes:
+        return len(answer)
+    if type(answer) is not list:
+        return 0
+    if len(answer) == 3:  # the usual Fetch
+        return len(cast(bytes, answer[0])) + len(cast(bytes, answer[2]))
+    return sum(len(piece) for piece in answer if type(piece) is not FileRange)
 
 
 class FramedPending:
     """A response that is waited for, with what its frame needs."""
 
-    __slots__ = ("_correlation", "_flexible", "exclusive", "pending")
+    __slots__ = ("_correlation", "_flexible", "_meter", "exclusive", "pending", "since", "weight")
 
-    def __init__(self, pending: Pending, correlation: int, flexible: bool, exclusive: bool) -> None:
+    def __init__(
+        self, pending: Pending, correlation: int, flexible: bool, exclusive: bool, meter: RequestMeter
+    ) -> None:
         self.pending = pending
         self.exclusive = exclusive
         """Whether the connection's next request may be handled only after this one is answered."""
+        self.weight = 0
+        """The size of its request: what it holds while it waits goes by that."""
+        self.since = 0.0
+        """When it began to wait."""
         self._correlation = correlation
         self._flexible = flexible
+        self._meter = meter
 
     @property
     def done(self) -> bool:
         return self.pending.done
 
-    def framed(self) -> list[Piece]:
-        return framed(self.pending.result(), self._correlation, self._flexible)
+    def framed(self, now: float) -> list[Piece]:
+        self._meter.wait_seconds += now - self.since
+        return framed(self.pending.result(), self._correlation, self._flexible, self._meter)
 
     def cancel(self) -> None:
         self.pending.cancel()
@@ -60,13 +83,14 @@ class FramedPending:
 class Answered:
     """A response that is ready but must wait for one before it."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_pieces", "weight")
     done = True
 
     def __init__(self, pieces: list[Piece]) -> None:
         self._pieces = pieces
+        self.weight = bytes_of(pieces)
 
-    def framed(self) -> list[Piece]:
+    def framed(self, now: float) -> list[Piece]:
         return self._pieces
 
     def cancel(self) -> None:

@@ -7,10 +7,10 @@ import socket
 from dataclasses import dataclass
 
 from headrace.env import Env
-from headrace.server.connection import Connection
 from headrace.server.connections import ConnectionLimits, ConnectionSet
 from headrace.server.direct_loop import DirectLoop
 from headrace.server.dispatch import Dispatcher
+from headrace.server.socket_link import SocketLink
 
 LEFT_TO_THE_KERNEL = -1
 
@@ -37,7 +37,7 @@ class Listener:
         self._options = options
         self.name = name
         self._limits = limits
-        self.connections = ConnectionSet(name, limits)
+        self.connections = ConnectionSet(name, limits, env.clock)
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -46,7 +46,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.connections.direct = loop.direct if isinstance(loop, DirectLoop) else None
         self._server = await loop.create_server(
-            lambda: Connection(dispatcher, self.connections),
+            lambda: SocketLink(dispatcher, self.connections),
             host,
             port,
             backlog=self._options.backlog,

@@ -1,38 +1,119 @@
-"""What large requests may hold together while they arrive (`queued.max.request.bytes`).
+"""What requests hold while they arrive or wait to be handled (`queued.max.request.bytes`).
 
-A request that does not fit waits unread, in its connection's socket, until others are done; the first in line
-goes first. One alone always fits: `socket.request.max.bytes` bounds it. Small requests are not counted: they are
-handled in the shared buffer, or in one of at most its size.
+Every byte that a client sent and that is not handled yet is counted. A large request, once a good part of it is
+there, is given a buffer of its whole size; those buffers together stay within the limit, and a request that does
+not fit waits unread in its socket until others are done. One alone always fits: `socket.request.max.bytes` bounds
+it.
+
+What grows byte by byte, beginnings of requests and requests that wait for one before them, has a quarter of the
+limit beside that. It is never made to wait, since nobody could finish then. When it is too much, those who have
+sent nothing for the longest time lose their connection. So do those that made no progress for a while when a large
+request waits for what they hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
+
+from headrace.env import Clock, Timer
+
+STALLED_SECONDS = 10.0
+"""Who sends nothing for so long, while others wait for the memory, gives it up."""
+GROWN_SHARE = 4
+"""The part of the limit that what grows may take: one fourth."""
+
+
+class Holder(Protocol):
+    def give_up(self, reason: str) -> None:
+        """Close the connection and `forget` what it holds."""
+        ...
+
+
+class _Share:
+    __slots__ = ("changed", "is_reserved", "size")
+
+    def __init__(self, size: int, is_reserved: bool, changed: float) -> None:
+        self.size = size
+        self.is_reserved = is_reserved
+        self.changed = changed
 
 
 class RequestMemory:
-    __slots__ = ("_limit", "_waiting", "held")
-
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, clock: Clock) -> None:
         """A negative limit is none."""
         self._limit = limit
-        self.held = 0
-        self._waiting: dict[object, Callable[[], None]] = {}
+        self._clock = clock
+        self.reserved = 0
+        """In buffers of large requests."""
+        self.grown = 0
+        """In what grows."""
+        self._shares: dict[Holder, _Share] = {}
+        """In the order of their last progress."""
+        self._waiting: dict[Holder, Callable[[], None]] = {}
+        self._timer: Timer | None = None
 
-    def take(self, owner: object, size: int, resume: Callable[[], None]) -> bool:
-        """Whether `size` bytes may be held now; if not, `resume` is called when it is worth asking again."""
-        if self._limit >= 0 and self.held and self.held + size > self._limit:
-            self._waiting[owner] = resume
+    def hold(self, holder: Holder, size: int) -> None:
+        """From now on it holds `size` bytes that grow, and nothing else."""
+        share = self._shares.pop(holder, None)
+        if share is not None and share.is_reserved:
+            self.reserved -= share.size
+            if self._waiting:
+                self._clock.call_soon(self._call_waiting)
+        elif share is not None:
+            self.grown -= share.size
+        if size:
+            self.grown += size
+            self._shares[holder] = _Share(size, False, self._clock.monotonic())
+            if 0 <= self._limit < self.grown * GROWN_SHARE:
+                self._make_room(holder)
+
+    def reserve(self, holder: Holder, size: int, resume: Callable[[], None]) -> bool:
+        """Whether it may have a buffer of `size` bytes now; if not, `resume` is called to ask again."""
+        if self.reserved and 0 <= self._limit < self.reserved + size:
+            self._waiting[holder] = resume
+            self._watch()
             return False
-        self._waiting.pop(owner, None)
-        self.held += size
+        self._waiting.pop(holder, None)
+        self.hold(holder, 0)
+        self.reserved += size
+        self._shares[holder] = _Share(size, True, self._clock.monotonic())
         return True
 
-    def give_back(self, size: int) -> None:
-        self.held -= size
+    def progress(self, holder: Holder) -> None:
+        """Some of its buffer was filled."""
+        share = self._shares.pop(holder)
+        share.changed = self._clock.monotonic()
+        self._shares[holder] = share
+
+    def forget(self, holder: Holder) -> None:
+        """Its connection is gone."""
+        self._waiting.pop(holder, None)
+        self.hold(holder, 0)
+
+    def _call_waiting(self) -> None:
         for resume in list(self._waiting.values()):
             resume()
 
-    def forget(self, owner: object) -> None:
-        """Its connection is gone."""
-        self._waiting.pop(owner, None)
+    def _make_room(self, growing: Holder) -> None:
+        """Those who wait for memory cannot go on, so they come last."""
+        candidates = [holder for holder, share in self._shares.items() if not share.is_reserved]
+        for holder in sorted(candidates, key=lambda holder: holder in self._waiting):
+            if self.grown * GROWN_SHARE <= self._limit:
+                return
+            if holder is not growing:
+                holder.give_up("its unfinished request holds memory that others need")
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._clock.call_later(STALLED_SECONDS, self._look_for_stalled)
+
+    def _look_for_stalled(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        latest = self._clock.monotonic() - STALLED_SECONDS
+        for holder, share in list(self._shares.items()):
+            if share.is_reserved and share.changed <= latest:
+                holder.give_up("it stopped in the middle of a request while others wait for the memory")
+        self._watch()

@@ -38,18 +38,12 @@ class Observation:
             await self._env.clock.sleep(PROBE_SECONDS)
             self.loop_lag.note(max(self._env.clock.monotonic() - due, 0.0))
 
-    def families(self, requests: Mapping[str, int], connections: Mapping[str, int]) -> Iterator[Family]:
+    def families(self, connections: Mapping[str, int]) -> Iterator[Family]:
         yield from self._cluster_families()
         yield from self._partition_families()
         yield from self._process_families()
         for families in self._others:
             yield from families()
-        yield Family(
-            "headrace_requests_total",
-            "counter",
-            "Requests received, by API.",
-            [((("api", api),), count) for api, count in requests.items()],
-        )
         yield Family(
             "headrace_connections",
             "gauge",

@@ -15,8 +15,8 @@ from bench.guard import (
     measure_peak_bytes,
     open_paths,
 )
-from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
+from headrace.server.exchange import Exchange
 
 
 def test_growth_within_the_tolerance_passes() -> None:
@@ -76,7 +76,7 @@ def test_a_task_per_request_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def nothing() -> None: ...
 
-        def dispatch_and_start_a_task(self: Dispatcher, connection: Connection, frame: memoryview) -> object:
+        def dispatch_and_start_a_task(self: Dispatcher, connection: Exchange, frame: memoryview) -> object:
             # Held by the loop until it has run, within the turns that are counted.
             asyncio.get_running_loop().create_task(nothing())
             return dispatch(self, connection, frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import struct
 from collections.abc import AsyncIterator
@@ -15,13 +16,17 @@ import pytest
 
 from headrace.env.real import RealDisk, real_env
 from headrace.handlers.reply import CloseConnection, Pending, Piece
+from headrace.metrics.requests import RequestMeter
 from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_PENDING_RESPONSES
-from headrace.server.connection import SCRATCH_SIZE, SENDFILE_FROM, Connection
 from headrace.server.connections import ConnectionLimits, ConnectionSet
 from headrace.server.direct_loop import DirectLoop
+from headrace.server.exchange import OWN_BUFFER_FROM, Exchange
 from headrace.server.framing import FramedPending, framed
+from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import RequestMemory
+from headrace.server.socket_link import SCRATCH_SIZE, SENDFILE_FROM, SocketLink
+from headrace.server.turns import Turns
 from headrace.storage.files import FileRange, OpenFile
 
 LIMITS = ConnectionLimits(total=100, per_address=100, idle_seconds=600)
@@ -33,12 +38,19 @@ class EchoDispatcher:
     def __init__(self) -> None:
         self.broker = cast(Any, SimpleNamespace(env=real_env()))
         self.max_request_bytes = 8 * 1024 * 1024
-        self.memory = RequestMemory(1024 * 1024)
+        clock = self.broker.env.clock
+        self.monotonic = clock.monotonic
+        self.now = 0.0
+        self.slice_seconds = 1.0
+        self.turns = Turns(clock)
+        self.lines = LineLimit(clock, logging.getLogger(__name__))
+        self.memory = RequestMemory(1024 * 1024, clock)
+        self.meter = RequestMeter()
         self.waiting: list[Pending] = []
         self.seen: list[bytes] = []
         self.file: OpenFile | None = None
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> list[Piece] | FramedPending | None:
+    def dispatch(self, exchange: Exchange, frame: memoryview) -> list[Piece] | FramedPending | None:
         data = bytes(frame)
         self.seen.append(data)
         kind = data[:1]
@@ -57,13 +69,13 @@ class EchoDispatcher:
         if kind == b"F":
             position, size = struct.unpack(">qq", data[1:17])
             assert self.file is not None
-            return framed([b"head", FileRange(self.file, position, size), b"tail"], 7, flexible=False)
-        return framed(data, 7, flexible=False)
+            return framed([b"head", FileRange(self.file, position, size), b"tail"], 7, False, self.meter)
+        return framed(data, 7, False, self.meter)
 
     def _wait(self, exclusive: bool) -> FramedPending:
         pending = Pending()
         self.waiting.append(pending)
-        return FramedPending(pending, 7, False, exclusive)
+        return FramedPending(pending, 7, False, exclusive, self.meter)
 
 
 class Client:
@@ -88,8 +100,9 @@ async def served(
     dispatcher: EchoDispatcher, limits: ConnectionLimits = LIMITS
 ) -> AsyncIterator[tuple[Client, ConnectionSet]]:
     loop = asyncio.get_running_loop()
-    connections = ConnectionSet("PLAINTEXT", limits, loop.direct if isinstance(loop, DirectLoop) else None)
-    server = await loop.create_server(lambda: Connection(cast(Any, dispatcher), connections), "127.0.0.1", 0)
+    direct = loop.direct if isinstance(loop, DirectLoop) else None
+    connections = ConnectionSet("PLAINTEXT", limits, dispatcher.broker.env.clock, direct)
+    server = await loop.create_server(lambda: SocketLink(cast(Any, dispatcher), connections), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
         yield Client(reader, writer), connections
@@ -235,7 +248,7 @@ async def test_cold_ranges_are_read_by_a_thread(
 
     monkeypatch.setattr("headrace.server.file_sender._is_cached", never_cached)
     monkeypatch.setattr("headrace.server.file_sender._warm", warm)
-    monkeypatch.setattr("headrace.server.connection._read_if_cached", lambda piece, place: False)
+    monkeypatch.setattr("headrace.server.socket_link._read_if_cached", lambda piece, place: False)
     dispatcher = EchoDispatcher()
     dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY)
     async with served(dispatcher) as (client, _):
@@ -315,16 +328,16 @@ async def test_large_requests_wait_for_memory_and_all_are_answered() -> None:
         second, third = [Client(*await asyncio.open_connection(*address)) for _ in range(2)]
         first.writer.write(struct.pack(">i", len(body)) + body[:400_000])
         await settle()
-        assert dispatcher.memory.held == len(body) + 4
+        assert dispatcher.memory.reserved == len(body) + 4
         for client in (second, third):
             client.send(body)
         await settle()
-        assert dispatcher.memory.held == len(body) + 4
+        assert dispatcher.memory.reserved == len(body) + 4
         assert not dispatcher.seen
         first.writer.write(body[400_000:])
         for client in (first, second, third):
             assert await client.receive() == body
-        assert dispatcher.memory.held == 0
+        assert dispatcher.memory.reserved == 0
         second.writer.close()
         third.writer.close()
         assert len(connections) >= 1
@@ -334,14 +347,14 @@ async def test_the_memory_of_a_lost_connection_comes_back() -> None:
     dispatcher = EchoDispatcher()
     async with served(dispatcher) as (first, _):
         other = Client(*await asyncio.open_connection(*first.writer.get_extra_info("peername")))
-        other.writer.write(struct.pack(">i", 900_000) + b"half")
+        other.writer.write(struct.pack(">i", 900_000) + bytes(OWN_BUFFER_FROM))
         await settle()
         first.send(b"e" + b"y" * 500_000)
         await settle()
-        assert dispatcher.memory.held == 900_004
+        assert dispatcher.memory.reserved == 900_004
         other.writer.close()
         assert len(await first.receive()) == 500_001
-        assert dispatcher.memory.held == 0
+        assert dispatcher.memory.reserved == 0
 
 
 async def test_a_length_that_comes_alone_before_all_of_its_frame() -> None:

@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.env.real import real_env
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
 from headrace.handlers.reply import CloseConnection
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.server.connection import Connection
 from headrace.server.dispatch import Dispatcher
+from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending
 from headrace.wire.header import request_header
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -35,12 +36,12 @@ def dispatch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cold], Any]:
 
     def run(cold: Cold) -> Any:
         monkeypatch.setitem(APIS, HEARTBEAT, replace(APIS[HEARTBEAT], cold=cold))
-        dispatcher = Dispatcher(cast(Any, None), max_request_bytes=1000)
+        dispatcher = Dispatcher(cast(Any, SimpleNamespace(env=real_env())), max_request_bytes=1000)
         connection = SimpleNamespace(principal="p", client_host="h", listener="l")
         frame = request_header(HEARTBEAT, VERSION, CORRELATION, "c") + HeartbeatRequest(group_id="g").encode(
             VERSION
         )
-        return dispatcher.dispatch(cast(Connection, connection), memoryview(frame))
+        return dispatcher.dispatch(cast(Exchange, connection), memoryview(frame))
 
     return run
 
@@ -63,7 +64,7 @@ def test_an_answer_that_is_there_needs_no_task(dispatch: Callable[[Cold], Any]) 
         (ZeroDivisionError(), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_refusal_and_a_fault_of_ours_are_answered(
+async def test_a_refusal_and_a_fault_of_ours_are_answered(
     dispatch: Callable[[Cold], Any], error: Exception, code: ErrorCode
 ) -> None:
     def refuse(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -74,6 +75,7 @@ def test_a_refusal_and_a_fault_of_ours_are_answered(
 
 async def test_an_answer_that_takes_time_holds_its_place(dispatch: Callable[[Cold], Any]) -> None:
     async def later(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        await asyncio.sleep(0)
         return HeartbeatResponse(error_code=25)
 
     waiting = dispatch(later)
@@ -83,7 +85,7 @@ async def test_an_answer_that_takes_time_holds_its_place(dispatch: Callable[[Col
     waiting.pending.when_done(lambda: done.append(True))
     await turns()
     assert done
-    assert error_of(b"".join(cast(list[bytes], waiting.framed()))) == 25
+    assert error_of(b"".join(cast(list[bytes], waiting.framed(0.0)))) == 25
 
 
 async def turns() -> None:
@@ -100,3 +102,44 @@ def test_a_response_without_a_place_for_the_error_ends_the_connection(
     monkeypatch.setattr(HeartbeatResponse, "field_names", classmethod(lambda cls: ("throttle_time_ms",)))
     with pytest.raises(CloseConnection):
         dispatch(refuse)
+
+
+async def test_a_response_that_cannot_be_encoded_is_answered_with_an_error(
+    dispatch: Callable[[Cold], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once its connection hung for ever."""
+
+    def broken(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=cast(int, "not a number"))
+
+    async def broken_later(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        await asyncio.sleep(0)
+        return broken(context, request)
+
+    assert error_of(dispatch(broken)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    waiting = dispatch(broken_later)
+    await turns()
+    assert error_of(b"".join(cast(list[bytes], waiting.framed(0.0)))) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "could not be encoded" in caplog.text
+
+
+async def test_one_that_not_even_an_error_fits_ends_the_connection(
+    dispatch: Callable[[Cold], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        await asyncio.sleep(0)
+        return HeartbeatResponse(error_code=cast(int, "not a number"))
+
+    monkeypatch.setattr(HeartbeatResponse, "field_names", classmethod(lambda cls: ("throttle_time_ms",)))
+    waiting = dispatch(broken)
+    await turns()
+    assert waiting.done
+    with pytest.raises(CloseConnection):
+        waiting.framed(0.0)
+
+
+async def test_an_answer_that_needs_no_waiting_needs_no_task(dispatch: Callable[[Cold], Any]) -> None:
+    async def at_once(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=25)
+
+    assert error_of(dispatch(at_once)) == 25
