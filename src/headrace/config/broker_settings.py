@@ -381,6 +381,14 @@ _LOG: tuple[Setting, ...] = (
         update_mode=_DYNAMIC,
     ),
     Setting(
+        "headrace.record.validation.enable",
+        BOOLEAN,
+        "false",
+        MEDIUM,
+        "Whether every record is looked into before its batch is taken, for topics that do not say.",
+        update_mode=_DYNAMIC,
+    ),
+    Setting(
         "log.message.timestamp.type",
         STRING,
         "CreateTime",

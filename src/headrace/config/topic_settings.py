@@ -122,6 +122,15 @@ _ROWS: tuple[Setting, ...] = (
         check=_throttled_replicas,
     ),
     Setting(
+        "headrace.record.validation.enable",
+        ConfigType.BOOLEAN,
+        "false",
+        MEDIUM,
+        "Whether every record is looked into before its batch is taken. Otherwise a batch is taken by its header "
+        "and checksum, and records are looked into only where another setting needs it.",
+        synonyms=(Synonym("headrace.record.validation.enable"),),
+    ),
+    Setting(
         "index.interval.bytes",
         ConfigType.INT,
         "4096",

@@ -66,7 +66,7 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
                 base_offset, append_time, log_start = partition.append(batch, acks)
             except KafkaError as error:
                 failed = True
-                answers.append(encode_failure(version, index, error.code, error.message))
+                answers.append(encode_failure(version, index, error.code, error.message, error.record_errors))
             else:
                 answers.append(encode_result(version, index, base_offset, append_time, log_start))
                 if not partition.settled:
@@ -93,7 +93,8 @@ def _append_one(broker: Broker, one: OneBatch, version: int) -> Reply:
     try:
         base_offset, append_time, log_start = partition.append(batch, acks)
     except KafkaError as error:
-        return encode_one_result(echo, encode_failure(version, index, error.code, error.message))
+        failure = encode_failure(version, index, error.code, error.message, error.record_errors)
+        return encode_one_result(echo, failure)
     result = encode_result(version, index, base_offset, append_time, log_start)
     if partition.settled:
         return encode_one_result(echo, result)

@@ -195,6 +195,26 @@ class KafkaError(Exception):
         self.code = code
         self.message = message
 
+    @property
+    def record_errors(self) -> tuple[RecordError, ...]:
+        return ()
+
+
+RecordError = tuple[int, str]
+"""The place of a record in its batch, and what is wrong with it."""
+
+
+class RecordsRejected(KafkaError):
+    """Some records of a batch cannot be taken, and so none is: which ones they are (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self._record_errors = record_errors
+
+    @property
+    def record_errors(self) -> tuple[RecordError, ...]:
+        return self._record_errors
+
 
 class ProtocolError(Exception):
     """Bytes that are not a valid frame, header or message: nothing can be answered."""

@@ -30,6 +30,9 @@ MAX_EXPANSION = 32
 MAX_CHECKED_RECORDS = 250_000
 """Records of one batch where the broker must look at each: what a compacted topic takes."""
 
+MAX_RECORD_ERRORS = 1000
+"""Records of one batch whose errors a response lists; beyond that it says how many there are."""
+
 MAX_PRODUCERS_PER_PARTITION = 50_000
 """Idempotent producers that a partition remembers; beyond that the ones that were silent longest are forgotten."""
 

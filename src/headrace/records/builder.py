@@ -106,10 +106,17 @@ def stamp_append_time(
     header: BatchHeader, batch: Buffer, now_ms: int
 ) -> tuple[BatchHeader, bytearray | memoryview]:
     """The batch with the broker's time in it (LogAppendTime), sealed again; in place where it is writable."""
+    return set_max_timestamp(header._replace(attributes=header.attributes | LOG_APPEND_TIME), batch, now_ms)
+
+
+def set_max_timestamp(
+    header: BatchHeader, batch: Buffer, timestamp: int
+) -> tuple[BatchHeader, bytearray | memoryview]:
+    """The batch with this header and timestamp, sealed again; in place where it is writable."""
     writable = isinstance(batch, bytearray) or (isinstance(batch, memoryview) and not batch.readonly)
     stamped = batch if writable else bytearray(batch)
     assert not isinstance(stamped, bytes)
-    header = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    header = header._replace(max_timestamp=timestamp)
     HEADER.pack_into(stamped, 0, *header)
     seal(stamped)
     return header, stamped

@@ -1,26 +1,23 @@
 """What a batch from a client must satisfy before it is appended: all of it read from the header alone.
 
-Records are looked into only where the topic needs it: a compacted topic refuses records without a key.
+Records are looked into only where the topic, or an odd header, needs it: see `record_checks`.
 """
 
 from __future__ import annotations
 
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.limits import MAX_CHECKED_RECORDS, MAX_EXPANSION
 from headrace.records.batch import (
     CODEC_MASK,
     CONTROL,
     LOG_APPEND_TIME,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     checked_header,
-    parse_header,
 )
 from headrace.records.builder import recompress, stamp_append_time
 from headrace.records.compression import LAST_CODEC, Buffer
-from headrace.records.reader import read_records
 from headrace.storage.log_config import LogConfig
+from headrace.storage.record_checks import checked_records, decompression_limit
 
 
 def check_size(size: int, config: LogConfig) -> None:
@@ -36,8 +33,11 @@ def check_size(size: int, config: LogConfig) -> None:
         )
 
 
-def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> None:
-    """Raise the error that Kafka answers for a header that does not add up or is not a client's to write."""
+def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> bool:
+    """Raise the error that Kafka answers for a header that does not add up or is not a client's to write.
+
+    Whether its timestamps look odd, so that the records must tell.
+    """
     (
         base_offset,
         _,
@@ -66,12 +66,11 @@ def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tran
             ErrorCode.INVALID_RECORD,
             f"Producer {producer_id} sent epoch {producer_epoch}, sequence {base_sequence}",
         )
-    if (
+    return (
         max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        or now_ms - base_timestamp > config.message_timestamp_before_max_ms
         or base_timestamp > max_timestamp
-    ):
-        _check_times(header, config, now_ms)
+        or not max_timestamp
+    )
 
 
 def _check_attributes(attributes: int, allow_transactional: bool) -> None:
@@ -85,39 +84,6 @@ def _check_attributes(attributes: int, allow_transactional: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This partition is not part of a transaction")
 
 
-def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """The long way round, for a batch that looked out of range: the topic may stamp it, or it may have no time."""
-    if config.append_time:
-        return
-    before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    for timestamp in (header.max_timestamp, header.base_timestamp):
-        if timestamp != NO_TIMESTAMP and not -after_ms <= now_ms - timestamp <= before_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"Timestamp {timestamp} is out of range: at most {before_ms} ms before "
-                f"and {after_ms} ms after now, which is {now_ms}",
-            )
-
-
-def decompression_limit(config: LogConfig) -> int:
-    return config.max_message_bytes * MAX_EXPANSION
-
-
-def check_keys(batch: Buffer, config: LogConfig) -> None:
-    """A compacted topic can do nothing with a record that has no key."""
-    count = parse_header(batch).record_count
-    if count > MAX_CHECKED_RECORDS:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"A batch of {count} records: a compacted topic takes {MAX_CHECKED_RECORDS} at once",
-        )
-    for record in read_records(batch, decompression_limit(config)):
-        if record.key is None:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "Compacted topic cannot accept message without key in topic partition"
-            )
-
-
 def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, bytearray]:
     """The batch in the codec that the topic stores, however it was sent."""
     codec = config.codec
@@ -128,11 +94,11 @@ def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple
 
 
 def adapted(
-    header: BatchHeader, batch: memoryview | bytearray | bytes, config: LogConfig, now_ms: int
-) -> tuple[BatchHeader, memoryview | bytearray | bytes, int]:
+    header: BatchHeader, batch: Buffer, config: LogConfig, now_ms: int, odd_times: bool
+) -> tuple[BatchHeader, Buffer, int]:
     """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none)."""
-    if config.compacted:
-        check_keys(batch, config)
+    if config.looks_into_records or (odd_times and not config.append_time):
+        header, batch = checked_records(header, batch, config, now_ms)
     if config.compression_type != "producer" and header.codec != config.codec:
         header, batch = recompressed(header, batch, config)
     if not config.append_time:

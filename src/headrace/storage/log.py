@@ -199,15 +199,15 @@ class Log:
             check_size(size, config)
         header = checked_header(memoryview(batch))
         now_ms = self._resources.env.clock.wall_ms()
-        check_header(header, config, now_ms, self.allow_transactional)
+        odd_times = check_header(header, config, now_ms, self.allow_transactional)
         producer_id = header.producer_id
         if producer_id >= 0 and self._producers.states is not None:
             duplicate = self._producers.states.check(header)
             if duplicate is not None:
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
         append_time = -1
-        if not config.as_sent:
-            header, batch, append_time = adapted(header, batch, config, now_ms)
+        if odd_times or not config.as_sent:
+            header, batch, append_time = adapted(header, batch, config, now_ms, odd_times)
         base_offset = self.end_offset
         try:
             OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)

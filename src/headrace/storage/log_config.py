@@ -46,12 +46,18 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     unclean_leader_election_enable: bool = False
     preallocate: bool = False
+    headrace_record_validation_enable: bool = False
+    looks_into_records: bool = field(init=False)
+    """Whether every record of every batch must be looked at: see `record_checks`."""
     as_sent: bool = field(init=False)
     """Whether batches are stored just as clients send them: nothing to stamp, to recompress or to look into."""
 
     def __post_init__(self) -> None:
+        oldest_counts = self.message_timestamp_before_max_ms != NEVER_MS and not self.append_time
+        looks = oldest_counts or self.compacted or self.headrace_record_validation_enable
+        object.__setattr__(self, "looks_into_records", looks)
         plain = self.message_timestamp_type == CREATE_TIME and self.compression_type == "producer"
-        object.__setattr__(self, "as_sent", plain and "compact" not in self.cleanup_policy)
+        object.__setattr__(self, "as_sent", plain and not looks)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> LogConfig:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.reader import read_records
-from headrace.storage.append_checks import decompression_limit
+from headrace.storage.record_checks import decompression_limit
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import scan_headers
 from headrace.storage.segment import Segment

@@ -69,6 +69,8 @@ class ProduceAnswer:
     base_offset: int
     log_append_time: int
     error_message: str | None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+    """The place of each bad record in the batch, and what is wrong with it."""
 
 
 def text(value: str | None) -> bytes:
@@ -255,14 +257,17 @@ class RawClient:
         position = 4 + 2 + len(topic.encode()) + 4
         _, error, base_offset, append_time, _ = struct.unpack_from(">ihqqq", answer, position)
         position += 30
-        record_errors = struct.unpack_from(">i", answer, position)[0]
+        count = struct.unpack_from(">i", answer, position)[0]
         position += 4
-        for _ in range(record_errors):
-            size = struct.unpack_from(">h", answer, position + 4)[0]
-            position += 6 + max(size, 0)
+        record_errors = []
+        for _ in range(count):
+            number, size = struct.unpack_from(">ih", answer, position)
+            end = position + 6 + max(size, 0)
+            record_errors.append((number, None if size < 0 else answer[position + 6 : end].decode()))
+            position = end
         size = struct.unpack_from(">h", answer, position)[0]
         message = None if size < 0 else answer[position + 2 : position + 2 + size].decode()
-        return ProduceAnswer(error, base_offset, append_time, message)
+        return ProduceAnswer(error, base_offset, append_time, message, tuple(record_errors))
 
     def fetch(self, topic: str, partition: int, offset: int, limits: FetchLimits | None = None) -> FetchAnswer:
         answer = self.request(FETCH, FETCH_VERSION, fetch_body(topic, partition, offset, limits))

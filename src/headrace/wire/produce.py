@@ -8,12 +8,14 @@ the request wrote it, so those raw bytes are kept and echoed.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from headrace.model.errors import ErrorCode, ProtocolError
 from headrace.model.limits import MAX_PRODUCE_PARTITIONS
 from headrace.model.varint import read_uvarint, write_uvarint
 from headrace.wire.tags import skip_tags
 
+RECORD_ERRORS = 8
 FLEXIBLE = 9
 TOPIC_IDS = 13
 
@@ -216,27 +218,49 @@ def encode_result(version: int, index: int, base_offset: int, append_time: int, 
     return _classic_result(version, index, 0, base_offset, append_time, log_start)
 
 
-def encode_failure(version: int, index: int, code: ErrorCode, message: str | None) -> bytes:
-    """One partition that refused its batch."""
-    if version < FLEXIBLE:
-        head = _classic_result(version, index, code, -1, -1, -1)
-        if version < 8 or message is None:
-            return head
-        text = message.encode()
-        return head[:-2] + _INT16.pack(len(text)) + text
+def encode_failure(
+    version: int,
+    index: int,
+    code: ErrorCode,
+    message: str | None,
+    record_errors: Sequence[tuple[int, str]] = (),
+) -> bytes:
+    """One partition that refused its batch, and which records of it are to blame (KIP-467)."""
+    if version < RECORD_ERRORS:
+        return _classic_result(version, index, code, -1, -1, -1)
     out = bytearray(_FLEXIBLE_HEAD.pack(index, code, -1, -1, -1))
-    out.append(1)
-    text = (message or "").encode()
-    write_uvarint(out, len(text) + 1 if message is not None else 0)
-    out += text
+    if version < FLEXIBLE:
+        out += _INT32.pack(len(record_errors))
+        for number, problem in record_errors:
+            out += _INT32.pack(number) + _classic_string(problem)
+        return bytes(out + _classic_string(message))
+    write_uvarint(out, len(record_errors) + 1)
+    for number, problem in record_errors:
+        out += _INT32.pack(number)
+        _write_string(out, problem)
+        out.append(0)
+    _write_string(out, message)
     out.append(0)
     return bytes(out)
+
+
+def _classic_string(text: str | None) -> bytes:
+    if text is None:
+        return _INT16.pack(-1)
+    data = text.encode()
+    return _INT16.pack(len(data)) + data
+
+
+def _write_string(out: bytearray, text: str | None) -> None:
+    data = (text or "").encode()
+    write_uvarint(out, len(data) + 1 if text is not None else 0)
+    out += data
 
 
 def _classic_result(
     version: int, index: int, code: int, base_offset: int, append_time: int, log_start: int
 ) -> bytes:
-    if version >= 8:
+    if version >= RECORD_ERRORS:
         return _RESULT_V8.pack(index, code, base_offset, append_time, log_start, 0, -1)
     if version >= 5:
         return _RESULT_V5.pack(index, code, base_offset, append_time, log_start)

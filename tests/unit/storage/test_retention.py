@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.records.batch import HEADER_SIZE, parse_header
+from headrace.records.builder import assemble
+
 DAY_MS = 86_400_000
 
 
@@ -72,6 +75,18 @@ def test_records_without_timestamps_age_by_the_file(store: Any) -> None:
     assert store.log.delete_expired(high_watermark=4) == 0
     store.clock.now_ms += 1000
     assert store.log.delete_expired(high_watermark=4) == 2
+
+
+def test_a_batch_that_states_zero_is_not_of_1970(store: Any) -> None:
+    """As librdkafka sends records without a timestamp: they age by the file, as in Kafka."""
+    store.create(segment_bytes=150, retention_ms=DAY_MS)
+    for _ in range(3):
+        batch = store.batch(at=-1)
+        store.log.append_as_leader(assemble(parse_header(batch)._replace(max_timestamp=0), batch[HEADER_SIZE:]), 0)
+    store.clock.now_ms = store.env.disk.modified_ms(store.log.segments[0].path(".log")) + DAY_MS
+    assert store.log.delete_expired(high_watermark=3) == 0
+    store.clock.now_ms += DAY_MS
+    assert store.log.delete_expired(high_watermark=3) == 3
 
 
 def test_files_are_removed_after_the_delay(store: Any) -> None:

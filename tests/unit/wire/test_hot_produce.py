@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.model.errors import ErrorCode, ProtocolError
 from headrace.model.topics import TopicId
 from headrace.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -85,12 +86,17 @@ def test_writes_what_the_schema_reads(version: int, data: st.DataObject) -> None
         answers, responses = [], []
         for index, batch in partitions:
             if batch is None:
-                answers.append(encode_failure(version, index, ErrorCode.INVALID_RECORD, "no batch"))
+                bad = data.draw(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.text(max_size=200)), max_size=3))
+                answers.append(encode_failure(version, index, ErrorCode.INVALID_RECORD, "no batch", bad))
                 responses.append(
                     PartitionProduceResponse(
                         index=index,
                         error_code=ErrorCode.INVALID_RECORD,
                         base_offset=-1,
+                        record_errors=[
+                            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=problem)
+                            for number, problem in (bad if version >= 8 else [])
+                        ],
                         error_message="no batch" if version >= 8 else None,
                     )
                 )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.records.batch import HEADER_SIZE, parse_header
-from headrace.storage.append_checks import decompression_limit
 from headrace.storage.compaction.messages import CleaningRequest, Source
 from headrace.storage.log import Log
 from headrace.storage.log_config import NEVER_MS
+from headrace.storage.record_checks import decompression_limit
 from headrace.storage.resources import StorageResources
 from headrace.storage.segment import UNKNOWN, Segment
 
