@@ -62,7 +62,9 @@ class KafkaProducer:
         reconnect_backoff_ms: int = ...,
         reconnect_backoff_max_ms: int = ...,
         partitioner: Partitioner = ...,
+        transactional_id: str | None = ...,
     ) -> None: ...
+    def init_transactions(self) -> None: ...
     def send(
         self,
         topic: str,

@@ -35,17 +35,33 @@ PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
+ACLS = "org.apache.kafka.tools.AclCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+
+
+def run_java(main_class: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+    command = ["java", *options, "-cp", f"{LIBRARIES}/*", main_class, *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def java(main_class: str, *arguments: str, stdin: str = "") -> str:
     """Runs a tool and answers what it printed; it must succeed."""
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-    command = ["java", *options, "-cp", f"{LIBRARIES}/*", main_class, *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = run_java(main_class, *arguments, stdin=stdin)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ERROR" not in done.stdout + done.stderr, done.stdout + done.stderr
     return done.stdout
+
+
+def refused_java(main_class: str, *arguments: str) -> str:
+    """Runs a tool that must fail, and answers all that it printed."""
+    done = run_java(main_class, *arguments)
+    assert done.returncode != 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_topics(bootstrap: str) -> None:
@@ -145,12 +161,46 @@ def test_cluster_id(bootstrap: str) -> None:
     assert re.search(r"Cluster ID: [\w-]{22}", java(CLUSTER, "cluster-id", "--bootstrap-server", bootstrap))
 
 
+def test_elections_and_reassignments(bootstrap: str, topic: str) -> None:
+    server = ("--bootstrap-server", bootstrap)
+    one = ("--topic", topic, "--partition", "0")
+    elected = java(ELECT, *server, "--election-type", "preferred", *one)
+    assert f"Valid replica already elected for partitions {topic}-0" in elected
+    java(ELECT, *server, "--election-type", "unclean", "--all-topic-partitions")
+    assert "No partition reassignments found" in java(REASSIGN, *server, "--list")
+
+
+def test_acls_without_an_authorizer(bootstrap: str) -> None:
+    assert "SecurityDisabledException" in run_java(ACLS, "--bootstrap-server", bootstrap, "--list").stdout
+
+
+def test_transactions_and_features(bootstrap: str, topic: str) -> None:
+    server = ("--bootstrap-server", bootstrap)
+    assert "TransactionalId" in java(TRANSACTIONS, *server, "list")
+    assert "ProducerId" in java(TRANSACTIONS, *server, "describe-producers", "--topic", topic, "--partition", "0")
+    assert re.search(r"metadata.version\s.*FinalizedVersionLevel: 4\.3-IV0", java(FEATURES, *server, "describe"))
+
+
+@pytest.mark.headrace_only
+def test_what_is_not_there_yet_is_refused_with_a_reason(bootstrap: str, topic: str) -> None:
+    """A transactional producer above all: it would ask for a coordinator for a minute, and say nothing."""
+    load = ("--num-records", "1", "--record-size", "10", "--throughput", "-1", "--transactional-id", "t")
+    producer = ("--topic", topic, *load, "--command-property", f"bootstrap.servers={bootstrap}")
+    assert "This broker has no transactions yet" in refused_java(PERFORMANCE, *producer)
+    server = ("--bootstrap-server", bootstrap)
+    user = (*server, "--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config")
+    assert "This broker has no quotas yet" in refused_java(CONFIGS, *user, "producer_byte_rate=1000")
+    upgrade = refused_java(FEATURES, *server, "upgrade", "--feature", "transaction.version=2")
+    assert "fixed by this release" in upgrade
+    assert java(CONFIGS, *server, "--describe", "--entity-type", "users") == ""
+
+
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_producer_performance(bootstrap: str, make_topic: MakeTopic, acks: str) -> None:
     """R-PRO-1: twenty thousand records at full speed; all of them are there."""
     name = make_topic(3)
     load = ("--num-records", "20000", "--record-size", "200", "--throughput", "-1")
-    properties = ["--producer-props", f"bootstrap.servers={bootstrap}", f"acks={acks}"]
+    properties = ["--command-property", f"bootstrap.servers={bootstrap}", f"acks={acks}"]
     if acks != "all":
         properties.append("enable.idempotence=false")
     assert "20000 records sent" in java(PERFORMANCE, "--topic", name, *load, *properties)
