@@ -1,22 +1,24 @@
 # Everything sets itself up: `make demo` and `make test` work in a fresh clone.
-# PYTHON=... names the interpreter for .venv; ARGS=... is passed on to the command.
+# PYTHON=... names the interpreter for .venv; ARGS=... is passed on to the command; WORKERS=1 runs tests one by one.
 PYTHON ?= python3
 PY := .venv/bin/python
 STAMP := .venv/.headrace-setup
 SOURCES := src tests bench scripts examples
 
-.PHONY: help setup demo test check format conformance bench docs pictures clean
+.PHONY: help setup demo test unit matrix check format conformance bench docs pictures clean
 
 help:
 	@echo "make demo         a broker, log events, and a Spark pipeline over them (about a minute)"
-	@echo "make test         all tests"
+	@echo "make test         all tests, on all cores (ARGS='tests/unit -k log' for some)"
+	@echo "make unit         the quick ones: no clients, no clusters, no Spark (under a minute)"
+	@echo "make matrix       unit and client tests on every Python that is installed, from 3.11 on"
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
 	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
 	@echo "make pictures     draw the README's pictures again, from real output"
 	@echo "make format       format the code"
-	@echo "make clean        remove .venv and caches"
+	@echo "make clean        remove .venv, those of the matrix, and caches"
 
 setup: $(STAMP)
 
@@ -31,7 +33,14 @@ demo: setup
 test: setup
 	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
 	@scripts/java-ensure
-	@$(PY) -m pytest $(ARGS)
+	@scripts/pytest $(ARGS)
+
+unit: setup
+	@scripts/pytest tests/unit tests/golden tests/contract $(ARGS)
+
+matrix:
+	@scripts/apt-ensure curl:curl kcat:kcat openssl:openssl strace:strace
+	@scripts/matrix $(ARGS)
 
 check: setup
 	$(PY) -m ruff check $(SOURCES)
@@ -58,5 +67,5 @@ pictures: setup
 	@$(PY) scripts/pictures.py
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf .venv .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

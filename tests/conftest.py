@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +37,9 @@ MARKERS = (
     "spark: with a Spark session, which needs Java 17",
 )
 LOG_TAIL_LINES = 60
+
+if TYPE_CHECKING:
+    from tests.scheduling import UnitScheduling
 
 StartBroker = Callable[..., ServerProcess]
 _running: list[ServerProcess] = []
@@ -64,6 +68,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped = [item for item in items if any(item.get_closest_marker(name) for name in unfit)]
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in dropped]
+    if hasattr(config, "workerinput"):
+        from tests.scheduling import longest_first
+
+        longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> UnitScheduling:
+    from tests.scheduling import UnitScheduling
+
+    return UnitScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

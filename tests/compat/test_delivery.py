@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import sqlite3
@@ -47,12 +48,11 @@ class Scenario:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
-    def killed_after(self, seconds: float) -> None:
-        """From outside, at no moment in particular after it has begun."""
+    def killed_from_outside(self, begun: Callable[[], bool], pause_s: float) -> None:
+        """At no moment in particular after it has begun: it may be about to make its tables, or to commit."""
         with self._start() as process:
-            before = self.results.stat().st_size if self.results.exists() else 0
-            wait_for(lambda: self.results.exists() and self.results.stat().st_size != before, process)
-            time.sleep(seconds)
+            wait_for(begun, process)
+            time.sleep(pause_s)
             process.kill()
 
     def finished(self, is_done: Callable[[], bool]) -> None:
@@ -78,10 +78,23 @@ class Scenario:
         with sqlite3.connect(self.results) as database:
             return Counter(database.execute("SELECT part, record_offset FROM results").fetchall())
 
-    def all_rows_there(self) -> bool:
-        with sqlite3.connect(self.results) as database:
+    def handled(self) -> int:
+        """How many records the database has behind it; none before it has its tables."""
+        if not self.results.exists():
+            return 0
+        with contextlib.closing(sqlite3.connect(self.results, timeout=TIMEOUT_S)) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'positions'").fetchone():
+                return 0
             (count,) = database.execute("SELECT sum(next_offset) FROM positions").fetchone()
-        return bool(count == RECORDS)
+        return count or 0
+
+    def goes_on(self) -> Callable[[], bool]:
+        """Whether the database is further by then than it is now."""
+        before = self.handled()
+        return lambda: self.handled() > before
+
+    def all_rows_there(self) -> bool:
+        return self.handled() == RECORDS
 
 
 def wait_for(check: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -149,10 +162,10 @@ def test_exactly_once_neither_loses_nor_doubles(
 def test_exactly_once_killed_from_outside(scenario: Callable[[str], Scenario]) -> None:
     one = scenario("exactly_once_sqlite")
     rng = random.Random(7)
+    one.killed_from_outside(one.results.exists, rng.random() / 50)
     for _ in range(3):
-        one.killed_after(rng.random() / 50)
-        if one.all_rows_there():
-            break
+        if not one.all_rows_there():
+            one.killed_from_outside(one.goes_on(), rng.random() / 50)
     one.finished(one.all_rows_there)
     assert (lost(one.rows()), doubled(one.rows())) == (0, 0)
 

@@ -1,0 +1,77 @@
+"""Which worker runs which tests, and in what order, when `make test` uses several (pytest-xdist).
+
+Rules:
+
+- The tests of a file stay together, in their order: they may share a broker that takes a while to start.
+- The files that share the Spark session of `tests/spark/conftest.py` are one unit: one session lives at a time.
+  Files whose Spark runs in processes of its own stand in `OWN_SPARK` and go to any worker.
+- Long units go first, so that no worker is left alone with one at the end. `SECONDS` says about how long they take
+  on a free machine, by file or, for each of its files, by folder. A wrong number costs time and nothing else, and
+  a new file needs no entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SPARK = "tests/spark/"
+SPARK_SESSION = "the tests that share a Spark session"
+OWN_SPARK = frozenset(
+    SPARK + name
+    for name in (
+        "test_cluster.py",
+        "test_pipeline_command.py",
+        "test_restart.py",
+        "test_spark_kafka_connector.py",
+    )
+)
+
+SECONDS = {
+    SPARK_SESSION: 1000,
+    "tests/spark/test_pipeline_command.py": 90,
+    "tests/spark/test_restart.py": 60,
+    "tests/spark/test_cluster.py": 60,
+    "tests/cluster/test_crash.py": 60,
+    "tests/e2e/test_docs.py": 90,
+    "tests/e2e/test_demo.py": 40,
+    "tests/spark": 30,
+    "tests/e2e": 20,
+    "tests/cluster": 20,
+    "tests/compat": 10,
+    "tests/test_tidy.py": 8,
+    "tests": 1,
+}
+
+
+def unit_of(node_id: str) -> str:
+    """What a test is kept together with: its file, or all that share the Spark session."""
+    file = node_id.split("::", 1)[0]
+    return SPARK_SESSION if file.startswith(SPARK) and file not in OWN_SPARK else file
+
+
+def seconds_of(unit: str) -> int:
+    """About how long a unit takes: the number of the unit itself, or of the nearest folder that has one."""
+    while unit not in SECONDS:
+        unit, separator, _ = unit.rpartition("/")
+        if not separator:
+            return 0
+    return SECONDS[unit]
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Puts the tests of the longest unit first; within a unit, and among equals, the order stays."""
+    items.sort(key=lambda item: -seconds_of(unit_of(item.nodeid)))
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """A unit goes to the next free worker, in the order in which the tests were collected."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        config.option.loadscopereorder = False  # by the number of tests, a file of 2,000 quick ones would go first
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
