@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from headrace.coordination.contract import Create, Delete, Op, Put
-from headrace.metadata.image import TopicImage
+from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.layout import (
     broker_config_path,
     encode_config,
@@ -15,6 +15,7 @@ from headrace.metadata.layout import (
     group_config_path,
     partitions_path,
     state_path,
+    suspect_path,
     topic_config_path,
     topic_path,
 )
@@ -36,6 +37,15 @@ class PartitionsAdded:
     """As it is afterwards."""
     first: int
     """The first of the new partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChanged:
+    """Another leader or in-sync set. Each is written only if the partition is still in the state it was decided on."""
+
+    topic: str
+    partitions: Mapping[int, PartitionImage]
+    """As they are afterwards, but for the partition epoch: that is still the one they were decided on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,23 @@ class GroupConfigured:
     """Whether there is no node for it yet."""
 
 
-Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicConfigured | BrokerConfigured | GroupConfigured
+@dataclass(frozen=True, slots=True)
+class SuspectCleared:
+    """A broker that may have lost records has left the in-sync sets: from now on it is like any other."""
+
+    broker_id: int
+
+
+Change = (
+    TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | PartitionsChanged
+    | TopicConfigured
+    | BrokerConfigured
+    | GroupConfigured
+    | SuspectCleared
+)
 
 
 def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
@@ -83,6 +109,10 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
         case PartitionsAdded(topic, first):
             yield Put(topic_path(topic.name), _topic_value(topic))
             yield from _create_partitions(topic, first, controller_epoch)
+        case PartitionsChanged(name, partitions):
+            for index, partition in partitions.items():
+                state = encode_state(partition, controller_epoch)
+                yield Put(state_path(name, index), state, partition.partition_epoch)
         case TopicConfigured(name, configs):
             yield Put(topic_config_path(name), encode_config(configs))
         case BrokerConfigured(name, configs, first_time):
@@ -94,6 +124,8 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
                 yield Create(path, value) if first_time else Put(path, value)
             elif not first_time:
                 yield Delete(path)
+        case SuspectCleared(broker_id):
+            yield Delete(suspect_path(broker_id))
 
 
 def changed_topics(changes: Sequence[Change]) -> list[str]:
@@ -105,6 +137,16 @@ def changed_topics(changes: Sequence[Change]) -> list[str]:
             case TopicConfigured(name):
                 names[name] = None
     return list(names)
+
+
+def changed_partitions(changes: Sequence[Change]) -> dict[str, list[int]]:
+    """Partitions to read again of topics that are otherwise as they were."""
+    whole = set(changed_topics(changes))
+    return {
+        change.topic: sorted(change.partitions)
+        for change in changes
+        if isinstance(change, PartitionsChanged) and change.topic not in whole
+    }
 
 
 def changed_brokers(changes: Sequence[Change]) -> list[str]:
@@ -123,3 +165,53 @@ def _create_partitions(topic: TopicImage, first: int, controller_epoch: int) -> 
     for index in range(first, len(topic.partitions)):
         yield Create(f"{partitions_path(topic.name)}/{index}", b"")
         yield Create(state_path(topic.name, index), encode_state(topic.partitions[index], controller_epoch))
+
+
+def in_writes(changes: Iterable[Change], most: int) -> Iterator[list[Change]]:
+    """The changes cut into writes of about `most` partitions each, in order, each right by itself.
+
+    A topic that is too large for one write is created with its first partitions and grows by the others.
+    """
+    write: list[Change] = []
+    weight = 0
+    for change in (part for whole in changes for part in _parts(whole, most)):
+        cost = _weight(change)
+        if write and weight + cost > most:
+            yield write
+            write, weight = [], 0
+        write.append(change)
+        weight += cost
+    if write:
+        yield write
+
+
+def _parts(change: Change, most: int) -> Iterator[Change]:
+    match change:
+        case TopicCreated(topic) if len(topic.partitions) > most:
+            yield TopicCreated(replace(topic, partitions=topic.partitions[:most]))
+            yield from _growth(topic, most, most)
+        case PartitionsAdded(topic, first) if len(topic.partitions) - first > most:
+            yield from _growth(topic, first, most)
+        case PartitionsChanged(name, partitions) if len(partitions) > most:
+            rows = list(partitions.items())
+            for start in range(0, len(rows), most):
+                yield PartitionsChanged(name, dict(rows[start : start + most]))
+        case _:
+            yield change
+
+
+def _growth(topic: TopicImage, first: int, most: int) -> Iterator[Change]:
+    for start in range(first, len(topic.partitions), most):
+        yield PartitionsAdded(replace(topic, partitions=topic.partitions[: start + most]), start)
+
+
+def _weight(change: Change) -> int:
+    match change:
+        case TopicCreated(topic) | TopicDeleted(topic):
+            return len(topic.partitions) + 1
+        case PartitionsAdded(topic, first):
+            return len(topic.partitions) - first + 1
+        case PartitionsChanged(_, partitions):
+            return len(partitions)
+        case _:
+            return 1

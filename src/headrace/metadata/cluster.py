@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from headrace.coordination.contract import Create, Node, NodeExists, SessionLost, Store, Unknown
 from headrace.env import Env
@@ -34,6 +35,7 @@ from headrace.metadata.loading import (
     load_controller,
     load_group_config_names,
     load_group_configs,
+    load_partitions,
     load_topics,
 )
 
@@ -179,6 +181,7 @@ class ClusterMetadata:
         fields = [decode_json(entry) for entry in entries]
         topics = list(dict.fromkeys(name for entry in fields for name in entry["topics"]))
         brokers = list(dict.fromkeys(name for entry in fields for name in entry["brokers"]))
+        image = await self._reload_partitions(image, fields, set(topics))
         if topics:
             loaded = await load_topics(self._store, topics)
             image = image.with_topics(list(loaded.values()), [name for name in topics if name not in loaded])
@@ -190,6 +193,21 @@ class ClusterMetadata:
             kept = {name: configs for name, configs in image.group_configs.items() if name not in groups}
             image = replace(image, group_configs=kept | await load_group_configs(self._store, groups))
         return image
+
+    async def _reload_partitions(
+        self, image: MetadataImage, entries: list[dict[str, Any]], whole: set[str]
+    ) -> MetadataImage:
+        """Those that changed, of topics that are not read whole."""
+        wanted: dict[str, dict[int, None]] = {}
+        for entry in entries:
+            for name, indexes in entry.get("partitions", {}).items():
+                if name not in whole and name in image.topics:
+                    wanted.setdefault(name, {}).update(dict.fromkeys(indexes))
+        if not wanted:
+            return image
+        replicas = {name: [p.replicas for p in image.topics[name].partitions] for name in wanted}
+        states = await load_partitions(self._store, {name: list(indexes) for name, indexes in wanted.items()}, replicas)
+        return image.with_partitions(states)
 
     async def _reload_all(self, image: MetadataImage) -> MetadataImage:
         topics = await load_topics(self._store, await self._store.children(TOPICS))

@@ -38,11 +38,14 @@ from headrace.env import Env
 from headrace.metadata.changes import (
     Change,
     PartitionsAdded,
+    PartitionsChanged,
     TopicCreated,
     TopicDeleted,
     changed_brokers,
     changed_groups,
+    changed_partitions,
     changed_topics,
+    in_writes,
     operations,
 )
 from headrace.metadata.cluster import ClusterMetadata
@@ -53,7 +56,7 @@ from headrace.metadata.config_decisions import (
     ResourceType,
     decide_alter_configs,
 )
-from headrace.metadata.image import NO_CONTROLLER, BrokerImage, MetadataImage, TopicImage
+from headrace.metadata.image import NO_CONTROLLER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.layout import (
     BROKER_IDS,
     CHANGES,
@@ -62,6 +65,11 @@ from headrace.metadata.layout import (
     change_path,
     decode_json,
     encode_json,
+)
+from headrace.metadata.partition_decisions import (
+    InSyncOutcome,
+    InSyncWish,
+    decide_in_sync,
 )
 from headrace.metadata.registration import allocate_producer_id_block, register
 from headrace.metadata.topic_decisions import (
@@ -91,6 +99,8 @@ KEPT_CHANGES = 64
 """Entries of `/changes`; a broker that is further behind reads everything again."""
 MAX_TRIMMED = 8
 """Old entries dropped with one write."""
+MAX_PARTITIONS_PER_WRITE = 2_000
+"""ZooKeeper takes about a megabyte at once."""
 MAX_ATTEMPTS = 5
 """To decide and write again when the image turned out to be behind the store."""
 ELECTION_RETRY_SECONDS = 0.2
@@ -171,7 +181,7 @@ class Controller:
             outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id)
             return outcomes, [TopicCreated(topic) for topic in _successes(outcomes)]
 
-        return await self._change(decide, validate_only)
+        return await self.change(decide, validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[Outcome]:
         """By name or id; for each the topic that was deleted or its error."""
@@ -180,7 +190,7 @@ class Controller:
             outcomes = decide_delete_topics(image, topics)
             return outcomes, [TopicDeleted(topic) for topic in _successes(outcomes)]
 
-        return await self._change(decide)
+        return await self.change(decide)
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], validate_only: bool = False
@@ -192,7 +202,7 @@ class Controller:
             grown = _successes(outcomes)
             return outcomes, [PartitionsAdded(topic, len(image.topics[topic.name].partitions)) for topic in grown]
 
-        return await self._change(decide, validate_only)
+        return await self.change(decide, validate_only)
 
     async def alter_configs(
         self, alterations: Sequence[ConfigAlteration], validate_only: bool = False
@@ -206,7 +216,29 @@ class Controller:
             changes: list[Change] = [outcome for outcome in outcomes if not isinstance(outcome, KafkaError)]
             return [outcome if isinstance(outcome, KafkaError) else None for outcome in outcomes], changes
 
-        return await self._change(decide, validate_only)
+        return await self.change(decide, validate_only)
+
+    async def alter_in_sync(
+        self, leader: int, broker_epoch: int, wishes: Sequence[InSyncWish]
+    ) -> list[tuple[InSyncWish, InSyncOutcome]]:
+        """Leaders ask for other in-sync sets; for each the partition as it is then, or why not."""
+
+        def decide(image: MetadataImage) -> tuple[list[tuple[InSyncWish, InSyncOutcome]], list[Change]]:
+            known = image.brokers.get(leader)
+            if known is None or known.epoch != broker_epoch:
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+            suspects = [broker.id for broker in image.brokers.values() if broker.suspect]
+            outcomes = decide_in_sync(image, leader, wishes, suspects)
+            return outcomes, _granted_changes(image, outcomes)
+
+        outcomes = await self.change(decide)
+        return [(wish, self._as_written(wish, outcome)) for wish, outcome in outcomes]
+
+    def _as_written(self, wish: InSyncWish, outcome: InSyncOutcome) -> InSyncOutcome:
+        topic = self._metadata.image.topics_by_id.get(wish.topic_id)
+        if isinstance(outcome, KafkaError) or topic is None:
+            return outcome
+        return topic.partitions[wish.partition]
 
     def _defaults(self, image: MetadataImage) -> TopicDefaults:
         return TopicDefaults(
@@ -224,9 +256,10 @@ class Controller:
 
     # Writing
 
-    async def _change(
+    async def change(
         self, decide: Callable[[MetadataImage], tuple[T, list[Change]]], validate_only: bool = False
     ) -> T:
+        """Decide on the latest image and write; the outcomes, once they are durable and in this broker's image."""
         async with self._writing:
             for _ in range(MAX_ATTEMPTS):
                 term = self._require_term()
@@ -234,7 +267,7 @@ class Controller:
                 if validate_only or not changes:
                     return outcomes
                 try:
-                    if await self._commit(term, changes):
+                    if await self._commit_all(term, changes):
                         return outcomes
                 except SessionLost as error:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker's session was lost.") from error
@@ -246,6 +279,13 @@ class Controller:
         if self._term is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
         return self._term
+
+    async def _commit_all(self, term: _Term, changes: Sequence[Change]) -> bool:
+        """In as many writes as it takes; those before one that failed stand, and are not decided again."""
+        for write in in_writes(changes, MAX_PARTITIONS_PER_WRITE):
+            if not await self._commit(term, write):
+                return False
+        return True
 
     async def _commit(self, term: _Term, changes: Sequence[Change]) -> bool:
         """Write the changes; False if they were decided on an image that was behind the store."""
@@ -269,6 +309,7 @@ class Controller:
             topics=changed_topics(changes),
             brokers=changed_brokers(changes),
             groups=changed_groups(changes),
+            partitions=changed_partitions(changes),
         )
         ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]
         oldest = self._metadata.oldest_sequence
@@ -331,6 +372,18 @@ class Controller:
         if self._term is not None:
             _logger.warning("Broker %d lost the controller role: %s", self._broker_id, reason)
             self._term = None
+
+
+def _granted_changes(
+    image: MetadataImage, outcomes: Sequence[tuple[InSyncWish, InSyncOutcome]]
+) -> list[Change]:
+    by_topic: dict[str, dict[int, PartitionImage]] = {}
+    for wish, outcome in outcomes:
+        topic = image.topics_by_id.get(wish.topic_id)
+        if topic is not None and isinstance(outcome, PartitionImage):
+            if outcome is not topic.partitions[wish.partition]:
+                by_topic.setdefault(topic.name, {})[wish.partition] = outcome
+    return [PartitionsChanged(name, partitions) for name, partitions in by_topic.items()]
 
 
 def _successes(outcomes: Sequence[Outcome]) -> list[TopicImage]:

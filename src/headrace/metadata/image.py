@@ -25,6 +25,8 @@ class BrokerImage:
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    suspect: bool = False
+    """It may have lost records since it was last trusted: the controller has yet to take it out of in-sync sets."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
@@ -38,6 +40,8 @@ class PartitionImage:
     isr: tuple[int, ...]
     partition_epoch: int = 0
     """Grows with every change of this record; AlterPartition is fenced by it."""
+    leader_incarnation: int = -1
+    """The leader's broker epoch when it was elected: one that restarted since must not go on in its old epoch."""
 
     def __post_init__(self) -> None:
         assert set(self.isr) <= set(self.replicas)
@@ -75,6 +79,17 @@ class MetadataImage:
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
         return topic.partitions[partition.partition]
+
+    def with_partitions(self, changed: Mapping[str, Mapping[int, PartitionImage]]) -> MetadataImage:
+        """This image with some partitions of its topics in another state."""
+        topics, by_id = dict(self.topics), dict(self.topics_by_id)
+        for name, partitions in changed.items():
+            topic = topics[name]
+            merged = list(topic.partitions)
+            for index, partition in partitions.items():
+                merged[index] = partition
+            topics[name] = by_id[topic.id] = replace(topic, partitions=tuple(merged))
+        return replace(self, topics=topics, topics_by_id=by_id)
 
     def with_topics(self, changed: list[TopicImage], removed: list[str]) -> MetadataImage:
         """This image with some topics new or changed and some gone."""

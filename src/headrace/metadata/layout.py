@@ -3,7 +3,10 @@
     /cluster/id                                   {"version", "id"}
     /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack"}
     /brokers/topics/<name>                        {"version", "topic_id", "partitions": {"0": [replicas]}}
-    /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch"}
+    /brokers/suspects/<id>                        empty; there while the broker may have lost records
+    /brokers/directories/<id>                     {"version", "ids"}: the data directories it registered with
+    /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch",
+                                                   "leader_incarnation"}
     /config/topics/<name>                         {"version", "config": {name: text}}
     /config/brokers/<id> | <default>              the same
     /config/groups/<name, percent-encoded>        the same; only of groups that have settings
@@ -12,7 +15,8 @@
     /broker_epoch                                 a number; grows with each registration of a broker
     /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
     /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..],
-                                                   "groups": [..]}
+                                                   "groups": [..],
+                                                   "partitions": {topic: [..]}}
 
 A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
 controller adds one entry, numbered without gaps, and the oldest are dropped.
@@ -34,6 +38,8 @@ CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
+SUSPECTS = "/brokers/suspects"
+DIRECTORIES = "/brokers/directories"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
@@ -48,6 +54,8 @@ SKELETON: Mapping[str, bytes] = {
     "/brokers": b"",
     BROKER_IDS: b"",
     TOPICS: b"",
+    SUSPECTS: b"",
+    DIRECTORIES: b"",
     "/config": b"",
     TOPIC_CONFIGS: b"",
     BROKER_CONFIGS: b"",
@@ -68,6 +76,14 @@ _CLUSTER_ID_BYTES = 16
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def suspect_path(broker_id: int) -> str:
+    return f"{SUSPECTS}/{broker_id}"
+
+
+def directories_path(broker_id: int) -> str:
+    return f"{DIRECTORIES}/{broker_id}"
 
 
 def topic_path(name: str) -> str:
@@ -134,12 +150,20 @@ def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
         leader_epoch=partition.leader_epoch,
         isr=list(partition.isr),
         controller_epoch=controller_epoch,
+        leader_incarnation=partition.leader_incarnation,
     )
 
 
 def decode_state(node: Node, replicas: tuple[int, ...]) -> PartitionImage:
     fields = decode_json(node)
-    return PartitionImage(replicas, fields["leader"], fields["leader_epoch"], tuple(fields["isr"]), node.version)
+    return PartitionImage(
+        replicas,
+        fields["leader"],
+        fields["leader_epoch"],
+        tuple(fields["isr"]),
+        node.version,
+        fields.get("leader_incarnation", -1),
+    )
 
 
 def encode_config(configs: Mapping[str, str]) -> bytes:
@@ -158,7 +182,7 @@ def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
     return encode_json(epoch=broker.epoch, session=session_id, endpoints=endpoints, rack=broker.rack)
 
 
-def decode_broker(broker_id: int, node: Node) -> BrokerImage:
+def decode_broker(broker_id: int, node: Node, suspect: bool = False) -> BrokerImage:
     fields = decode_json(node)
     endpoints = tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"])
-    return BrokerImage(broker_id, fields["epoch"], endpoints, fields["rack"])
+    return BrokerImage(broker_id, fields["epoch"], endpoints, fields["rack"], suspect)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.coordination.contract import Node, Store
-from headrace.metadata.image import NO_CONTROLLER, BrokerImage, TopicImage
+from headrace.metadata.image import NO_CONTROLLER, BrokerImage, PartitionImage, TopicImage
 from headrace.metadata.layout import (
     BROKER_CONFIGS,
     BROKER_IDS,
@@ -23,6 +23,7 @@ from headrace.metadata.layout import (
     group_config_path,
     group_of_node,
     state_path,
+    suspect_path,
     topic_config_path,
     topic_path,
 )
@@ -54,10 +55,27 @@ async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImag
     return topics
 
 
+async def load_partitions(
+    store: Store, wanted: Mapping[str, Sequence[int]], replicas: Mapping[str, Sequence[tuple[int, ...]]]
+) -> dict[str, dict[int, PartitionImage]]:
+    """The present states of single partitions, of those that are there."""
+    pairs = [(name, index) for name, indexes in wanted.items() for index in indexes if index < len(replicas[name])]
+    nodes = await store.get_many([state_path(name, index) for name, index in pairs])
+    states: dict[str, dict[int, PartitionImage]] = {}
+    for (name, index), node in zip(pairs, nodes, strict=True):
+        if node is not None:
+            states.setdefault(name, {})[index] = decode_state(node, replicas[name][index])
+    return states
+
+
 async def load_brokers(store: Store) -> dict[int, BrokerImage]:
     ids = sorted(int(name) for name in await store.children(BROKER_IDS))
-    nodes = await store.get_many([broker_path(broker_id) for broker_id in ids])
-    return {broker_id: decode_broker(broker_id, node) for broker_id, node in zip(ids, nodes, strict=True) if node}
+    nodes = await store.get_many([path for id in ids for path in (broker_path(id), suspect_path(id))])
+    return {
+        broker_id: decode_broker(broker_id, node, suspect is not None)
+        for broker_id, node, suspect in zip(ids, nodes[::2], nodes[1::2], strict=True)
+        if node is not None
+    }
 
 
 async def load_broker_config_names(store: Store) -> list[str]:

@@ -227,7 +227,8 @@ def _new_partition(image: MetadataImage, replicas: Assignment) -> PartitionImage
     """All replicas of a new partition are alike, so those that live are in sync and the first of them leads."""
     live = tuple(replica for replica in replicas if replica in image.brokers)
     assert live, "replicas are only placed on registered brokers"
-    return PartitionImage(replicas, leader=live[0], leader_epoch=0, isr=live)
+    incarnation = image.brokers[live[0]].epoch
+    return PartitionImage(replicas, leader=live[0], leader_epoch=0, isr=live, leader_incarnation=incarnation)
 
 
 def _checked_configs(configs: Mapping[str, str | None], defaults: Mapping[str, Value]) -> dict[str, str]:

@@ -1,0 +1,113 @@
+"""The controller's standing work: partitions have leaders that live, and in-sync sets of brokers that do (R-REP-3).
+
+Whenever brokers come or go, or this broker becomes the controller, all partitions are looked at by one pure decision
+(`partition_decisions`) and the changed ones are written. Brokers that may have lost records are trusted again in the
+same write that takes them out of the in-sync sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.topic_config import DynamicConfigs, topic_defaults
+from headrace.env import Env
+from headrace.metadata.changes import Change, PartitionsChanged, SuspectCleared
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.controller import Controller
+from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from headrace.metadata.layout import BROKER_IDS
+from headrace.metadata.partition_decisions import Liveness, decide_leaders
+from headrace.model.errors import ErrorCode, KafkaError
+
+RETRY_SECONDS = 0.2
+UNCLEAN = "unclean.leader.election.enable"
+
+logger = logging.getLogger(__name__)
+
+
+class Leaders:
+    def __init__(
+        self, env: Env, metadata: ClusterMetadata, controller: Controller, broker_id: int, config: BrokerConfig
+    ) -> None:
+        self._env = env
+        self._metadata = metadata
+        self._controller = controller
+        self._broker_id = broker_id
+        self._config = config
+        self._work: asyncio.Task[None] | None = None
+        self._due = False
+        self._leaderless = False
+        """Whether some partition had no leader when all were last looked at."""
+
+    def start(self) -> Callable[[], None]:
+        """Look now and after every change; returns how to stop it."""
+        self._look()
+        return self._metadata.subscribe(self._follow)
+
+    def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        if new.controller_id != self._broker_id:
+            return
+        took_over = old.controller_epoch != new.controller_epoch
+        settings_changed = old.broker_configs is not new.broker_configs or old.topics is not new.topics
+        if took_over or old.brokers is not new.brokers or (self._leaderless and settings_changed):
+            self._look()
+
+    def _look(self) -> None:
+        self._due = True
+        if self._work is None or self._work.done():
+            self._work = self._env.background.start("Electing leaders", self._settle())
+
+    async def _settle(self) -> None:
+        while self._due and self._controller.active:
+            self._due = False
+            try:
+                await self._controller.change(self._decide)
+            except KafkaError as error:
+                if error.code is ErrorCode.NOT_CONTROLLER:
+                    return  # Whoever is the controller now does it.
+                logger.warning("Leaders could not be elected and will be tried again: %s", error)
+                self._due = True
+                await self._env.clock.sleep(RETRY_SECONDS)
+                continue
+            if any(broker.suspect for broker in self._metadata.image.brokers.values()):
+                await self._metadata.catch_up(BROKER_IDS)
+
+    def _decide(self, image: MetadataImage) -> tuple[None, list[Change]]:
+        defaults = topic_defaults(self._config, DynamicConfigs.of(image.broker_configs, self._broker_id))
+
+        def allows_unclean(topic: TopicImage) -> bool:
+            own = topic.configs.get(UNCLEAN)
+            return own.lower() == "true" if own is not None else bool(defaults[UNCLEAN])
+
+        liveness = Liveness.of(image)
+        changes: list[Change] = []
+        for topic, partitions in decide_leaders(image, liveness, allows_unclean):
+            changes.append(PartitionsChanged(topic.name, partitions))
+            for index, after in partitions.items():
+                _tell(topic, index, after)
+        after_all = image.with_partitions({c.topic: c.partitions for c in changes if isinstance(c, PartitionsChanged)})
+        self._leaderless = any(
+            partition.leader == NO_LEADER for topic in after_all.topics.values() for partition in topic.partitions
+        )
+        changes += [SuspectCleared(broker) for broker in sorted(liveness.suspects)]
+        return None, changes
+
+
+def _tell(topic: TopicImage, index: int, after: PartitionImage) -> None:
+    """What an operator wants to find in the log: who leads, and what may be lost."""
+    before = topic.partitions[index]
+    name = f"{topic.name}-{index}"
+    if after.leader == NO_LEADER:
+        logger.error("%s has no leader: none of its in-sync replicas %s is alive", name, list(after.isr))
+    elif after.leader not in before.isr:
+        logger.error(
+            "%s: broker %d was elected although it was not in sync (%s=true): records may be lost",
+            name,
+            after.leader,
+            UNCLEAN,
+        )
+    elif after.leader != before.leader:
+        logger.info("%s: broker %d leads in epoch %d", name, after.leader, after.leader_epoch)

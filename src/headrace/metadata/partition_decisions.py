@@ -1,0 +1,150 @@
+"""Who leads and who is in sync: pure functions from the image to changed partitions (R-REP-2, R-REP-3).
+
+- A leader is elected from the in-sync replicas that live, in the order of the assignment. It gets a new leader epoch
+  even if it is the same broker as before: a broker that went away must not meet its old epoch again.
+- Who is gone leaves the in-sync set, but the last member never does: nobody else is known to have every committed
+  record. While it is away nobody leads, unless unclean election is allowed for the topic; then the first replica that
+  lives leads with what it has.
+- A broker that may have lost records (another boot without a clean stop, a replaced disk) leaves every in-sync set
+  that has another member, before it can be elected.
+- A leader's wish for another in-sync set is granted if it still leads in that epoch, if it knows the partition's
+  latest state (partition epoch), and if all whom it names are alive as it knows them (broker epoch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId
+
+UNKNOWN_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """What a controller knows of the brokers when it decides."""
+
+    epochs: Mapping[int, int]
+    """The live ones, with the epoch of their registration."""
+    suspects: frozenset[int] = frozenset()
+    """Of those: they may have lost what they had."""
+
+    @staticmethod
+    def of(image: MetadataImage) -> Liveness:
+        epochs = {broker.id: broker.epoch for broker in image.brokers.values()}
+        return Liveness(epochs, frozenset(broker.id for broker in image.brokers.values() if broker.suspect))
+
+
+def decide_leaders(
+    image: MetadataImage, liveness: Liveness, allows_unclean: Callable[[TopicImage], bool]
+) -> Iterator[tuple[TopicImage, dict[int, PartitionImage]]]:
+    """The partitions that must change, by topic."""
+    for topic in image.topics.values():
+        changed: dict[int, PartitionImage] = {}
+        for index, partition in enumerate(topic.partitions):
+            decided = decide_leader(partition, liveness, partial(allows_unclean, topic))
+            if decided is not partition:
+                changed[index] = decided
+        if changed:
+            yield topic, changed
+
+
+def decide_leader(
+    partition: PartitionImage, liveness: Liveness, allows_unclean: Callable[[], bool]
+) -> PartitionImage:
+    """The partition as it must be now; itself if nothing has to change."""
+    isr = _in_sync(partition, liveness)
+    if partition.leader in isr and _still_leads(partition, liveness):
+        return partition if isr == partition.isr else replace(partition, isr=isr)
+    live = liveness.epochs
+    candidates = [replica for replica in partition.replicas if replica in isr and replica in live]
+    if not candidates and allows_unclean():
+        candidates = [replica for replica in partition.replicas if replica in live][:1]
+        isr = tuple(candidates) or isr
+    if candidates:
+        return _led_by(partition, candidates[0], isr, live[candidates[0]])
+    if partition.leader == NO_LEADER:
+        return partition if isr == partition.isr else replace(partition, isr=isr)
+    return _led_by(partition, NO_LEADER, isr, UNKNOWN_EPOCH)
+
+
+def _still_leads(partition: PartitionImage, liveness: Liveness) -> bool:
+    leader = partition.leader
+    if liveness.epochs.get(leader) == partition.leader_incarnation:
+        return True
+    # An only replica that kept its log has nobody with whom it could disagree.
+    return leader in liveness.epochs and partition.replicas == (leader,) and leader not in liveness.suspects
+
+
+def _led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarnation: int) -> PartitionImage:
+    epoch = partition.leader_epoch + 1
+    return replace(partition, leader=leader, leader_epoch=epoch, isr=isr, leader_incarnation=incarnation)
+
+
+def _in_sync(partition: PartitionImage, liveness: Liveness) -> tuple[int, ...]:
+    """Who stays in the in-sync set. At least one does."""
+    trusted = [replica for replica in partition.isr if replica not in liveness.suspects]
+    members = trusted or list(partition.isr)
+    live = [replica for replica in members if replica in liveness.epochs]
+    return tuple(live or members)
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncWish:
+    """A leader asks for another in-sync set of a partition."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Sequence[tuple[int, int]]
+    """(broker, its epoch as the leader knows it, or -1)."""
+
+
+InSyncOutcome = PartitionImage | KafkaError
+
+
+def decide_in_sync(
+    image: MetadataImage, leader: int, wishes: Iterable[InSyncWish], unavailable: Collection[int] = ()
+) -> list[tuple[InSyncWish, InSyncOutcome]]:
+    """For each the partition as it will be, or why not. `unavailable` are live brokers that may not join."""
+    outcomes: list[tuple[InSyncWish, InSyncOutcome]] = []
+    for wish in wishes:
+        try:
+            outcomes.append((wish, _granted(image, leader, wish, unavailable)))
+        except KafkaError as error:
+            outcomes.append((wish, error))
+    return outcomes
+
+
+def _granted(
+    image: MetadataImage, leader: int, wish: InSyncWish, unavailable: Collection[int]
+) -> PartitionImage:
+    topic = image.topics_by_id.get(wish.topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= wish.partition < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = topic.partitions[wish.partition]
+    if wish.leader_epoch > partition.leader_epoch or wish.partition_epoch > partition.partition_epoch:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "The leader knows a newer state than this controller.")
+    if wish.leader_epoch < partition.leader_epoch or partition.leader != leader:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    isr = tuple(broker for broker, _ in wish.isr)
+    if isr == partition.isr and wish.partition_epoch == partition.partition_epoch - 1:
+        return partition  # It was granted before, and the answer was lost.
+    if wish.partition_epoch != partition.partition_epoch:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+    if leader not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{list(isr)} is not an in-sync set of this partition.")
+    for broker, epoch in wish.isr:
+        known = image.brokers.get(broker)
+        joins = broker not in partition.isr
+        if known is None or (epoch != UNKNOWN_EPOCH and epoch != known.epoch) or (joins and broker in unavailable):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker} is not eligible.")
+    ordered = tuple(replica for replica in partition.replicas if replica in isr)
+    return replace(partition, isr=ordered)
