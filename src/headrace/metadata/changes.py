@@ -41,7 +41,7 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsChanged:
-    """Another leader or in-sync set. Each is written only if the partition is still in the state it was decided on."""
+    """Another leader or in-sync set, written only if the partition is still as it was at the decision."""
 
     topic: str
     partitions: Mapping[int, PartitionImage]

@@ -206,8 +206,7 @@ class ClusterMetadata:
         if not wanted:
             return image
         replicas = {name: [p.replicas for p in image.topics[name].partitions] for name in wanted}
-        states = await load_partitions(self._store, {name: list(indexes) for name, indexes in wanted.items()}, replicas)
-        return image.with_partitions(states)
+        return image.with_partitions(await load_partitions(self._store, wanted, replicas))
 
     async def _reload_all(self, image: MetadataImage) -> MetadataImage:
         topics = await load_topics(self._store, await self._store.children(TOPICS))

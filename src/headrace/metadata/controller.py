@@ -374,15 +374,14 @@ class Controller:
             self._term = None
 
 
-def _granted_changes(
-    image: MetadataImage, outcomes: Sequence[tuple[InSyncWish, InSyncOutcome]]
-) -> list[Change]:
+def _granted_changes(image: MetadataImage, outcomes: Sequence[tuple[InSyncWish, InSyncOutcome]]) -> list[Change]:
     by_topic: dict[str, dict[int, PartitionImage]] = {}
     for wish, outcome in outcomes:
         topic = image.topics_by_id.get(wish.topic_id)
-        if topic is not None and isinstance(outcome, PartitionImage):
-            if outcome is not topic.partitions[wish.partition]:
-                by_topic.setdefault(topic.name, {})[wish.partition] = outcome
+        if topic is None or isinstance(outcome, KafkaError):
+            continue
+        if outcome is not topic.partitions[wish.partition]:
+            by_topic.setdefault(topic.name, {})[wish.partition] = outcome
     return [PartitionsChanged(name, partitions) for name, partitions in by_topic.items()]
 
 

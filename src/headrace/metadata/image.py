@@ -26,7 +26,9 @@ class BrokerImage:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     suspect: bool = False
-    """It may have lost records since it was last trusted: the controller has yet to take it out of in-sync sets."""
+    """It may have lost records: the controller has yet to take it out of the in-sync sets."""
+    directories: tuple[str, ...] = ()
+    """The ids of its data directories; known to itself only."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)

@@ -1,8 +1,8 @@
-"""The controller's standing work: partitions have leaders that live, and in-sync sets of brokers that do (R-REP-3).
+"""The controller's standing work: every partition has a leader that lives, if any can be had (R-REP-3).
 
-Whenever brokers come or go, or this broker becomes the controller, all partitions are looked at by one pure decision
-(`partition_decisions`) and the changed ones are written. Brokers that may have lost records are trusted again in the
-same write that takes them out of the in-sync sets.
+Whenever brokers come or go, or this broker becomes the controller, all partitions are looked at by one pure
+decision (`partition_decisions`) and the changed ones are written. Brokers that may have lost records are trusted
+again in the write that takes them out of the in-sync sets, or the last of several.
 """
 
 from __future__ import annotations
@@ -83,15 +83,17 @@ class Leaders:
             return own.lower() == "true" if own is not None else bool(defaults[UNCLEAN])
 
         liveness = Liveness.of(image)
-        changes: list[Change] = []
+        decided: dict[str, dict[int, PartitionImage]] = {}
         for topic, partitions in decide_leaders(image, liveness, allows_unclean):
-            changes.append(PartitionsChanged(topic.name, partitions))
+            decided[topic.name] = partitions
             for index, after in partitions.items():
                 _tell(topic, index, after)
-        after_all = image.with_partitions({c.topic: c.partitions for c in changes if isinstance(c, PartitionsChanged)})
         self._leaderless = any(
-            partition.leader == NO_LEADER for topic in after_all.topics.values() for partition in topic.partitions
+            partition.leader == NO_LEADER
+            for topic in image.with_partitions(decided).topics.values()
+            for partition in topic.partitions
         )
+        changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
         changes += [SuspectCleared(broker) for broker in sorted(liveness.suspects)]
         return None, changes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.coordination.contract import Node, Store
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, PartitionImage, TopicImage
@@ -56,7 +56,7 @@ async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImag
 
 
 async def load_partitions(
-    store: Store, wanted: Mapping[str, Sequence[int]], replicas: Mapping[str, Sequence[tuple[int, ...]]]
+    store: Store, wanted: Mapping[str, Iterable[int]], replicas: Mapping[str, Sequence[tuple[int, ...]]]
 ) -> dict[str, dict[int, PartitionImage]]:
     """The present states of single partitions, of those that are there."""
     pairs = [(name, index) for name, indexes in wanted.items() for index in indexes if index < len(replicas[name])]

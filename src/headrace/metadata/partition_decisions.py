@@ -1,10 +1,10 @@
 """Who leads and who is in sync: pure functions from the image to changed partitions (R-REP-2, R-REP-3).
 
-- A leader is elected from the in-sync replicas that live, in the order of the assignment. It gets a new leader epoch
-  even if it is the same broker as before: a broker that went away must not meet its old epoch again.
+- A leader is elected from the in-sync replicas that live, in the order of the assignment. It gets a new leader
+  epoch even if it is the same broker as before: one that was away must not go on in its old epoch.
 - Who is gone leaves the in-sync set, but the last member never does: nobody else is known to have every committed
-  record. While it is away nobody leads, unless unclean election is allowed for the topic; then the first replica that
-  lives leads with what it has.
+  record. While it is away nobody leads, unless unclean election is allowed for the topic; then the first replica
+  that lives leads with what it has.
 - A broker that may have lost records (another boot without a clean stop, a replaced disk) leaves every in-sync set
   that has another member, before it can be elected.
 - A leader's wish for another in-sync set is granted if it still leads in that epoch, if it knows the partition's
@@ -121,9 +121,7 @@ def decide_in_sync(
     return outcomes
 
 
-def _granted(
-    image: MetadataImage, leader: int, wish: InSyncWish, unavailable: Collection[int]
-) -> PartitionImage:
+def _granted(image: MetadataImage, leader: int, wish: InSyncWish, unavailable: Collection[int]) -> PartitionImage:
     topic = image.topics_by_id.get(wish.topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

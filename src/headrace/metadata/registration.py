@@ -26,8 +26,10 @@ from headrace.metadata.layout import (
     PRODUCER_ID_BLOCK,
     broker_path,
     decode_json,
+    directories_path,
     encode_broker,
     encode_json,
+    suspect_path,
 )
 from headrace.model.errors import ErrorCode, KafkaError
 
@@ -86,8 +88,27 @@ async def _announce(store: Store, broker: BrokerImage, epoch: Node, former: Node
     ops: list[Op] = [Delete(path, former.version)] if former is not None else []
     ops.append(Put(BROKER_EPOCH, str(registered.epoch).encode(), epoch.version))
     ops.append(Create(path, encode_broker(registered, store.session.id), ephemeral=True))
+    ops += await _confess(store, broker)
     await store.multi(ops)
     return registered
+
+
+async def _confess(store: Store, broker: BrokerImage) -> list[Op]:
+    """Say whether records may be lost: the broker knows of it, or one of its directories is gone.
+
+    "Suspect" stays in the store until the controller has acted on it, however often the broker starts meanwhile.
+    """
+    record, suspect = await store.get_many([directories_path(broker.id), suspect_path(broker.id)])
+    known = set(decode_json(record)["ids"]) if record is not None else set()
+    value = encode_json(ids=sorted(broker.directories))
+    ops: list[Op] = []
+    if record is None:
+        ops.append(Create(directories_path(broker.id), value))
+    elif known != set(broker.directories):
+        ops.append(Put(directories_path(broker.id), value, record.version))
+    if suspect is None and (broker.suspect or not known <= set(broker.directories)):
+        ops.append(Create(suspect_path(broker.id), b""))
+    return ops
 
 
 async def remove_remains(store: Store, former_sessions: Collection[str]) -> None:

@@ -33,9 +33,16 @@ def test_topic() -> None:
 
 
 def test_state_takes_its_epoch_from_the_node() -> None:
-    partition = PartitionImage((1, 2), 2, 5, (2,), partition_epoch=9)
+    partition = PartitionImage((1, 2), 2, 5, (2,), partition_epoch=9, leader_incarnation=31)
     value = encode_state(partition, controller_epoch=4)
-    assert json.loads(value) == {"version": 1, "leader": 2, "leader_epoch": 5, "isr": [2], "controller_epoch": 4}
+    assert json.loads(value) == {
+        "version": 1,
+        "leader": 2,
+        "leader_epoch": 5,
+        "isr": [2],
+        "controller_epoch": 4,
+        "leader_incarnation": 31,
+    }
     assert decode_state(Node(value, 9), (1, 2)) == partition
 
 

@@ -1,0 +1,252 @@
+"""The controller keeps partitions led while brokers come and go, over the simulated store (R-REP-3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.coordination.memory import MemoryCluster, MemoryStore
+from headrace.env.real import real_env
+from headrace.metadata.changes import PartitionsAdded, PartitionsChanged, TopicCreated, in_writes
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.controller import (
+    ConfigAlteration,
+    ConfigEdit,
+    ConfigOperation,
+    Controller,
+    NewTopic,
+    ResourceType,
+)
+from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from headrace.metadata.leaders import UNCLEAN, Leaders
+from headrace.metadata.partition_decisions import InSyncWish
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId, TopicPartition
+
+ENV = real_env()
+ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+PARTITION = TopicPartition("t", 0)
+
+
+@dataclass
+class Node:
+    id: int
+    store: MemoryStore
+    metadata: ClusterMetadata
+    controller: Controller
+    broker: BrokerImage
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    def partition(self) -> PartitionImage:
+        found = self.image.partition(PARTITION)
+        assert found is not None
+        return found
+
+    def knows(self, holds: Callable[[PartitionImage], bool]) -> bool:
+        found = self.image.partition(PARTITION)
+        return found is not None and holds(found)
+
+    async def close(self) -> None:
+        await self.controller.close()
+        await self.metadata.close()
+        await self.store.close()
+
+
+@dataclass
+class Cluster:
+    ensemble: MemoryCluster
+    nodes: dict[int, Node] = field(default_factory=dict)
+
+    async def start(self, broker_id: int, suspect: bool = False, directories: tuple[str, ...] = ("d",)) -> Node:
+        store = self.ensemble.connect()
+        metadata = ClusterMetadata(ENV, store)
+        await metadata.start()
+        config = BrokerConfig.build()
+        controller = Controller(ENV, store, metadata, broker_id, config)
+        broker = BrokerImage(broker_id, 0, ENDPOINTS, None, suspect, directories)
+        registered = await controller.register_broker(broker)
+        await controller.start()
+        Leaders(ENV, metadata, controller, broker_id, config).start()
+        self.nodes[broker_id] = Node(broker_id, store, metadata, controller, registered)
+        return self.nodes[broker_id]
+
+    async def stop(self, broker_id: int) -> None:
+        await self.nodes.pop(broker_id).close()
+
+    @property
+    def controller(self) -> Node:
+        return next(node for node in self.nodes.values() if node.controller.active)
+
+    async def until(self, holds: Callable[[PartitionImage], bool]) -> PartitionImage:
+        """What every broker sees then."""
+        async with asyncio.timeout(20):
+            while not all(node.knows(holds) for node in self.nodes.values()):
+                await asyncio.sleep(0.005)
+        return next(iter(self.nodes.values())).partition()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster(MemoryCluster(ENV))
+    for broker_id in (1, 2, 3):
+        await cluster.start(broker_id)
+    topic = NewTopic("t", assignments=[(0, (1, 2, 3))])
+    (outcome,) = await cluster.controller.controller.create_topics([topic])
+    assert isinstance(outcome, TopicImage), outcome
+    await cluster.until(lambda state: state.leader == 1)
+    yield cluster
+    for broker_id in list(cluster.nodes):
+        await cluster.stop(broker_id)
+
+
+async def test_a_dead_leader_is_replaced_also_if_it_was_the_controller(cluster: Cluster) -> None:
+    assert cluster.controller.id == 1
+    await cluster.stop(1)
+    state = await cluster.until(lambda state: state.leader == 2)
+    assert (state.isr, state.leader_epoch) == ((2, 3), 1)
+    await cluster.stop(3)
+    state = await cluster.until(lambda state: state.isr == (2,))
+    assert (state.leader, state.leader_epoch) == (2, 1)
+
+
+async def test_the_last_member_is_waited_for(cluster: Cluster) -> None:
+    for broker_id in (2, 3):
+        await cluster.stop(broker_id)
+    await cluster.until(lambda state: state.isr == (1,))
+    await cluster.start(2)
+    await cluster.stop(1)
+    state = await cluster.until(lambda state: state.leader == NO_LEADER)
+    assert state.isr == (1,)
+    await cluster.start(1)
+    state = await cluster.until(lambda state: state.leader == 1)
+    assert state.isr == (1,)
+
+
+async def test_unclean_election_when_it_is_allowed_later(cluster: Cluster) -> None:
+    for broker_id in (2, 3):
+        await cluster.stop(broker_id)
+    await cluster.until(lambda state: state.isr == (1,))
+    await cluster.start(2)
+    await cluster.stop(1)
+    await cluster.until(lambda state: state.leader == NO_LEADER)
+    edit = ConfigEdit(UNCLEAN, ConfigOperation.SET, "true")
+    alteration = ConfigAlteration(ResourceType.TOPIC, "t", (edit,), False)
+    assert await cluster.controller.controller.alter_configs([alteration]) == [None]
+    state = await cluster.until(lambda state: state.leader == 2)
+    assert state.isr == (2,)
+
+
+async def test_a_leader_that_restarts_gets_another_epoch(cluster: Cluster) -> None:
+    for broker_id in (2, 3):
+        await cluster.stop(broker_id)
+    before = await cluster.until(lambda state: state.isr == (1,))
+    await cluster.stop(1)
+    node = await cluster.start(1)
+    state = await cluster.until(lambda state: state.leader_incarnation == node.broker.epoch)
+    assert state.leader == 1
+    assert state.leader_epoch > before.leader_epoch
+
+
+@pytest.mark.parametrize(("suspect", "directories"), [(True, ("d",)), (False, ("new",))])
+async def test_one_that_may_have_lost_records_leaves_before_it_can_be_elected(
+    cluster: Cluster, suspect: bool, directories: tuple[str, ...]
+) -> None:
+    await cluster.stop(3)
+    await cluster.until(lambda state: state.isr == (1, 2))
+    # As if nobody had noticed that it was away.
+    state = cluster.controller.partition()
+    await cluster.controller.controller.change(
+        lambda image: (None, [PartitionsChanged("t", {0: _with_isr(state, (1, 2, 3))})])
+    )
+    await cluster.until(lambda state: state.isr == (1, 2, 3))
+    await cluster.start(3, suspect, directories)
+    await cluster.until(lambda state: state.isr == (1, 2))
+    async with asyncio.timeout(20):
+        while any(broker.suspect for broker in cluster.controller.image.brokers.values()):
+            await asyncio.sleep(0.005)
+    await cluster.stop(3)
+    await cluster.start(3, False, directories)
+    assert not cluster.controller.image.brokers[3].suspect
+
+
+def _with_isr(state: PartitionImage, isr: tuple[int, ...]) -> PartitionImage:
+    return PartitionImage(
+        state.replicas, state.leader, state.leader_epoch, isr, state.partition_epoch, state.leader_incarnation
+    )
+
+
+async def test_leaders_change_their_in_sync_sets(cluster: Cluster) -> None:
+    leader, state = cluster.nodes[1], cluster.controller.partition()
+    topic_id = cluster.controller.image.topics["t"].id
+
+    async def ask(isr: tuple[int, ...], epoch: int, broker_epoch: int = leader.broker.epoch) -> object:
+        members = [(broker, cluster.nodes[broker].broker.epoch) for broker in isr]
+        wish = InSyncWish(topic_id, 0, state.leader_epoch, epoch, members)
+        ((_, outcome),) = await cluster.controller.controller.alter_in_sync(1, broker_epoch, [wish])
+        return outcome
+
+    shrunk = await ask((1, 2), state.partition_epoch)
+    assert isinstance(shrunk, PartitionImage)
+    assert (shrunk.isr, shrunk.partition_epoch) == ((1, 2), state.partition_epoch + 1)
+    assert await ask((1, 2), state.partition_epoch) == shrunk, "the answer may have been lost"
+    stale = await ask((1, 3), state.partition_epoch)
+    assert isinstance(stale, KafkaError)
+    assert stale.code is ErrorCode.INVALID_UPDATE_VERSION
+    with pytest.raises(KafkaError) as refusal:
+        await ask((1,), shrunk.partition_epoch, broker_epoch=0)
+    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_a_change_of_one_partition_reads_one_partition(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outcome,) = await cluster.controller.controller.create_topics([NewTopic("wide", 50, 3)])
+    assert isinstance(outcome, TopicImage)
+    follower = next(node for node in cluster.nodes.values() if not node.controller.active)
+    async with asyncio.timeout(20):
+        while "wide" not in follower.image.topics:
+            await asyncio.sleep(0.005)
+    reads: list[str] = []
+    get_many = follower.store.get_many
+
+    async def counted(paths: list[str]) -> object:
+        reads.extend(paths)
+        return await get_many(paths)
+
+    monkeypatch.setattr(follower.store, "get_many", counted)
+    before = follower.image.topics["wide"]
+    shrunk = _with_isr(before.partitions[7], before.partitions[7].isr[:2])
+    await cluster.controller.controller.change(lambda image: (None, [PartitionsChanged("wide", {7: shrunk})]))
+    async with asyncio.timeout(20):
+        while follower.image.topics["wide"].partitions[7].isr != shrunk.isr:
+            await asyncio.sleep(0.005)
+    assert [path for path in reads if "wide" in path] == ["/brokers/topics/wide/partitions/7/state"]
+    after = follower.image.topics["wide"]
+    assert all(after.partitions[n] is before.partitions[n] for n in range(50) if n != 7)
+
+
+def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> None:
+    partition = PartitionImage((1,), 1, 0, (1,))
+    topic = TopicImage("t", TopicId(bytes(16)), (partition,) * 25)
+    writes = list(in_writes([TopicCreated(topic)], 10))
+    assert [len(write) for write in writes] == [1, 1, 1]
+    first, second, third = (write[0] for write in writes)
+    assert isinstance(first, TopicCreated)
+    assert len(first.topic.partitions) == 10
+    assert isinstance(second, PartitionsAdded)
+    assert isinstance(third, PartitionsAdded)
+    assert [(added.first, len(added.topic.partitions)) for added in (second, third)] == [(10, 20), (20, 25)]
+    changed = PartitionsChanged("t", dict.fromkeys(range(12), partition))
+    small = PartitionsChanged("u", {0: partition})
+    writes = list(in_writes([changed, small, small], 10))
+    assert [[len(c.partitions) for c in write if isinstance(c, PartitionsChanged)] for write in writes] == [
+        [10],
+        [2, 1, 1],
+    ]

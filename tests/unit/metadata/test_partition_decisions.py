@@ -1,0 +1,202 @@
+"""Elections and in-sync sets as a table of cases (R-REP-2, R-REP-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from headrace.metadata.partition_decisions import (
+    InSyncWish,
+    Liveness,
+    decide_in_sync,
+    decide_leader,
+    decide_leaders,
+)
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId
+
+Ids = tuple[int, ...]
+EPOCH = 7
+TOPIC_ID = TopicId(bytes(range(16)))
+
+
+def state(leader: int, isr: Ids, replicas: Ids = (1, 2, 3)) -> PartitionImage:
+    return PartitionImage(replicas, leader, EPOCH, isr, 4, leader * 10 if leader != NO_LEADER else -1)
+
+
+def alive(*brokers: int, restarted: Sequence[int] = (), suspects: Sequence[int] = ()) -> Liveness:
+    epochs = {broker: broker * 10 + (1 if broker in restarted else 0) for broker in brokers}
+    return Liveness(epochs, frozenset(suspects))
+
+
+def decided(partition: PartitionImage, liveness: Liveness, unclean: bool = False) -> tuple[int, Ids, int]:
+    """(leader, in-sync set, by how much the leader epoch grew)."""
+    after = decide_leader(partition, liveness, lambda: unclean)
+    if after.leader != NO_LEADER and after is not partition and after.leader_epoch > partition.leader_epoch:
+        assert after.leader_incarnation == liveness.epochs[after.leader]
+    return after.leader, after.isr, after.leader_epoch - partition.leader_epoch
+
+
+@pytest.mark.parametrize(
+    ("partition", "liveness", "unclean", "expected"),
+    [
+        pytest.param(state(1, (1, 2, 3)), alive(1, 2, 3), False, (1, (1, 2, 3), 0), id="all is well"),
+        pytest.param(state(1, (1, 2, 3)), alive(1, 2), False, (1, (1, 2), 0), id="a follower died"),
+        pytest.param(state(1, (1, 2, 3)), alive(2, 3), False, (2, (2, 3), 1), id="the leader died"),
+        pytest.param(state(1, (1, 3)), alive(2, 3), False, (3, (3,), 1), id="only in-sync replicas are elected"),
+        pytest.param(state(1, (1,)), alive(2, 3), False, (NO_LEADER, (1,), 1), id="the last member never leaves"),
+        pytest.param(state(1, (1,)), alive(2, 3), True, (2, (2,), 1), id="unclean, if it is allowed"),
+        pytest.param(state(NO_LEADER, (1,)), alive(2, 3), False, (NO_LEADER, (1,), 0), id="still nobody"),
+        pytest.param(state(NO_LEADER, (1,)), alive(1, 2), False, (1, (1,), 1), id="the last member returns"),
+        pytest.param(state(NO_LEADER, (1, 2, 3)), alive(3), False, (3, (3,), 1), id="one of several returns"),
+        pytest.param(state(NO_LEADER, (1,)), alive(2, 3), True, (2, (2,), 1), id="unclean, allowed later"),
+        pytest.param(state(1, (1, 2, 3)), alive(), False, (NO_LEADER, (1, 2, 3), 1), id="all died"),
+        pytest.param(state(1, (1, 2, 3)), alive(), True, (NO_LEADER, (1, 2, 3), 1), id="nobody to elect"),
+        pytest.param(
+            state(1, (1, 2, 3)),
+            alive(1, 2, 3, restarted=[1]),
+            False,
+            (1, (1, 2, 3), 1),
+            id="a leader restarted",
+        ),
+        pytest.param(
+            state(1, (1, 2)), alive(1, 2, restarted=[2]), False, (1, (1, 2), 0), id="a follower that restarted"
+        ),
+        pytest.param(
+            state(1, (1, 2, 3)),
+            alive(1, 2, 3, restarted=[1], suspects=[1]),
+            False,
+            (2, (2, 3), 1),
+            id="a leader that may have lost records",
+        ),
+        pytest.param(
+            state(1, (1, 2, 3)), alive(1, 2, 3, suspects=[3]), False, (1, (1, 2), 0), id="a follower that may have"
+        ),
+        pytest.param(
+            state(1, (1,)),
+            alive(1, 2, restarted=[1], suspects=[1]),
+            False,
+            (1, (1,), 1),
+            id="the last member leads again, whatever it lost",
+        ),
+        pytest.param(
+            state(NO_LEADER, (1, 2)),
+            alive(2, suspects=[2]),
+            False,
+            (NO_LEADER, (1,), 0),
+            id="a suspect is not elected while a trusted member may return",
+        ),
+        pytest.param(
+            state(1, (1,), (1,)), alive(1, restarted=[1]), False, (1, (1,), 0), id="an only replica that restarted"
+        ),
+        pytest.param(
+            state(1, (1,), (1,)),
+            alive(1, restarted=[1], suspects=[1]),
+            False,
+            (1, (1,), 1),
+            id="an only replica that may have lost records: consumers must be able to notice",
+        ),
+    ],
+)
+def test_elections(
+    partition: PartitionImage, liveness: Liveness, unclean: bool, expected: tuple[int, Ids, int]
+) -> None:
+    assert decided(partition, liveness, unclean) == expected
+
+
+@given(
+    isr=st.sets(st.integers(1, 4), min_size=1),
+    leader=st.integers(0, 4),
+    live=st.sets(st.integers(1, 4)),
+    restarted=st.sets(st.integers(1, 4)),
+    suspects=st.sets(st.integers(1, 4)),
+)
+def test_what_always_holds(
+    isr: set[int], leader: int, live: set[int], restarted: set[int], suspects: set[int]
+) -> None:
+    partition = state(leader if leader in isr else NO_LEADER, tuple(sorted(isr)), (1, 2, 3, 4))
+    liveness = alive(*sorted(live), restarted=sorted(restarted), suspects=sorted(suspects & live))
+    after = decide_leader(partition, liveness, lambda: False)
+    assert after.isr, "somebody is always known to have every committed record"
+    assert set(after.isr) <= isr, "nobody joins by an election"
+    assert after.leader == NO_LEADER or (after.leader in after.isr and after.leader in live)
+    if after.leader != NO_LEADER:
+        assert liveness.epochs[after.leader] == after.leader_incarnation
+    assert after.leader_epoch - partition.leader_epoch in (0, 1)
+    if after.leader != partition.leader:
+        assert after.leader_epoch > partition.leader_epoch
+    assert decide_leader(after, liveness, lambda: False) is after, "a decision settles it"
+
+
+def cluster(partition: PartitionImage, epochs: dict[int, int] | None = None) -> MetadataImage:
+    brokers = {
+        broker: BrokerImage(broker, epoch, ()) for broker, epoch in (epochs or {1: 10, 2: 20, 3: 30}).items()
+    }
+    topic = TopicImage("t", TOPIC_ID, (partition,))
+    return MetadataImage("c", 1, 1, brokers, {"t": topic}, {TOPIC_ID: topic})
+
+
+def test_all_partitions_that_must_change_are_named() -> None:
+    image = cluster(state(1, (1, 2, 3)), {2: 20, 3: 30})
+    ((topic, changed),) = decide_leaders(image, Liveness.of(image), lambda topic: False)
+    assert (topic.name, changed[0].leader) == ("t", 2)
+    settled = image.with_partitions({"t": changed})
+    assert list(decide_leaders(settled, Liveness.of(settled), lambda topic: False)) == []
+
+
+def wish(
+    isr: Ids, *, leader_epoch: int = EPOCH, partition_epoch: int = 4, broker_epoch: int | None = None
+) -> InSyncWish:
+    members = [(broker, broker * 10 if broker_epoch is None else broker_epoch) for broker in isr]
+    return InSyncWish(TOPIC_ID, 0, leader_epoch, partition_epoch, members)
+
+
+def test_a_leader_may_change_its_in_sync_set() -> None:
+    image = cluster(state(1, (1, 2)))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((3, 1, 2))])
+    assert outcome == replace(state(1, (1, 2)), isr=(1, 2, 3))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1,))])
+    assert outcome == replace(state(1, (1, 2)), isr=(1,))
+
+
+def test_a_wish_that_was_granted_before_is_granted_again() -> None:
+    image = cluster(replace(state(1, (1, 2)), partition_epoch=5))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2))])
+    assert outcome is image.topics["t"].partitions[0]
+
+
+@pytest.mark.parametrize(
+    ("leader", "asked", "code"),
+    [
+        (2, wish((1, 2)), ErrorCode.FENCED_LEADER_EPOCH),
+        (1, wish((1, 2), leader_epoch=EPOCH - 1), ErrorCode.FENCED_LEADER_EPOCH),
+        (1, wish((1, 2), leader_epoch=EPOCH + 1), ErrorCode.NOT_CONTROLLER),
+        (1, wish((1, 2, 3), partition_epoch=3), ErrorCode.INVALID_UPDATE_VERSION),
+        (1, wish((1, 2, 3), partition_epoch=5), ErrorCode.NOT_CONTROLLER),
+        (1, wish((2, 3)), ErrorCode.INVALID_REQUEST),
+        (1, wish((1, 4)), ErrorCode.INVALID_REQUEST),
+        (1, wish((1, 1)), ErrorCode.INVALID_REQUEST),
+        (1, wish((1, 3), broker_epoch=29), ErrorCode.INELIGIBLE_REPLICA),
+        (1, replace(wish((1,)), partition=1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, replace(wish((1,)), topic_id=TopicId(bytes(16))), ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_wishes_that_are_refused(leader: int, asked: InSyncWish, code: ErrorCode) -> None:
+    ((_, outcome),) = decide_in_sync(cluster(state(1, (1, 2))), leader, [asked])
+    assert isinstance(outcome, KafkaError)
+    assert outcome.code is code
+
+
+def test_a_broker_that_is_gone_or_suspect_does_not_join() -> None:
+    image = cluster(state(1, (1, 2)), {1: 10, 2: 20})
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))])
+    assert isinstance(outcome, KafkaError)
+    image = cluster(state(1, (1, 2)))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))], unavailable=[3])
+    assert isinstance(outcome, KafkaError)
+    assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
