@@ -138,7 +138,8 @@ class Node:
         for listener in self._listeners:
             await listener.serve()
             run(f"Closing idle connections of {listener.name}", listener.sweep_idle())
-        run("Maintenance of the logs", Maintenance(self._env, self._config, self._directories, replicas).run())
+        maintenance = Maintenance(self._env, self._config, self._directories, replicas)
+        run("Maintenance of the logs", maintenance.run())
         cleaner = self._cleaner(metadata, replicas)
         self._env.background.start("Compaction", cleaner.run())
         watch = DirectoryWatch(self._env, self._directories, replicas, self._on_failure)
@@ -147,7 +148,9 @@ class Node:
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
-        await self._open_admin(Observation(self._env, metadata, replicas, [cleaner.families]), lag)
+        await self._open_admin(
+            Observation(self._env, metadata, replicas, [cleaner.families, maintenance.families]), lag
+        )
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     def _cleaner(self, metadata: ClusterMetadata, replicas: ReplicaSet) -> Cleaner:

@@ -11,6 +11,7 @@ from headrace.config.coordination_settings import COORDINATION
 from headrace.config.group_settings import CONSUMER_GROUPS
 from headrace.config.naming_settings import NAMING
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
+from headrace.config.storage_settings import DATA_SAFETY
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 INT, LONG, STRING, BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.BOOLEAN
@@ -508,6 +509,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Requests, producers and compression": _REQUESTS,
     "Log": _LOG,
     "Retention and segments": _RETENTION,
+    "Safety of the data": DATA_SAFETY,
     "Compaction": COMPACTION,
     "Consumer groups": CONSUMER_GROUPS,
     "Names": NAMING,

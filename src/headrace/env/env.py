@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol, TypeVar
 
 from headrace.env.background import Background
@@ -50,6 +51,15 @@ class Clock(Protocol):
     async def sleep(self, delay: float) -> None: ...
 
 
+class EntryKind(Enum):
+    """What a name in a directory stands for; a link, for what it leads to."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "other"
+    """A link that leads nowhere, a socket, a pipe."""
+
+
 class Disk(Protocol):
     """POSIX files by integer handle. Every call blocks: see `Env.run_blocking` for the slow ones.
 
@@ -74,6 +84,7 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
     def list_directory(self, path: str) -> list[str]: ...
+    def list_entries(self, path: str) -> dict[str, EntryKind]: ...
     def file_size(self, path: str) -> int: ...
     def modified_ms(self, path: str) -> int: ...
     def make_directory(self, path: str) -> None:

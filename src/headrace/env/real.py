@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from headrace.env.env import Env, Timer
+from headrace.env.env import EntryKind, Env, Timer
 
 T = TypeVar("T")
 
@@ -65,6 +65,10 @@ class RealDisk:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def list_entries(self, path: str) -> dict[str, EntryKind]:
+        with os.scandir(path) as entries:
+            return {entry.name: _kind(entry) for entry in entries}
+
     def fsync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -106,6 +110,12 @@ class RealDisk:
     def boot_id(self) -> str:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
+
+
+def _kind(entry: os.DirEntry[str]) -> EntryKind:
+    if entry.is_file():
+        return EntryKind.FILE
+    return EntryKind.DIRECTORY if entry.is_dir() else EntryKind.OTHER
 
 
 def _kernel() -> tuple[int, int]:

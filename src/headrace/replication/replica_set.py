@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from headrace.env import Env
 from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
 from headrace.replication.flushing import Flusher
+from headrace.replication.lost_logs import LostLogs, find_lost
 from headrace.replication.partition import Partition
 from headrace.replication.sync_rounds import SyncRounds
 from headrace.replication.waiters import WakeList
@@ -50,6 +51,8 @@ class ReplicaSet:
         self._listeners: list[Listener] = []
         self._elsewhere: set[tuple[TopicId, int]] = set()
         """Partitions whose logs may be in a directory that is missing: they are not made anew."""
+        self._lost: LostLogs = {}
+        """Where partitions go on whose logs are gone, so that no offset is used again."""
         self._retry = False
 
     # -- keeping in step
@@ -81,17 +84,32 @@ class ReplicaSet:
                 listener(before, target)
 
     def remove_strays(self, image: MetadataImage) -> None:
-        """Delete logs whose topics were deleted, or moved away, while this broker was down."""
+        """Set aside logs whose topics were deleted, or moved away, while this broker was down.
 
-        def is_stray(held: Log) -> bool:
+        They are not deleted: the metadata may be an older copy that knows less than the logs.
+        """
+
+        def why_stray(held: Log) -> str | None:
             topic, partition = image.topics.get(held.partition.topic), image.partition(held.partition)
-            if topic is None or partition is None or not self._holds(partition):
-                return True
-            return held.topic_id not in (NO_TOPIC_ID, topic.id)
+            if topic is None or partition is None:
+                return "cluster.db knows no such partition"
+            if not self._holds(partition):
+                return "by cluster.db this broker holds no copy of the partition"
+            if held.topic_id in (NO_TOPIC_ID, topic.id):
+                return None
+            wanted, found = topic_id_text(topic.id), topic_id_text(held.topic_id)
+            return f"by cluster.db the topic of this name has the id {wanted}, by partition.metadata it is {found}"
 
-        for topic_partition in self._directories.remove_logs(is_stray):
-            log.info("Dropped %s: its topic was deleted while this broker was down", topic_partition)
+        if count := self._directories.set_strays_aside(why_stray):
+            log.warning(
+                "%d logs were set aside, and are deleted after headrace.stray.retention.ms. If their topics "
+                "were deleted while this broker was down, that is all. If cluster.db is an older copy, stop the "
+                "broker, put the newer one back, and take the ends off the names of these directories; likewise "
+                "if a partition.metadata is wrong, once it is right",
+                count,
+            )
         self._directories.check_no_log_twice()
+        self._lost = {} if self._directories.any_missing else find_lost(image, self._broker_id, self._directories)
         if self._directories.any_missing:
             for topic in image.topics.values():
                 self._elsewhere.update((topic.id, index) for index in range(len(topic.partitions)))
@@ -147,7 +165,9 @@ class ReplicaSet:
         if is_elsewhere and not self._directories.holds(topic_partition):
             return None
         try:
-            return self._directories.open_log(topic_partition, topic.id, self._config_of(topic, image))
+            start_offset = self._lost.pop((topic.id, topic_partition.partition), 0)
+            config = self._config_of(topic, image)
+            return self._directories.open_log(topic_partition, topic.id, config, start_offset)
         except (OSError, KafkaError) as error:
             log.error("%s is offline: its log cannot be made: %s", topic_partition, error)
             return None

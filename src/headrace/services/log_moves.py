@@ -40,6 +40,11 @@ class Move:
     task: asyncio.Task[None] | None = None
 
     @property
+    def is_copying(self) -> bool:
+        """Not any more once the two are swapped and only the old files are left to be removed."""
+        return self.future is not None and self.partition.log is not self.future
+
+    @property
     def lag(self) -> int:
         """In records, as DescribeLogDirs tells it."""
         return self.partition.log.end_offset - (self.future.end_offset if self.future is not None else 0)
@@ -53,7 +58,7 @@ class LogMoves:
 
     def into(self, directory: LogDirectory) -> list[Move]:
         """The moves under way that have begun to write there."""
-        return [move for move in self._moves.values() if move.new is directory and move.future is not None]
+        return [move for move in self._moves.values() if move.new is directory and move.is_copying]
 
     def start(self, partition: Partition, new: LogDirectory) -> None:
         """Move the log there, unless it is there or on its way. A move to elsewhere is given up for it."""
@@ -85,8 +90,10 @@ class LogMoves:
         source = move.partition.log
         try:
             future = move.future = await self._env.run_blocking(lambda: self._begin(move))
-            while not await self._catch_up(move, source, future):
-                await self._env.run_blocking(future.flush)
+            await self._catch_up(move, source, future)
+            # Now, so that little is left to sync after the swap; not again, or a busy producer keeps us from it.
+            await self._env.run_blocking(future.flush)
+            await self._catch_up(move, source, future)
             self._swap(move, source, future)
             log.info("%s moved from %s to %s", name, move.old.path, move.new.path)
             await self._env.run_blocking(lambda: self._finish(move, future))
@@ -106,15 +113,12 @@ class LogMoves:
         start_offset = source.segments[0].base_offset
         return create_log(path, name, source.topic_id, source.config, resources, start_offset)
 
-    async def _catch_up(self, move: Move, source: Log, future: Log) -> bool:
-        """Copy until little is left; whether that was so from the start."""
-        copied = False
+    async def _catch_up(self, move: Move, source: Log, future: Log) -> None:
+        """Copy until little is left. The caller may swap at once: nothing is appended between."""
         while (found := self._next(move, source, future)) is not None:
             if found.size <= LEVEL_BYTES and future.end_offset >= source.active_base_offset:
                 break
             await self._env.run_blocking(partial(self._copy, found, future))
-            copied = True
-        return not copied
 
     def _next(self, move: Move, source: Log, future: Log) -> FileRange | None:
         """What to copy next; None when the two are level."""

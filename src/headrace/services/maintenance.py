@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
 from headrace.env import Env
+from headrace.metrics.exposition import Family, gauge
 from headrace.model.errors import KafkaError
 from headrace.replication.replica_set import ReplicaSet
 from headrace.storage.log_directories import LogDirectories
@@ -16,6 +17,7 @@ from headrace.storage.log_directories import LogDirectories
 log = logging.getLogger(__name__)
 
 REMOVAL_INTERVAL_MS = 1_000
+STRAY_INTERVAL_MS = 60_000
 
 
 class Maintenance:
@@ -34,6 +36,7 @@ class Maintenance:
                 (interval("producer.id.expiration.check.interval.ms"), self._expire_producers),
                 (interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
                 (REMOVAL_INTERVAL_MS, self._remove_deleted),
+                (STRAY_INTERVAL_MS, self._remove_strays),
             ):
                 group.create_task(self._every(interval_ms / 1000, step))
 
@@ -45,6 +48,10 @@ class Maintenance:
             except (OSError, KafkaError) as error:
                 # The log that failed says so to its own clients; the others still need their upkeep.
                 log.error("Upkeep failed and will be tried again in %g s: %s", seconds, error)
+
+    def families(self) -> Iterator[Family]:
+        strays = sum(len(directory.resources.strays) for directory in self._directories)
+        yield gauge("headrace_strays", "Logs and files that were set aside at a start.", strays)
 
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):
@@ -67,3 +74,6 @@ class Maintenance:
 
     async def _remove_deleted(self) -> None:
         await self._directories.remove_deleted()
+
+    async def _remove_strays(self) -> None:
+        await self._directories.remove_strays(self._config.integer("headrace.stray.retention.ms"))

@@ -29,6 +29,14 @@ WRITTEN_OFFSETS = "headrace-written-offset-checkpoint"
 """Ours, in the same format: the end offsets at the last checkpoint, worth something only in the same boot."""
 TOPIC_IDS = "headrace-topic-id-checkpoint"
 """Ours: whose numbers the other checkpoints hold."""
+OF_A_DIRECTORY = (
+    RECOVERY_POINTS,
+    LOG_START_OFFSETS,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    WRITTEN_OFFSETS,
+    TOPIC_IDS,
+)
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 _VERSION = "0"
@@ -100,7 +108,7 @@ def read_topic_id(disk: Disk, path: str) -> TopicId | None:
         lines = read_file(disk, path).decode().splitlines()
         values = dict(line.split(": ", 1) for line in lines if line)
         return parse_topic_id(values["topic_id"]) if values["version"] == _VERSION else None
-    except (FileNotFoundError, ValueError, KeyError):
+    except (FileNotFoundError, IsADirectoryError, ValueError, KeyError):
         return None
 
 

@@ -50,6 +50,14 @@ def write_at(disk: Disk, path: str, position: int, data: bytes, sync: bool = Fal
         disk.fdatasync(file.fd)
 
 
+def copy_range(disk: Disk, fd: int, position: int, end: int, path: str) -> None:
+    """The bytes of an open file from one position to another, into a new one."""
+    target, written = OpenFile(disk, path, READ_WRITE | CREATE | TRUNCATE), 0
+    while position < end and (part := disk.pread(fd, min(_CHUNK_BYTES, end - position), position)):
+        _write_fully(disk, target.fd, part, written)
+        position, written = position + len(part), written + len(part)
+
+
 def write_atomically(disk: Disk, path: str, data: bytes, sync: bool = True) -> None:
     """Replace a file so that a crash leaves the old one or the new one, never a part."""
     temporary = path + ".tmp"

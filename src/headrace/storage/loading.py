@@ -23,21 +23,18 @@ from headrace.storage.checkpoints import (
     read_leader_epochs,
     write_topic_id,
 )
-from headrace.storage.compaction.output import CLEANED
-from headrace.storage.compaction.swap import finish_swaps
 from headrace.storage.leader_epochs import NO_EPOCH, LeaderEpochs
 from headrace.storage.load_hints import LoadHints
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
+from headrace.storage.partition_files import find_files, find_segments, set_aside_segment
 from headrace.storage.producer_state import ProducerStates
 from headrace.storage.replay import apply_batch, load_snapshot, replay_log, snapshot_offsets
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import Expectation, scan_headers, scan_verified
 from headrace.storage.segment import (
-    DELETED,
     INDEX,
     LOG,
-    SEGMENT_SUFFIXES,
     SMALL_BYTES,
     SNAPSHOT,
     TIME_INDEX,
@@ -47,7 +44,6 @@ from headrace.storage.segment_index import SegmentIndex, load_index
 
 logger = logging.getLogger(__name__)
 
-_LEFTOVERS = (DELETED, ".tmp", CLEANED)
 PROGRESS_SECONDS = 2.0
 _MEGABYTE = 1024 * 1024
 
@@ -81,8 +77,8 @@ def load_log(
     hints: LoadHints,
 ) -> Log:
     disk = resources.env.disk
-    names = finish_swaps(disk, directory, disk.list_directory(directory))
-    segments = _find_segments(disk, directory, names)
+    names = find_files(resources, directory)
+    segments = find_segments(resources, directory, names)
     if not segments:
         if hints.known_end:
             logger.error(
@@ -116,22 +112,6 @@ def load_log(
         log.truncate_fully_and_start_at(start_offset)
     _remove_stray_snapshots(disk, log, snapshots)
     return log
-
-
-def _find_segments(disk: Disk, directory: str, names: list[str]) -> list[Segment]:
-    """The segments by their files, in order; leftovers of deletions and indexes without a log are removed."""
-    stems = sorted(name[: -len(LOG)] for name in names if name.endswith(LOG) and _is_offset(name[: -len(LOG)]))
-    known = set(stems)
-    for name in names:
-        stem, dot, suffix = name.partition(".")
-        orphan = dot + suffix in SEGMENT_SUFFIXES and _is_offset(stem) and stem not in known
-        if orphan or name.endswith(_LEFTOVERS):
-            disk.unlink(f"{directory}/{name}")
-    return [Segment(directory, int(stem), disk.file_size(f"{directory}/{stem}{LOG}")) for stem in stems]
-
-
-def _is_offset(stem: str) -> bool:
-    return len(stem) == 20 and stem.isascii() and stem.isdigit()
 
 
 def _remove_stray_snapshots(disk: Disk, log: Log, offsets: list[int]) -> None:
@@ -298,9 +278,16 @@ class _Recovery:
         expected = Expectation(from_offset, -1, self._gaps_allowed)
         kept = self.segments[:first]
         progress = _Progress(self._resources, self.segments[first:], position)
-        for segment in self.segments[first:]:
-            if not self._follows(segment, expected, is_first=segment is self.segments[first]):
-                break
+        rest = self.segments[first:]
+        while rest:
+            segment = rest[0]
+            if segment is not self.segments[first] and not self._follows(segment, expected):
+                if segment.base_offset > expected.next_offset:
+                    break
+                why = f"the log reaches up to offset {expected.next_offset} without it"
+                set_aside_segment(self._resources, rest.pop(0), why)
+                continue
+            del rest[0]
             if kept and kept[-1].file is not None:
                 kept[-1].retire(self._resources)
             kept.append(segment)
@@ -308,16 +295,14 @@ class _Recovery:
                 break
             position = 0
             progress.verified(segment)
-        for dropped in self.segments[len(kept) :]:
-            logger.warning("%s: dropped, since the log ends before it", dropped.path(LOG))
-            self._bury(dropped)
+        for dropped in rest:
+            why = f"the log ends before it, at offset {expected.next_offset}"
+            set_aside_segment(self._resources, dropped, why)
         self.segments = kept
         kept[-1].created_ms = self._resources.env.clock.wall_ms()
         return max(expected.next_offset, kept[-1].base_offset)
 
-    def _follows(self, segment: Segment, expected: Expectation, is_first: bool) -> bool:
-        if is_first:
-            return True
+    def _follows(self, segment: Segment, expected: Expectation) -> bool:
         if segment.base_offset < expected.next_offset:
             return False
         if segment.base_offset > expected.next_offset and not expected.gaps_allowed:
@@ -380,15 +365,18 @@ class _Recovery:
                 end,
                 expected.next_offset,
             )
+            self._keep_what_follows(segment, fd, end, size)
             self._disk.truncate(fd, end)
             segment.save_index(self._resources, final=False)
         return end == size
 
-    def _bury(self, segment: Segment) -> None:
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
-            path = segment.path(suffix)
-            if self._disk.exists(path):
-                self._disk.rename(path, path + DELETED)
+    def _keep_what_follows(self, segment: Segment, fd: int, end: int, size: int) -> None:
+        """A write that was cut short is the last thing in a file. Where more follows, that may be worth a look."""
+        data = self._disk.pread(fd, HEADER_SIZE, end)
+        if len(data) < HEADER_SIZE or not HEADER_SIZE <= (batch_size := parse_header(data).size) < size - end:
+            return
+        why = f"the batch at position {end} is damaged, and {size - end - batch_size} bytes follow it"
+        self._resources.strays.copy_aside(fd, end, size, segment.path(LOG), why)
 
     def _restore_producers(self, end_offset: int) -> None:
         """The state as of an offset: the newest snapshot up to there, and the batches between."""

@@ -7,6 +7,7 @@ or a directory that belongs to somebody else, are for an operator to decide.
 
 from __future__ import annotations
 
+import logging
 import os.path
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -19,6 +20,8 @@ from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import ConfigOf, LogDirectory
 from headrace.storage.moving import finish_moves
+
+logger = logging.getLogger(__name__)
 
 
 class LogDirectories:
@@ -70,21 +73,26 @@ class LogDirectories:
                     )
                 seen[partition] = directory
 
-    def open_log(self, partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
-        """The log of a partition, made if there is none. One of an earlier topic of the same name is removed."""
+    def open_log(
+        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, start_offset: int = 0
+    ) -> Log:
+        """The log of a partition, made if there is none. One of another topic of the same name is set aside."""
         directory = self._holder(partition)
         if directory is not None:
             log = directory.logs[partition]
             if log.topic_id == NO_TOPIC_ID:
+                logger.warning(
+                    "%s does not say whose it is: by its name it belongs to %s", log.directory, partition
+                )
                 log.adopt(topic_id)
             if log.topic_id == topic_id:
                 log.update_config(config)
                 return log
-            directory.delete_log(partition)
+            directory.set_log_aside(partition, "another topic has its name now")
         if not self.online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All data directories are offline")
         emptiest = min(self.online, key=lambda directory: len(directory.logs))
-        return emptiest.create_log(partition, topic_id, config)
+        return emptiest.create_log(partition, topic_id, config, start_offset)
 
     def holds(self, partition: TopicPartition) -> bool:
         return self._holder(partition) is not None
@@ -95,13 +103,17 @@ class LogDirectories:
         if directory is not None:
             _unless_it_fails(directory, partial(directory.delete_log, partition))
 
-    def remove_logs(self, is_stray: Callable[[Log], bool]) -> list[TopicPartition]:
-        """Delete the logs that belong to no topic of this broker."""
+    def set_strays_aside(self, why_stray: Callable[[Log], str | None]) -> int:
+        """Set aside the logs for which there is a reason; how many they were."""
         logs = [(directory, log) for directory in self.online for log in directory.logs.values()]
-        strays = [(directory, log) for directory, log in logs if is_stray(log)]
-        for directory, log in strays:
-            directory.delete_log(log.partition)
-        return [log.partition for _, log in strays]
+        strays = [(directory, log, why) for directory, log in logs if (why := why_stray(log)) is not None]
+        for directory, log, why in strays:
+            directory.set_log_aside(log.partition, why)
+        return len(strays)
+
+    def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
+        """How far a log that is not here reached at the last checkpoint; 0 if nobody knows."""
+        return max(directory.known_end(partition, topic_id) for directory in self.online)
 
     def _holder(self, partition: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self.online if partition in directory.logs), None)
@@ -125,6 +137,13 @@ class LogDirectories:
             work = directory.take_removable()
             if work is not None:
                 await self._env.run_blocking(work)
+
+    async def remove_strays(self, keep_ms: int) -> None:
+        """Those that were set aside so long ago."""
+        for directory in self.online:
+            strays = directory.resources.strays
+            if due := strays.take_due(keep_ms):
+                await self._env.run_blocking(partial(strays.remove, due))
 
     def close(self) -> None:
         """A directory whose logs were not all brought back is left for the next start to recover."""

@@ -5,7 +5,8 @@
     .kafka_cleanshutdown                 written last at a clean stop, removed at start; holds the boot id
     .headrace_running                    written at start; holds the boot id
     recovery-point-offset-checkpoint     and the other checkpoints of `checkpoints`
-    topic-N/                             a log; topic-N.<unique>-delete is one on its way out
+    topic-N/                             a log; topic-N.<unique>-delete is one on its way out, and
+                                         topic-N.<unique>-stray one that was set aside (`strays`)
 
 Opening, loading, flushing, checkpointing and closing block: they belong at start, at stop, or in a thread.
 """
@@ -19,9 +20,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from headrace.env import Disk, Env
+from headrace.env.env import EntryKind
 from headrace.model.errors import KafkaError
-from headrace.model.topics import TopicId, TopicPartition, topic_id_text
-from headrace.storage.checkpoints import PARTITION_METADATA, read_topic_id
+from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
+from headrace.storage.checkpoints import OF_A_DIRECTORY, PARTITION_METADATA, read_topic_id
 from headrace.storage.directory_checkpoints import DirectoryCheckpoints
 from headrace.storage.files import read_file, write_atomically
 from headrace.storage.identity import (
@@ -35,6 +37,7 @@ from headrace.storage.loading import PROGRESS_SECONDS, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
+from headrace.storage.strays import STRAY
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ CLEAN_STOP = ".kafka_cleanshutdown"
 RUNNING = ".headrace_running"
 _DELETE_SUFFIX = "-delete"
 _MAX_FILE_NAME = 255
+_DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
 _LOG_NAME = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)")
 
 ConfigOf = Callable[[TopicPartition, TopicId], LogConfig]
@@ -114,20 +118,23 @@ class LogDirectory:
     def load(self, config_of: ConfigOf) -> None:
         """Bring back every log, scanning only what a crash left unverified; then run."""
         disk, began = self._disk, self._resources.env.clock.monotonic()
+        self._set_odd_checkpoints_aside()
         self._checkpoints.read()
-        names, told = sorted(disk.list_directory(self.path)), began
-        for number, name in enumerate(names):
+        entries, told = sorted(disk.list_entries(self.path).items()), began
+        for number, (name, kind) in enumerate(entries):
             if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:
                 told = now
-                logger.info("%s: looked at %d of %d logs", self.path, number, len(names))
-            if name.endswith(_DELETE_SUFFIX):
+                logger.info("%s: looked at %d of %d logs", self.path, number, len(entries))
+            if name.endswith(STRAY):
+                self._resources.strays.add(f"{self.path}/{name}")
+            elif kind is EntryKind.DIRECTORY and _DELETED_NAME.fullmatch(name):
                 disk.remove_tree(f"{self.path}/{name}")
-                continue
-            match = _LOG_NAME.fullmatch(name)
-            if match is None:
-                continue
-            partition = TopicPartition(match[1], int(match[2]))
-            self._load(partition, config_of)
+            elif match := _LOG_NAME.fullmatch(name):
+                if kind is EntryKind.DIRECTORY:
+                    self._load(TopicPartition(match[1], int(match[2])), config_of)
+                else:
+                    why = "this has the name of a log, and is not a directory"
+                    self._resources.strays.set_aside(f"{self.path}/{name}", why)
         if not self.clean_stop:
             logger.info(
                 "%s was not stopped cleanly: recovered %d logs in %.3f s",
@@ -137,6 +144,12 @@ class LogDirectory:
             )
         self._mark_running()
 
+    def _set_odd_checkpoints_aside(self) -> None:
+        kinds = self._disk.list_entries(self.path)
+        for name in OF_A_DIRECTORY:
+            if kinds.get(name, EntryKind.FILE) is not EntryKind.FILE:
+                self._resources.strays.set_aside(f"{self.path}/{name}", "this is not a file")
+
     def _load(self, partition: TopicPartition, config_of: ConfigOf) -> None:
         directory = f"{self.path}/{partition}"
         found = read_topic_id(self._disk, f"{directory}/{PARTITION_METADATA}")
@@ -145,9 +158,16 @@ class LogDirectory:
         config = config_of(partition, topic_id)
         self.logs[partition] = load_log(directory, partition, topic_id, config, self._resources, hints)
 
-    def create_log(self, partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
+    def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
+        """How far the log of a topic reached at the last checkpoint; 0 if it was not here."""
+        is_known = topic_id != NO_TOPIC_ID and self._checkpoints.topic_id(partition) == topic_id
+        return self._checkpoints.hints(partition, topic_id, False, False).known_end if is_known else 0
+
+    def create_log(
+        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, start_offset: int = 0
+    ) -> Log:
         assert partition not in self.logs
-        log = create_log(f"{self.path}/{partition}", partition, topic_id, config, self._resources)
+        log = create_log(f"{self.path}/{partition}", partition, topic_id, config, self._resources, start_offset)
         self.logs[partition] = log
         return log
 
@@ -160,6 +180,12 @@ class LogDirectory:
         doomed = f"{self.path}/{partition.topic[: _MAX_FILE_NAME - len(suffix)]}{suffix}"
         self._disk.rename(log.directory, doomed)
         self._resources.graveyard.add_directory(doomed, log.config.file_delete_delay_ms)
+
+    def set_log_aside(self, partition: TopicPartition, why: str) -> None:
+        """The log is gone, and its files are kept for some time under a name that says so."""
+        log = self.logs.pop(partition)
+        log.abandon()
+        self._resources.strays.set_aside(log.directory, why, partition.partition)
 
     def take_removable(self) -> Callable[[], None] | None:
         """Work for a thread: remove what was deleted long enough ago. None if there is nothing."""

@@ -14,7 +14,7 @@ from headrace.storage.producer_snapshot import decode_snapshot
 from headrace.storage.producer_state import ProducerStates
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import scan_producers
-from headrace.storage.segment import SNAPSHOT, Segment
+from headrace.storage.segment import SNAPSHOT, Segment, is_offset
 
 _MARKER_VALUE = struct.Struct(">hi")
 """version · coordinator epoch, the value of the record in a control batch that ends a transaction"""
@@ -41,7 +41,7 @@ def _coordinator_epoch(batch: bytes | memoryview) -> int:
 def snapshot_offsets(names: list[str]) -> list[int]:
     """The offsets of the snapshots among the files of a partition's directory, in order."""
     stems = (name[: -len(SNAPSHOT)] for name in names if name.endswith(SNAPSHOT))
-    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+    return sorted(int(stem) for stem in stems if is_offset(stem))
 
 
 def load_snapshot(

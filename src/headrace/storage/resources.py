@@ -11,6 +11,7 @@ from headrace.env import Env
 from headrace.storage.files import OpenFile
 from headrace.storage.health import DirectoryHealth
 from headrace.storage.segment_index import SegmentIndex
+from headrace.storage.strays import Strays
 
 if TYPE_CHECKING:
     from headrace.storage.segment import Segment
@@ -126,8 +127,9 @@ class StorageResources:
     index_cache: IndexCache
     file_cache: FileCache
     graveyard: Graveyard
+    strays: Strays
     health: DirectoryHealth = field(default_factory=DirectoryHealth)
 
     @classmethod
     def create(cls, env: Env, path: str = "") -> StorageResources:
-        return cls(env, IndexCache(), FileCache(), Graveyard(env), DirectoryHealth(path))
+        return cls(env, IndexCache(), FileCache(), Graveyard(env), Strays(env), DirectoryHealth(path))

@@ -25,6 +25,8 @@ TRANSACTION_INDEX = ".txnindex"
 DELETED = ".deleted"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
+OFFSET_DIGITS = 20
+MAX_OFFSET = 2**63 - 1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 SMALL_BYTES = 4096
 """A segment of this size may have no index files: a start reads its headers instead."""
@@ -37,6 +39,11 @@ _LAGGING_INDEX_BYTES = 4 * 1024 * 1024
 
 def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
+
+
+def is_offset(stem: str) -> bool:
+    """Can a file with this name before its suffix belong to a segment?"""
+    return len(stem) == OFFSET_DIGITS and stem.isascii() and stem.isdigit() and int(stem) <= MAX_OFFSET
 
 
 class Segment:

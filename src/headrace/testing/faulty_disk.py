@@ -8,7 +8,16 @@ from typing import Any
 from headrace.env.real import RealDisk
 
 BY_DESCRIPTOR = ("pread", "pwrite", "truncate", "fsync", "fdatasync")
-BY_PATH = ("open", "fsync_directory", "list_directory", "make_directory", "rename", "lock", "total_bytes")
+BY_PATH = (
+    "open",
+    "fsync_directory",
+    "list_directory",
+    "list_entries",
+    "make_directory",
+    "rename",
+    "lock",
+    "total_bytes",
+)
 
 
 class FaultyDisk(RealDisk):

@@ -13,10 +13,12 @@ from headrace.storage.files import write_at, write_atomically
 from headrace.storage.resources import FileCache, Graveyard, IndexCache, StorageResources
 from headrace.storage.segment import LOG, Segment
 from headrace.storage.segment_index import SegmentIndex
+from headrace.storage.strays import Strays
 
 
 def test_the_file_cache_closes_the_oldest_once_unused(tmp_path: Path) -> None:
-    resources = StorageResources(real_env(), IndexCache(), FileCache(limit=2), Graveyard(real_env()))
+    env = real_env()
+    resources = StorageResources(env, IndexCache(), FileCache(limit=2), Graveyard(env), Strays(env))
     a, b, c = (Segment(str(tmp_path), number) for number in range(3))
     for segment in (a, b, c):
         Path(segment.path(LOG)).write_bytes(bytes([segment.base_offset]))

@@ -17,11 +17,10 @@ from collections.abc import Callable, Sequence
 
 from headrace.env import Disk
 from headrace.env.env import READ_ONLY
-from headrace.model.errors import KafkaError
 from headrace.storage.compaction.output import CLEANED
 from headrace.storage.files import OpenFile
 from headrace.storage.resources import StorageResources
-from headrace.storage.scan import scan_headers
+from headrace.storage.scan import Expectation, scan_verified
 from headrace.storage.segment import (
     DELETED,
     INDEX,
@@ -32,7 +31,6 @@ from headrace.storage.segment import (
     TRANSACTION_INDEX,
     Segment,
 )
-from headrace.storage.segment_index import load_index
 
 logger = logging.getLogger(__name__)
 
@@ -112,24 +110,35 @@ def discard_cleaned(disk: Disk, directory: str) -> None:
         return
 
 
-def finish_swaps(disk: Disk, directory: str, names: list[str]) -> list[str]:
-    """At start: finish what was decided, forget what was not. The names of the files that are there then."""
+def finish_swaps(resources: StorageResources, directory: str, names: list[str]) -> list[str]:
+    """At start: finish what was decided, forget what was not. The names of the files that are there then.
+
+    A new segment that is not whole takes nobody's place: it is set aside.
+    """
     if not any(name.endswith(SWAP) for name in names):
         return names
+    disk, known = resources.env.disk, set(names)
     suffix = LOG + SWAP
-    for stem in sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix)):
+    for stem in sorted(name.removesuffix(suffix) for name in known if name.endswith(suffix)):
         segment = Segment(directory, int(stem), disk.file_size(f"{directory}/{stem}{suffix}"))
         end_offset = _end_offset(disk, segment)
+        if end_offset is None:
+            why = "this compacted segment is empty or damaged, and takes the place of none"
+            resources.strays.set_aside(f"{directory}/{stem}{suffix}", why)
+            known.remove(stem + suffix)
+            continue
         logger.info("%s: finishing the swap of segment %d, up to offset %d", directory, int(stem), end_offset)
-        for name in names:
-            if _is_replaced(name, segment.base_offset, end_offset):
-                disk.unlink(f"{directory}/{name}")
+        replaced = {name for name in known if _is_replaced(name, segment.base_offset, end_offset)}
+        for name in replaced:
+            disk.unlink(f"{directory}/{name}")
         settle(disk, segment)
-    for name in disk.list_directory(directory):
+        settled = {name for name in known if name.startswith(stem) and name.endswith(SWAP)}
+        known = known - replaced - settled | {name.removesuffix(SWAP) for name in settled}
+    for name in known:
         if name.endswith(SWAP):
             disk.unlink(f"{directory}/{name}")
     disk.fsync_directory(directory)
-    return disk.list_directory(directory)
+    return [name for name in known if not name.endswith(SWAP)]
 
 
 def _is_replaced(name: str, base_offset: int, end_offset: int) -> bool:
@@ -142,14 +151,11 @@ def _is_replaced(name: str, base_offset: int, end_offset: int) -> bool:
     return "." + suffix in _LOG_LAST and base_offset <= int(stem) < max(end_offset, base_offset + 1)
 
 
-def _end_offset(disk: Disk, segment: Segment) -> int:
-    """After the last batch of a `.log.swap` file; its index, if it is there, saves reading all of it."""
+def _end_offset(disk: Disk, segment: Segment) -> int | None:
+    """After the last batch of a `.log.swap` file; None if it is not whole."""
     file = OpenFile(disk, segment.path(LOG) + SWAP, READ_ONLY)
-    index = load_index(disk, segment.path(INDEX) + SWAP, segment.path(TIME_INDEX) + SWAP, segment.size)
-    end_offset = segment.base_offset
-    try:
-        for _, header in scan_headers(disk, file.fd, index.last_position if index else 0, segment.size):
-            end_offset = header.next_offset
-    except KafkaError:
-        logger.exception("%s is damaged after offset %d", segment.path(LOG) + SWAP, end_offset)
-    return end_offset
+    expected = Expectation(segment.base_offset, -1, gaps_allowed=True)
+    position = 0
+    for start, _, batch in scan_verified(disk, file.fd, 0, segment.size, expected):
+        position = start + len(batch)
+    return expected.next_offset if position == segment.size > 0 else None

@@ -1,0 +1,16 @@
+"""The rows of the table of broker settings that are about the safety of stored data."""
+
+from __future__ import annotations
+
+from headrace.config.setting import ConfigType, Importance, Setting
+
+DATA_SAFETY: tuple[Setting, ...] = (
+    Setting(
+        "headrace.stray.retention.ms",
+        ConfigType.LONG,
+        "604800000",
+        Importance.MEDIUM,
+        "How long logs and files that a start set aside (their names end in -stray) are kept; -1 is for ever.",
+        -1,
+    ),
+)

@@ -1,0 +1,49 @@
+"""Partitions that the metadata gives to this broker, and whose logs are not there: they are told of."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.metadata.image import MetadataImage, TopicImage
+from headrace.model.topics import TopicId, TopicPartition
+from headrace.storage.log_directories import LogDirectories
+
+log = logging.getLogger(__name__)
+
+LostLogs = dict[tuple[TopicId, int], int]
+"""By topic and partition: the offset that the log had reached."""
+
+
+def find_lost(image: MetadataImage, broker_id: int, directories: LogDirectories) -> LostLogs:
+    """At a start with all data directories, before logs are made. Other replicas, if any, have the records."""
+    lost: LostLogs = {}
+    for topic in image.topics.values():
+        missing = [
+            index
+            for index, partition in enumerate(topic.partitions)
+            if partition.replicas == (broker_id,) and not directories.holds(TopicPartition(topic.name, index))
+        ]
+        if missing:
+            ends = {index: directories.known_end(TopicPartition(topic.name, index), topic.id) for index in missing}
+            _report(topic, ends)
+            lost.update({(topic.id, index): end for index, end in ends.items() if end})
+    return lost
+
+
+def _report(topic: TopicImage, ends: dict[int, int]) -> None:
+    reached = {index: end for index, end in ends.items() if end}
+    if reached:
+        log.error(
+            "The logs of partitions of %s are missing: %s. They start empty at these offsets. If there is a copy "
+            "of their directories, stop the broker and put them back",
+            topic.name,
+            ", ".join(f"{index} (had reached offset {end})" for index, end in reached.items()),
+        )
+    unknown = ", ".join(str(index) for index, end in ends.items() if not end)
+    if unknown:
+        log.warning(
+            "Partitions of %s have no log, and get an empty one: %s. That is so if the broker was stopped while "
+            "the topic was made; else their directories are lost",
+            topic.name,
+            unknown,
+        )
