@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientConnection
 from headrace.client.errors import kafka_error
 from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
@@ -266,7 +266,7 @@ async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLo
     return response.results
 
 
-async def _connection_for(cluster: Cluster, resource: Resource) -> Connection:
+async def _connection_for(cluster: Cluster, resource: Resource) -> ClientConnection:
     if resource.type == ResourceType.BROKER and resource.name:
         return await cluster.broker(int(resource.name))
     return await cluster.controller()

@@ -12,17 +12,25 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from headrace.client.address import Address
-from headrace.client.connection import ClientSettings, Connection, open_connection
-from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, kafka_error
-from headrace.client.view import BrokerView, ClusterView, view_of
+from headrace.client.connection import ClientConnection, ClientSettings, open_connection
+from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable
+from headrace.client.requests import (
+    GROUP_COORDINATOR,
+    coordinator_found,
+    coordinator_request,
+    is_passing,
+    metadata_request,
+    metadata_view,
+)
+from headrace.client.view import BrokerView, ClusterView
 from headrace.env import Env
-from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
-from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.wire.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
 
-GROUP_COORDINATOR = 0
 TRANSACTION_COORDINATOR = 1
 
 
@@ -31,9 +39,9 @@ class Cluster:
         self.env = env
         self.settings = settings or ClientSettings()
         self.bootstrap = bootstrap
-        self._entry: Connection | None = None
+        self._entry: ClientConnection | None = None
         self._entering = asyncio.Lock()
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ClientConnection] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._brokers: dict[int, BrokerView] = {}
         self._reached: set[Address] = set()
@@ -54,14 +62,14 @@ class Cluster:
         self._entry = None
         self._connections.clear()
 
-    async def entry(self) -> Connection:
+    async def entry(self) -> ClientConnection:
         """A connection to any broker: the first of the bootstrap list that answers, then the brokers it named."""
         async with self._entering:
             if self._entry is None or self._entry.closed:
                 self._entry = await self._enter()
             return self._entry
 
-    async def _enter(self) -> Connection:
+    async def _enter(self) -> ClientConnection:
         failures: list[CannotReach] = []
         known = (broker.address for broker in self._brokers.values())
         for address in dict.fromkeys((*self.bootstrap, *known)):
@@ -76,16 +84,12 @@ class Cluster:
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         """The cluster now, with the topics named (all of them by default). Creates no topic."""
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        response = await (await self.entry()).request(request, MetadataResponse)
-        if response.error_code:
-            raise kafka_error(response.error_code)
-        view = view_of(response)
+        entry = await self.entry()
+        view = metadata_view(await entry.request(metadata_request(topics), MetadataResponse))
         self._brokers = dict(view.brokers)
         return view
 
-    async def broker(self, broker_id: int) -> Connection:
+    async def broker(self, broker_id: int) -> ClientConnection:
         """A connection to one broker, at the address that the cluster gives for it."""
         async with self._opening.setdefault(broker_id, asyncio.Lock()):
             connection = self._connections.get(broker_id)
@@ -101,29 +105,20 @@ class Cluster:
             self._reached.add(known.address)
             return connection
 
-    async def controller(self) -> Connection:
+    async def controller(self) -> ClientConnection:
         view = await self.metadata([])
         if view.controller_id < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
         return await self.broker(view.controller_id)
 
-    async def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> Connection:
+    async def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> ClientConnection:
         """The broker that coordinates a group or a transactional id."""
-        from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-
         entry = await self.entry()
-        many = entry.version_for(FindCoordinatorRequest) >= 4
-        request = (
-            FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            if many
-            else FindCoordinatorRequest(key_type=kind, key=key)
-        )
-        response = await entry.request(request, FindCoordinatorResponse)
-        found = response.coordinators[0] if many else response
-        if found.error_code:
-            raise kafka_error(found.error_code, found.error_message)
-        self._brokers[found.node_id] = BrokerView(found.node_id, Address(found.host, found.port), None)
-        return await self.broker(found.node_id)
+        version = entry.version_for(FindCoordinatorRequest)
+        response = await entry.request(coordinator_request(version, key, kind), FindCoordinatorResponse)
+        found = coordinator_found(version, response)
+        self._brokers[found.id] = found
+        return await self.broker(found.id)
 
     async def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Which broker leads which of the partitions now."""
@@ -148,16 +143,8 @@ class Cluster:
                 return await attempt()
             except (KafkaError, ClientError) as error:
                 lost = isinstance(error, ConnectionLost) and not repeatable
-                if lost or not self._is_passing(error) or clock.monotonic() + pause > deadline:
+                passing = not lost and is_passing(error, self._reached.__contains__)
+                if not passing or clock.monotonic() + pause > deadline:
                     raise
             await clock.sleep(pause)
             pause = min(2 * pause, self.settings.retry_backoff_max_s)
-
-    def _is_passing(self, error: KafkaError | ClientError) -> bool:
-        if isinstance(error, KafkaError):
-            return error.code in RETRIABLE and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(error, NoneReachable):
-            return any(failure.address in self._reached for failure in error.failures)
-        return isinstance(error, ConnectionLost) or (
-            isinstance(error, CannotReach) and error.address in self._reached
-        )

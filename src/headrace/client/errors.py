@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from enum import StrEnum
 
 from headrace.client.address import Address
@@ -60,6 +61,29 @@ class RequestTimedOut(ClientError):
     def __init__(self, address: Address, what: str, seconds: float) -> None:
         self.address = address
         super().__init__(f"{address} did not answer {what} in {seconds:g} s")
+
+
+def connect_failure(address: Address, error: OSError, timeout_s: float, broker_id: int | None) -> CannotReach:
+    """Why there is no connection."""
+    said = str(error).lower()
+    if isinstance(error, TimeoutError):
+        reason, detail = Reason.SILENT, f"{timeout_s:g} s"
+    elif isinstance(error, socket.gaierror):
+        reason, detail = Reason.UNKNOWN_HOST, error.strerror or ""
+    elif isinstance(error, ConnectionRefusedError) or "refused" in said or "111" in said:
+        # Several addresses behind one name, each refused, come as one plain OSError.
+        reason, detail = Reason.REFUSED, ""
+    else:
+        reason = Reason.NO_ROUTE if "unreachable" in said else Reason.OTHER
+        detail = error.strerror or str(error)
+    return CannotReach(address, reason, detail, broker_id)
+
+
+def reason_of(error: Exception) -> Reason:
+    """Why there was no conversation on a connection, as far as the error tells."""
+    if isinstance(error, ConnectionLost):
+        return Reason.CLOSED
+    return Reason.SILENT if isinstance(error, RequestTimedOut) else Reason.NOT_KAFKA
 
 
 def kafka_error(code: int, message: str | None = None) -> KafkaError:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientConnection
 from headrace.client.errors import ClientError, kafka_error
+from headrace.client.fetch_in_place import LAST_VERSION_BY_NAME, FetchInPlace, PartitionInPlace
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, BatchHeader, checked_header, parse_header
@@ -22,13 +23,9 @@ from headrace.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
     FetchRequest,
-    FetchResponse,
     FetchTopic,
-    PartitionData,
 )
 
-LAST_VERSION_BY_NAME = 12
-"""From v13 on Fetch names topics by id."""
 CONTROL_ABORT = 0
 
 
@@ -82,7 +79,7 @@ def _is_abort(batch: memoryview) -> bool:
     return int.from_bytes(key[2:4], "big") == CONTROL_ABORT
 
 
-def split_batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+def split_batches(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The whole batches of a Fetch answer; the last may have been cut off."""
     view, position = memoryview(data), 0
     while len(view) - position >= HEADER_SIZE:
@@ -136,7 +133,7 @@ class Reader:
 
 
 async def fetch_from(
-    connection: Connection, positions: Mapping[TopicPartition, int], limits: FetchLimits
+    connection: ClientConnection, positions: Mapping[TopicPartition, int], limits: FetchLimits
 ) -> list[Fetched]:
     """One Fetch to one broker, which must lead the partitions."""
     topics: dict[str, list[FetchPartition]] = {}
@@ -152,7 +149,7 @@ async def fetch_from(
         isolation_level=limits.isolation,
         topics=[FetchTopic(topic=name, partitions=wanted) for name, wanted in topics.items()],
     )
-    response = await connection.request(request, FetchResponse, highest=LAST_VERSION_BY_NAME)
+    response = await connection.request(request, FetchInPlace, highest=LAST_VERSION_BY_NAME)
     if response.error_code:
         raise kafka_error(response.error_code)
     return [
@@ -162,7 +159,9 @@ async def fetch_from(
     ]
 
 
-def _fetched(partition: TopicPartition, answer: PartitionData, positions: Mapping[TopicPartition, int]) -> Fetched:
+def _fetched(
+    partition: TopicPartition, answer: PartitionInPlace, positions: Mapping[TopicPartition, int]
+) -> Fetched:
     if answer.error_code:
         raise kafka_error(answer.error_code, f"partition {partition} at offset {positions[partition]}")
     batches = tuple(split_batches(answer.records or b""))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientConnection
 from headrace.client.errors import kafka_error
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
@@ -87,23 +87,23 @@ async def list_groups(
     return sorted(group for answer in answers for group in answer)
 
 
-def _check_filters(connection: Connection, states: Sequence[str], types: Sequence[str]) -> None:
+def _check_filters(connection: ClientConnection, states: Sequence[str], types: Sequence[str]) -> None:
     version = connection.version_for(ListGroupsRequest)
     if (states and version < STATES_SINCE) or (types and version < TYPES_SINCE):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot filter groups")
 
 
-async def _at_coordinator(cluster: Cluster, group: str, ask: Callable[[Connection], Awaitable[T]]) -> T:
+async def _at_coordinator(cluster: Cluster, group: str, ask: Callable[[ClientConnection], Awaitable[T]]) -> T:
     async def attempt() -> T:
         return await ask(await cluster.coordinator(group))
 
     return await cluster.retrying(attempt)
 
 
-async def describe_group(cluster: Cluster, group: str) -> tuple[Described, Connection]:
+async def describe_group(cluster: Cluster, group: str) -> tuple[Described, ClientConnection]:
     """The group and its coordinator; GROUP_ID_NOT_FOUND if there is none, or one of another kind."""
 
-    async def ask(connection: Connection) -> tuple[Described, Connection]:
+    async def ask(connection: ClientConnection) -> tuple[Described, ClientConnection]:
         if consumer.ConsumerGroupDescribeRequest.api_key in connection.versions:
             found = await _describe_consumer(connection, group)
             if found is not None:
@@ -113,7 +113,7 @@ async def describe_group(cluster: Cluster, group: str) -> tuple[Described, Conne
     return await _at_coordinator(cluster, group, ask)
 
 
-async def _describe_consumer(connection: Connection, group: str) -> consumer.DescribedGroup | None:
+async def _describe_consumer(connection: ClientConnection, group: str) -> consumer.DescribedGroup | None:
     """None if it is no group of the consumer protocol."""
     request = consumer.ConsumerGroupDescribeRequest(group_ids=[group])
     (found,) = (await connection.request(request, consumer.ConsumerGroupDescribeResponse)).groups
@@ -124,7 +124,7 @@ async def _describe_consumer(connection: Connection, group: str) -> consumer.Des
     return found
 
 
-async def _describe_classic(connection: Connection, group: str) -> classic.DescribedGroup:
+async def _describe_classic(connection: ClientConnection, group: str) -> classic.DescribedGroup:
     request = classic.DescribeGroupsRequest(groups=[group])
     (found,) = (await connection.request(request, classic.DescribeGroupsResponse)).groups
     if found.error_code:
@@ -137,7 +137,7 @@ async def _describe_classic(connection: Connection, group: str) -> classic.Descr
 async def fetch_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
     """Every committed position of a group; none for a group that does not exist."""
 
-    async def ask(connection: Connection) -> dict[TopicPartition, int]:
+    async def ask(connection: ClientConnection) -> dict[TopicPartition, int]:
         request = OffsetFetchRequest(group_id=group, topics=None)
         if connection.version_for(OffsetFetchRequest) >= MANY_GROUPS_SINCE:
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
@@ -173,7 +173,7 @@ async def commit_offsets(
 ) -> dict[TopicPartition, Outcome]:
     """Set positions, as a member with its epoch, or from outside; the latter only while there are no members."""
 
-    async def ask(connection: Connection) -> dict[TopicPartition, Outcome]:
+    async def ask(connection: ClientConnection) -> dict[TopicPartition, Outcome]:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for place, offset in offsets.items():
             wanted = OffsetCommitRequestPartition(
@@ -204,7 +204,7 @@ async def delete_offsets(
     for place in partitions:
         topics.setdefault(place.topic, []).append(OffsetDeleteRequestPartition(partition_index=place.partition))
 
-    async def ask(connection: Connection) -> dict[TopicPartition, Outcome]:
+    async def ask(connection: ClientConnection) -> dict[TopicPartition, Outcome]:
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[OffsetDeleteRequestTopic(name=name, partitions=wanted) for name, wanted in topics.items()],
@@ -222,7 +222,7 @@ async def delete_offsets(
 
 
 async def delete_group(cluster: Cluster, group: str) -> Outcome:
-    async def ask(connection: Connection) -> None:
+    async def ask(connection: ClientConnection) -> None:
         request = DeleteGroupsRequest(groups_names=[group])
         (result,) = (await connection.request(request, DeleteGroupsResponse)).results
         if result.error_code:

@@ -7,22 +7,30 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import kafka_error
+from headrace.client.requests import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    offsets_found,
+    offsets_request,
+)
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
-from headrace.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from headrace.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
-LATEST = -1
-EARLIEST = -2
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "FoundOffset",
+    "list_offsets",
+    "offset_ranges",
+]
+
 MAX_TIMESTAMP = -3
-CONSUMER = -1
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 
 
 class FoundOffset(NamedTuple):
@@ -53,27 +61,11 @@ async def list_offsets(
 async def _ask(
     cluster: Cluster, leader: int, times: Mapping[TopicPartition, int], isolation: int
 ) -> dict[TopicPartition, FoundOffset]:
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for partition, time in times.items():
-        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=time)
-        topics.setdefault(partition.topic, []).append(asked)
-    request = ListOffsetsRequest(
-        replica_id=CONSUMER,
-        isolation_level=isolation,
-        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
-    )
     connection = await cluster.broker(leader)
     if MAX_TIMESTAMP in times.values() and connection.version_for(ListOffsetsRequest) < 7:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot look for the latest time")
-    response = await connection.request(request, ListOffsetsResponse)
-    found: dict[TopicPartition, FoundOffset] = {}
-    for topic in response.topics:
-        for answer in topic.partitions:
-            partition = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code:
-                raise kafka_error(answer.error_code, f"partition {partition}")
-            found[partition] = FoundOffset(answer.offset, answer.timestamp)
-    return found
+    response = await connection.request(offsets_request(times, isolation), ListOffsetsResponse)
+    return {one: FoundOffset(answer.offset, answer.timestamp) for one, answer in offsets_found(response).items()}
 
 
 async def offset_ranges(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientConnection
 from headrace.client.errors import kafka_error
 from headrace.client.partitioner import partition_for_key
 from headrace.model.errors import ErrorCode, KafkaError
@@ -54,7 +54,7 @@ class Written(NamedTuple):
 
 
 async def send_batch(
-    connection: Connection, partition: TopicPartition, batch: bytes | bytearray, acks: int, timeout_s: float
+    connection: ClientConnection, partition: TopicPartition, batch: bytes | bytearray, acks: int, timeout_s: float
 ) -> int:
     """One batch to the broker that leads the partition; its base offset, -1 with acks=0."""
     request = ProduceRequest(
@@ -86,7 +86,7 @@ class Producer:
         self._next_without_key = 0
         self._stamp = NO_PRODUCER
         self._sequences: dict[int, int] = {}
-        self._leaders: dict[int, Connection] = {}
+        self._leaders: dict[int, ClientConnection] = {}
 
     async def start(self) -> None:
         view = await self._cluster.metadata([self._topic])
@@ -154,7 +154,7 @@ class Producer:
         self._sequences[index] = (sequence + len(records)) % SEQUENCES
         return Written(index, base_offset, len(records))
 
-    async def _leader(self, partition: TopicPartition) -> Connection:
+    async def _leader(self, partition: TopicPartition) -> ClientConnection:
         known = self._leaders.get(partition.partition)
         if known is None or known.closed:
             (leader,) = await self._cluster.by_leader([partition])

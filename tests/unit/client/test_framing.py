@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from headrace.client.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from headrace.client.framing import NO_READ_AHEAD, RECEIVE_BUFFER_BYTES, FrameReader
 from headrace.model.errors import ProtocolError
 
 SIZES = [0, 1, 4, 1000, RECEIVE_BUFFER_BYTES - 5, RECEIVE_BUFFER_BYTES - 4, RECEIVE_BUFFER_BYTES, 300_000, 7]
@@ -59,3 +59,34 @@ def test_the_first_bytes_are_kept() -> None:
     with pytest.raises(ProtocolError):
         feed(reader, b"\xffTTP/1.1 400 Bad Request")
     assert reader.head == b"\xffTTP/1.1 400 Bad"[:16]
+
+
+def test_without_read_ahead_nothing_is_taken_beyond_a_frame() -> None:
+    reader = FrameReader(NO_READ_AHEAD)
+    frames, data = stream()
+    for frame in frames:
+        assert len(reader.writable()) == 4
+        found: list[memoryview] = []
+        taken = 0
+        while not found:
+            room = reader.writable()
+            room[:] = data[taken : taken + len(room)]
+            taken += len(room)
+            found = reader.received(len(room))
+        assert [bytes(one) for one in found] == [frame]
+        assert taken == 4 + len(frame)
+        data = data[taken:]
+
+
+def test_large_frames_lie_in_the_memory_that_was_given() -> None:
+    given: list[memoryview] = []
+
+    def take(size: int) -> memoryview:
+        given.append(memoryview(bytearray(size)))
+        return given[-1]
+
+    reader = FrameReader(64, take)
+    small, large = b"s" * 10, b"l" * 1000
+    found = feed(reader, struct.pack(">i", 10) + small + struct.pack(">i", 1000) + large)
+    assert found == [small, large]
+    assert [bytes(one) for one in given] == [large]

@@ -20,7 +20,7 @@ from headrace.cli.common.session import run, topic_of
 from headrace.cli.perf.measuring import Progress, latencies, rate_text, report
 from headrace.cli.topic.produce import ACKS
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import ClientConnection
 from headrace.client.producer import send_batch
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch, seal
@@ -132,7 +132,7 @@ def _batches(load: Load, tally: Tally) -> Iterator[int]:
 
 
 async def _lane(
-    connection: Connection,
+    connection: ClientConnection,
     partition: TopicPartition,
     load: Load,
     sizes: Iterator[int],

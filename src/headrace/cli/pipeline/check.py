@@ -25,7 +25,7 @@ from headrace.cli.common.output import emit_data, headings_in_bold, note, plural
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.client.cluster import Cluster
+    from headrace.spark.client.cluster import BlockingCluster
     from headrace.spark.pipelines.definition import Pipeline, Problem
     from headrace.spark.pipelines.running.metrics import PortNotFree
     from headrace.spark.pipelines.running.session import NoJava, NoMaster
@@ -162,15 +162,15 @@ def check_topics(checked: Sequence[Checked], bootstrap: str | None) -> None:
         one.looks.append(_CLUSTER)
 
 
-def _asked(bootstrap: str, ask: Callable[[Cluster], list[Problem]]) -> list[Problem]:
+def _asked(bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> list[Problem]:
     from headrace.cli.common.errors import explain_client, explain_kafka
     from headrace.client.errors import ClientError
     from headrace.model.errors import KafkaError
-    from headrace.spark.client.cluster import ClientSettings, Cluster
+    from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 
-    settings = ClientSettings(bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S)
+    settings = ClusterSettings(bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S)
     try:
-        with closing(Cluster(settings)) as cluster:
+        with closing(BlockingCluster(settings)) as cluster:
             return ask(cluster)
     except KafkaError as error:
         raise explain_kafka(error) from None

@@ -1,12 +1,12 @@
 """A cluster seen by a Spark process: the way in, its topics and offsets, and connections to its brokers.
 
-    cluster = shared_cluster(ClientSettings("localhost:9092"))
+    cluster = shared_cluster(ClusterSettings("localhost:9092"))
     ends = cluster.list_offsets({TopicPartition("logs", 0): LATEST})
 
 Rules:
 - A connection is borrowed by one user at a time and goes back whole, or is closed. A lock guards the pool and what
   is known of the cluster, never a conversation, so threads do not wait for each other's answers.
-- Nothing is shared across a fork: `shared_cluster` is per process, and a `Cluster` that finds itself in a child
+- Nothing is shared across a fork: `shared_cluster` is per process, and a cluster that finds itself in a child
   begins anew.
 - What passes (a leader that moves, a broker that restarts, a lost connection) is tried again with back-off until
   `request_timeout_s` is over, and leaders are looked up again. A missing topic and a broker that was never reached
@@ -23,28 +23,29 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeVar
 
 from headrace.client.address import Address, parse_bootstrap
-from headrace.client.errors import (
-    CannotReach,
-    ClientError,
-    ConnectionLost,
-    NoneReachable,
-    RequestTimedOut,
-    kafka_error,
+from headrace.client.errors import CannotReach, ClientError, NoneReachable, RequestTimedOut, kafka_error
+from headrace.client.requests import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    coordinator_found,
+    coordinator_request,
+    is_passing,
+    metadata_request,
+    metadata_view,
+    offsets_found,
+    offsets_request,
 )
-from headrace.client.view import ClusterView, view_of
-from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
+from headrace.client.view import ClusterView
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicPartition, topic_id_text
 from headrace.records.builder import ProducerStamp
-from headrace.spark.client.connection import ClientSettings, Connection
+from headrace.spark.client.connection import BlockingConnection, ClusterSettings
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from headrace.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.list_offsets import ListOffsetsResponse
+from headrace.wire.messages.metadata import MetadataResponse
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -52,12 +53,17 @@ from headrace.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-__all__ = ["ClientSettings", "Cluster", "FoundOffset", "TopicInfo", "shared_cluster"]
-
-LATEST = -1
-EARLIEST = -2
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "BlockingCluster",
+    "ClusterSettings",
+    "FoundOffset",
+    "TopicInfo",
+    "shared_cluster",
+]
 
 BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
@@ -65,10 +71,7 @@ MAX_IDLE_PER_BROKER = 4
 MISSING_TOPIC_GRACE_S = 3.0
 """How long a topic that was there may be unknown: a broker that has just started may not have heard of it yet."""
 _BY_NAME_OFFSET_COMMIT = 9
-_MANY_KEYS_SINCE = 4
 _HIGHEST_INIT_PRODUCER_ID = 5
-_GROUP = 0
-_CONSUMER = -1
 
 T = TypeVar("T")
 
@@ -90,7 +93,7 @@ class FoundOffset(NamedTuple):
 class Patience:
     """Pauses between the attempts of one operation: they double, up to a limit, and end with the time there is."""
 
-    def __init__(self, cluster: Cluster, missing_topic_grace_s: float) -> None:
+    def __init__(self, cluster: BlockingCluster, missing_topic_grace_s: float) -> None:
         self._cluster = cluster
         self._began = time.monotonic()
         self._missing_topic_grace_s = missing_topic_grace_s
@@ -107,8 +110,8 @@ class Patience:
         self._pause_s = min(2 * self._pause_s, MAX_BACKOFF_S)
 
 
-class Cluster:
-    def __init__(self, settings: ClientSettings) -> None:
+class BlockingCluster:
+    def __init__(self, settings: ClusterSettings) -> None:
         self.settings = settings
         self._bootstrap = parse_bootstrap(settings.bootstrap)
         self._begin()
@@ -116,7 +119,7 @@ class Cluster:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._idle: dict[Address, list[Connection]] = {}
+        self._idle: dict[Address, list[BlockingConnection]] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._reached: set[Address] = set()
@@ -213,16 +216,16 @@ class Cluster:
 
     # --- connections
 
-    def borrow(self, broker_id: int) -> AbstractContextManager[Connection]:
+    def borrow(self, broker_id: int) -> AbstractContextManager[BlockingConnection]:
         """A connection to one broker, given back when the block ends well and nothing is outstanding."""
         return self._lent(self.take(broker_id))
 
-    def entry(self) -> AbstractContextManager[Connection]:
+    def entry(self) -> AbstractContextManager[BlockingConnection]:
         """A connection to any broker: the first of the bootstrap list that answers, then those it named."""
         return self._lent(self._enter())
 
     @contextmanager
-    def _lent(self, connection: Connection) -> Iterator[Connection]:
+    def _lent(self, connection: BlockingConnection) -> Iterator[BlockingConnection]:
         try:
             yield connection
         except KafkaError:
@@ -233,7 +236,7 @@ class Cluster:
             raise
         self.give_back(connection)
 
-    def take(self, broker_id: int) -> Connection:
+    def take(self, broker_id: int) -> BlockingConnection:
         """A connection that the caller gives back or closes."""
         self._check_process()
         address = self._brokers.get(broker_id)
@@ -244,7 +247,7 @@ class Cluster:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {broker_id} in the cluster")
         return self._idle_to(address) or self._open(address, broker_id)
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: BlockingConnection) -> None:
         if connection.closed:
             return
         with self._lock:
@@ -254,7 +257,7 @@ class Cluster:
                 return
         connection.close()
 
-    def _enter(self) -> Connection:
+    def _enter(self) -> BlockingConnection:
         self._check_process()
         with self._lock:
             addresses = list(dict.fromkeys((*self._bootstrap, *self._brokers.values())))
@@ -269,7 +272,7 @@ class Cluster:
                 failures.append(failure)
         raise NoneReachable(failures)
 
-    def _idle_to(self, address: Address) -> Connection | None:
+    def _idle_to(self, address: Address) -> BlockingConnection | None:
         while True:
             with self._lock:
                 idle = self._idle.get(address)
@@ -280,8 +283,8 @@ class Cluster:
                 return connection
             connection.close()  # nothing was asked: it is the end that came
 
-    def _open(self, address: Address, broker_id: int | None = None) -> Connection:
-        connection = Connection.open(address, self.settings, broker_id)
+    def _open(self, address: Address, broker_id: int | None = None) -> BlockingConnection:
+        connection = BlockingConnection.open(address, self.settings, broker_id)
         with self._lock:
             self._reached.add(address)
         return connection
@@ -311,27 +314,16 @@ class Cluster:
 
     def is_passing(self, error: KafkaError | ClientError) -> bool:
         """Whether another attempt may go well."""
-        if isinstance(error, KafkaError):
-            return error.code in RETRIABLE and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(error, NoneReachable):
-            return any(self._may_return(failure) for failure in error.failures)
-        if isinstance(error, CannotReach):
-            return self._may_return(error)
-        return isinstance(error, (ConnectionLost, RequestTimedOut))
+        return isinstance(error, RequestTimedOut) or is_passing(error, self._may_return)
 
-    def _may_return(self, failure: CannotReach) -> bool:
-        return self.settings.patient or failure.address in self._reached
+    def _may_return(self, address: Address) -> bool:
+        return self.settings.patient or address in self._reached
 
     # --- requests
 
     def _metadata(self, names: list[str] | None) -> ClusterView:
-        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         with self.entry() as connection:
-            response = connection.request(request, MetadataResponse)
-        if response.error_code:
-            raise kafka_error(response.error_code, "the broker gave no metadata")
-        view = view_of(response)
+            view = metadata_view(connection.request(metadata_request(names), MetadataResponse))
         with self._lock:
             self._brokers = {broker.id: broker.address for broker in view.brokers.values()}
             for topic in view.topics.values():
@@ -365,55 +357,34 @@ class Cluster:
 
     def _coordinator(self, group: str) -> int:
         with self.entry() as connection:
-            many = connection.version_for(FindCoordinatorRequest) >= _MANY_KEYS_SINCE
-            request = (
-                FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group])
-                if many
-                else FindCoordinatorRequest(key_type=_GROUP, key=group)
-            )
-            response = connection.request(request, FindCoordinatorResponse)
-        found = response.coordinators[0] if many else response
-        if found.error_code:
-            raise kafka_error(found.error_code, found.error_message or f"no coordinator for group {group}")
+            version = connection.version_for(FindCoordinatorRequest)
+            response = connection.request(coordinator_request(version, group), FindCoordinatorResponse)
+        found = coordinator_found(version, response)
         with self._lock:
-            self._brokers[found.node_id] = Address(found.host, found.port)
-        return int(found.node_id)
+            self._brokers[found.id] = found.address
+        return found.id
 
 
 def _ask_offsets(
-    connection: Connection, times: Mapping[TopicPartition, int], isolation: int
+    connection: BlockingConnection, times: Mapping[TopicPartition, int], isolation: int
 ) -> dict[TopicPartition, FoundOffset | None]:
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for partition, moment in times.items():
-        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=moment)
-        topics.setdefault(partition.topic, []).append(asked)
-    request = ListOffsetsRequest(
-        replica_id=_CONSUMER,
-        isolation_level=isolation,
-        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
-    )
-    response = connection.request(request, ListOffsetsResponse)
-    found: dict[TopicPartition, FoundOffset | None] = {}
-    for topic in response.topics:
-        for answer in topic.partitions:
-            partition = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code:
-                raise kafka_error(answer.error_code, f"partition {partition}")
-            known = answer.offset >= 0
-            found[partition] = FoundOffset(answer.offset, answer.timestamp) if known else None
-    return found
+    response = connection.request(offsets_request(times, isolation), ListOffsetsResponse)
+    return {
+        partition: FoundOffset(answer.offset, answer.timestamp) if answer.offset >= 0 else None
+        for partition, answer in offsets_found(response).items()
+    }
 
 
-_shared: dict[ClientSettings, Cluster] = {}
+_shared: dict[ClusterSettings, BlockingCluster] = {}
 _sharing = threading.Lock()
 
 
-def shared_cluster(settings: ClientSettings) -> Cluster:
+def shared_cluster(settings: ClusterSettings) -> BlockingCluster:
     """The one of this process for these settings: workers live on from task to task, and so do connections."""
     with _sharing:
         cluster = _shared.get(settings)
         if cluster is None:
-            cluster = _shared[settings] = Cluster(settings)
+            cluster = _shared[settings] = BlockingCluster(settings)
         return cluster
 
 

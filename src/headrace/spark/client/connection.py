@@ -1,11 +1,11 @@
 """One connection to one broker, blocking: requests go out at once, answers are read in the order of the requests.
 
-Opening it asks for the broker's API versions; each request is then written in the highest version that both sides
-have. Every wait has a limit and an error that names what was waited for. A connection has one user at a time
-(`Cluster.borrow`) and never crosses a fork.
+What is said is in `client.protocol`; this is how it is waited for. Every wait has a limit and an error that names
+what was waited for. A connection has one user at a time (`BlockingCluster.borrow`) and never crosses a fork.
+Nothing is read beyond the end of an answer, so that a poll of the socket tells whether the next one has come.
 
 An answer is received into memory that nobody else looks at, so what is handed out of it without copying stays
-valid; see `buffers`.
+valid; see `client.buffers`.
 """
 
 from __future__ import annotations
@@ -13,31 +13,27 @@ from __future__ import annotations
 import math
 import select
 import socket
-import struct
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from headrace.client.address import Address
-from headrace.client.errors import CannotReach, ClientError, ConnectionLost, Reason, RequestTimedOut, kafka_error
-from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from headrace.spark.client.buffers import AnswerBuffers
-from headrace.wire.api_keys import ApiKey
-from headrace.wire.header import parse_response_header, request_header
-from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.client.buffers import AnswerBuffers
+from headrace.client.errors import CannotReach, ClientError, Reason, connect_failure, reason_of
+from headrace.client.framing import NO_READ_AHEAD, FrameReader
+from headrace.client.protocol import NO_VERSION_LIMIT, ClientProtocol, Ticket, next_step
+from headrace.model.errors import ProtocolError
 from headrace.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
-NO_VERSION_LIMIT = 1 << 15
-MAX_FRAME_BYTES = 512 * 1024 * 1024
-_LENGTH = struct.Struct(">i")
+_MORE_FIRST_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClusterSettings:
     """How to reach a cluster. Travels from the driver to the tasks, and is the key of `shared_cluster`."""
 
     bootstrap: str
@@ -48,53 +44,46 @@ class ClientSettings:
     """Whether a broker that this process never reached is waited for too, as tasks do: their driver reached it."""
 
 
-class Ticket(NamedTuple):
-    """A request that was sent and not yet answered."""
+class BlockingConnection:
+    """Made by `BlockingConnection.open`."""
 
-    correlation_id: int
-    message: type[Request]
-    version: int
-    timeout_s: float
-    """How long its answer is waited for, once somebody waits: a reader may be busy with what came before."""
-
-
-class Connection:
-    """Made by `Connection.open`."""
-
-    def __init__(self, address: Address, settings: ClientSettings, sock: socket.socket) -> None:
-        self.address = address
-        self.first_bytes = b""
+    def __init__(self, settings: ClusterSettings, protocol: ClientProtocol, sock: socket.socket) -> None:
         self.closed = False
+        self.first_bytes = b""
+        """Of what is not a broker's answer."""
         self._settings = settings
+        self._protocol = protocol
         self._socket = sock
-        self._versions: Mapping[int, range] = {}
-        self._last_correlation_id = 0
-        self._outstanding: deque[Ticket] = deque()
-        self._buffers = AnswerBuffers()
 
     @classmethod
-    def open(cls, address: Address, settings: ClientSettings, broker_id: int | None = None) -> Connection:
+    def open(cls, address: Address, settings: ClusterSettings, broker_id: int | None = None) -> BlockingConnection:
         """Connect and agree on versions, or raise `CannotReach` with the reason."""
         try:
-            sock = _connect(address, settings.connect_timeout_s)
-        except CannotReach as failure:
-            failure.broker_id = broker_id
-            raise
-        connection = cls(address, settings, sock)
+            sock = socket.create_connection((address.host, address.port), timeout=settings.connect_timeout_s)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise connect_failure(address, error, settings.connect_timeout_s, broker_id) from None
+        frames = FrameReader(NO_READ_AHEAD, AnswerBuffers().take)
+        connection = cls(settings, ClientProtocol(address, settings.client_id, frames), sock)
         try:
             connection._negotiate()
         except (ClientError, ProtocolError) as error:
             connection.close()
-            raise CannotReach(address, _what_answers(connection, error), broker_id=broker_id) from None
+            reason = _what_answers(address, connection.first_bytes) or reason_of(error)
+            raise CannotReach(address, reason, broker_id=broker_id) from None
         except BaseException:
             connection.close()
             raise
         return connection
 
     @property
+    def address(self) -> Address:
+        return self._protocol.address
+
+    @property
     def outstanding(self) -> int:
         """Requests sent and not yet answered."""
-        return len(self._outstanding)
+        return self._protocol.outstanding
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -105,14 +94,7 @@ class Connection:
 
     def version_for(self, message: type[Request], highest: int = NO_VERSION_LIMIT) -> int:
         """The highest version of a request that both sides have."""
-        theirs = self._versions.get(message.api_key, range(0))
-        version = min(theirs.stop - 1, message.versions.stop - 1, highest)
-        if version < max(theirs.start, message.versions.start):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker at {self.address} has no version of {_name(message)} that this client speaks",
-            )
-        return version
+        return self._protocol.version_for(message, highest)
 
     def request(
         self, message: Request, answer: type[R], *, highest: int = NO_VERSION_LIMIT, timeout_s: float | None = None
@@ -122,24 +104,23 @@ class Connection:
 
     def send(self, message: Request, *, highest: int = NO_VERSION_LIMIT, timeout_s: float | None = None) -> Ticket:
         """Send a request; `receive` gives its answer. Several may be outstanding."""
-        return self._send(message, self.version_for(type(message), highest), timeout_s)
+        self._check_open()
+        version = self.version_for(type(message), highest)
+        ticket, out = self._protocol.request(message, version, timeout_s or self._settings.request_timeout_s)
+        self._write(out, ticket)
+        return ticket
 
     def post(self, message: Request, *, highest: int = NO_VERSION_LIMIT) -> None:
         """Send a request that is not answered (Produce with acks=0)."""
-        self._send(message, self.version_for(type(message), highest))
-        self._outstanding.pop()
+        self._check_open()
+        version = self.version_for(type(message), highest)
+        ticket = Ticket(0, type(message), version, self._settings.request_timeout_s)
+        self._write(self._protocol.post(message, version), ticket)
 
     def receive(self, ticket: Ticket, answer: type[R]) -> R:
         """The answer to the oldest request that has none yet, which must be this one."""
-        assert self._outstanding
-        assert self._outstanding[0] is ticket, "answers come in the order of the requests"
-        frame = self._read_frame(ticket)
-        self._outstanding.popleft()
-        correlation_id, position = parse_response_header(frame, ticket.message.api_key, ticket.version)
-        if correlation_id != ticket.correlation_id:
-            self.close()
-            raise ProtocolError(f"{self.address} answered request {correlation_id}, not {ticket.correlation_id}")
-        return answer.decode(frame, ticket.version, position)
+        assert self._protocol.is_next(ticket), "answers come in the order of the requests"
+        return self._protocol.decode(ticket, self._read(ticket), answer)
 
     def flush(self) -> None:
         """Until the broker has taken all that was posted: it reads a connection in order."""
@@ -149,74 +130,54 @@ class Connection:
         self.closed = True
         self._socket.close()
 
-    def _negotiate(self) -> None:
-        """Ask what the broker has, in the newest version it may know; an old one answers in v0 (KIP-511)."""
-        message = ApiVersionsRequest(client_software_name="headrace", client_software_version="0")
-        newest = ApiVersionsRequest.versions.stop - 1
-        timeout_s = self._settings.connect_timeout_s
-        ticket = self._send(message, newest, timeout_s)
-        frame = self._read_frame(ticket)
-        self._outstanding.popleft()
-        _, position = parse_response_header(frame, ApiKey.API_VERSIONS, newest)
-        if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            response = self.receive(self._send(message, 0, timeout_s), ApiVersionsResponse)
-        else:
-            response = ApiVersionsResponse.decode(frame, newest, position)
-        if response.error_code:
-            raise kafka_error(response.error_code, "the broker refused ApiVersions")
-        self._versions = {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys}
-
-    def _send(self, message: Request, version: int, timeout_s: float | None = None) -> Ticket:
+    def _check_open(self) -> None:
         if self.closed:
-            raise ConnectionLost(self.address)
-        self._last_correlation_id += 1
-        seconds = timeout_s or self._settings.request_timeout_s
-        ticket = Ticket(self._last_correlation_id, type(message), version, seconds)
-        header = request_header(message.api_key, version, ticket.correlation_id, self._settings.client_id)
-        out = bytearray(_LENGTH.size) + header
-        message.encode_into(out, version)
-        _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+            raise self._protocol.lost()
+
+    def _negotiate(self) -> None:
+        self._check_open()
+        handshake = self._protocol.handshake(self._settings.connect_timeout_s)
+        step = next_step(handshake)
+        while step is not None:
+            ticket, out = step
+            self._write(out, ticket)
+            step = next_step(handshake, self._read(ticket))
+
+    def _write(self, frame: bytearray, ticket: Ticket) -> None:
         try:
-            self._socket.settimeout(seconds)
-            self._socket.sendall(out)
+            self._socket.settimeout(ticket.timeout_s)
+            self._socket.sendall(frame)
         except TimeoutError:
             self.close()
-            raise RequestTimedOut(self.address, _name(type(message)), seconds) from None
+            raise self._protocol.timed_out(ticket) from None
         except OSError:
             self.close()
-            raise ConnectionLost(self.address) from None
-        self._outstanding.append(ticket)
-        return ticket
+            raise self._protocol.lost() from None
 
-    def _read_frame(self, ticket: Ticket) -> memoryview:
+    def _read(self, ticket: Ticket) -> memoryview:
+        """The next frame, which answers this request."""
         deadline = time.monotonic() + ticket.timeout_s
-        (size,) = _LENGTH.unpack(self._read(_LENGTH.size, ticket, deadline))
-        if not 0 <= size <= MAX_FRAME_BYTES:
-            # What came with it tells a web server from other strangers.
-            self.first_bytes += self._socket.recv(_LENGTH.size) if self.has_input() else b""
-            self.close()
-            raise ProtocolError(f"{self.address} announced an answer of {size} bytes")
-        return self._read(size, ticket, deadline)
-
-    def _read(self, size: int, ticket: Ticket, deadline: float) -> memoryview:
-        view = self._buffers.take(size)
-        filled = 0
         try:
-            while filled < size:
+            while True:
                 self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-                count = self._socket.recv_into(view[filled:])
+                count = self._socket.recv_into(self._protocol.writable())
                 if not count:
                     raise ConnectionResetError
-                filled += count
-                if not self.first_bytes:
-                    self.first_bytes = bytes(view[:filled])
+                for _, frame in self._protocol.received(count):
+                    return frame
         except TimeoutError:
             self.close()
-            raise RequestTimedOut(self.address, _name(ticket.message), ticket.timeout_s) from None
+            raise self._protocol.timed_out(ticket) from None
         except OSError:
             self.close()
-            raise ConnectionLost(self.address) from None
-        return view
+            raise self._protocol.lost() from None
+        except ProtocolError:
+            # A little more than a length tells a web server from other strangers.
+            self.first_bytes = self._protocol.first_bytes
+            with suppress(OSError):
+                self.first_bytes += self._socket.recv(_MORE_FIRST_BYTES) if self.has_input() else b""
+            self.close()
+            raise
 
 
 class HasFile(Protocol):
@@ -235,35 +196,11 @@ def readable(waiting: Iterable[F], timeout_s: float) -> list[F]:
     return [files[file] for file, _ in poll.poll(math.ceil(timeout_s * 1000))]
 
 
-def _name(message: type[Request]) -> str:
-    return message.__name__.removesuffix("Request")
-
-
-def _connect(address: Address, timeout_s: float) -> socket.socket:
-    try:
-        sock = socket.create_connection((address.host, address.port), timeout=timeout_s)
-    except TimeoutError:
-        raise CannotReach(address, Reason.SILENT, f"{timeout_s:g} s") from None
-    except socket.gaierror as error:
-        raise CannotReach(address, Reason.UNKNOWN_HOST, error.strerror or "") from None
-    except ConnectionRefusedError:
-        raise CannotReach(address, Reason.REFUSED) from None
-    except OSError as error:
-        reason = Reason.NO_ROUTE if "unreachable" in str(error).lower() else Reason.OTHER
-        raise CannotReach(address, reason, error.strerror or str(error)) from None
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-def _what_answers(connection: Connection, error: Exception) -> Reason:
+def _what_answers(address: Address, first_bytes: bytes) -> Reason | None:
     """Why there was no conversation. Looked into only now, with what only this needs imported only now."""
     from headrace.client.diagnosis import recognize
 
-    if isinstance(error, ConnectionLost):
-        otherwise = Reason.CLOSED
-    else:
-        otherwise = Reason.SILENT if isinstance(error, RequestTimedOut) else Reason.NOT_KAFKA
-    return recognize(connection.first_bytes) or _probed(connection.address) or otherwise
+    return recognize(first_bytes) or _probed(address)
 
 
 def _probed(address: Address) -> Reason | None:

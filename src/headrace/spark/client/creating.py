@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.client.errors import kafka_error
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.spark.client.cluster import Cluster
+from headrace.spark.client.cluster import BlockingCluster
 from headrace.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -27,7 +27,7 @@ class NewTopic:
     config: tuple[tuple[str, str], ...] = ()
 
 
-def ensure_topic(cluster: Cluster, name: str, wanted: NewTopic) -> None:
+def ensure_topic(cluster: BlockingCluster, name: str, wanted: NewTopic) -> None:
     """Somebody else may make it at the same time: that is as good."""
     if name in cluster.topics([name]):
         return
@@ -50,7 +50,7 @@ def ensure_topic(cluster: Cluster, name: str, wanted: NewTopic) -> None:
     cluster.retrying(lambda: _check_known(cluster, name))
 
 
-def _check_known(cluster: Cluster, name: str) -> None:
+def _check_known(cluster: BlockingCluster, name: str) -> None:
     """A cluster answers before all of its brokers have heard of a new topic."""
     if name not in cluster.topics([name]):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} was made, but no broker knows it yet")

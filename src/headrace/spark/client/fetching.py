@@ -12,33 +12,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.client.errors import ClientError, kafka_error
-from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from headrace.client.fetch_in_place import LAST_VERSION_BY_NAME, FetchInPlace, PartitionInPlace
+from headrace.client.protocol import Ticket
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import BASE_OFFSET_AND_LENGTH, HEADER_SIZE, LENGTH_OVERHEAD, parse_header
-from headrace.spark.client.cluster import READ_COMMITTED, Cluster, Patience
-from headrace.spark.client.connection import Connection, Ticket
-from headrace.wire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    LeaderIdAndEpoch,
-    SnapshotId,
-)
-from headrace.wire.primitives import INT16, INT32, INT64, RECORDS, STRING, Cursor, Primitive
-from headrace.wire.schema import Response, Struct, array, field
+from headrace.spark.client.cluster import READ_COMMITTED, BlockingCluster, Patience
+from headrace.spark.client.connection import BlockingConnection
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 DEFAULT_CHUNK_BYTES = 8 * 1024 * 1024
 MAX_CHUNK_BYTES = 256 * 1024 * 1024
 DEFAULT_WAIT_MS = 5_000
 POLL_MS = 500
 EMPTY_ANSWERS_AT_THE_END = 2
-LAST_VERSION_BY_NAME = 12
-"""From v13 on Fetch names topics by id."""
 
 
 class Chunk(NamedTuple):
@@ -67,60 +57,8 @@ class RangeUnavailable(Exception):
         )
 
 
-def _read_view(cursor: Cursor, size: int) -> memoryview | None:
-    if size < 0:
-        return None
-    start = cursor.position
-    if size > cursor.end - start:
-        raise ProtocolError(f"records of {size} bytes in an answer with {cursor.left} left")
-    cursor.position = start + size
-    return memoryview(cursor.buffer)[start : start + size]
-
-
-def _read_plain(cursor: Cursor) -> Any:
-    return _read_view(cursor, INT32.read(cursor))
-
-
-def _read_compact(cursor: Cursor) -> Any:
-    return _read_view(cursor, cursor.uvarint() - 1)
-
-
-RECORDS_IN_PLACE = Primitive(
-    "records", None, _read_plain, RECORDS.write, _read_compact, RECORDS.write_compact, nullable=True
-)
-"""As RECORDS, but a view of the frame instead of a copy out of it."""
-
-
-class _Partition(Struct):
-    partition_index: int = field(INT32)
-    error_code: int = field(INT16)
-    high_watermark: int = field(INT64)
-    last_stable_offset: int = field(INT64, default=-1)
-    log_start_offset: int = field(INT64, since=5, default=-1)
-    diverging_epoch: EpochEndOffset = field(EpochEndOffset, since=12, tag=0)
-    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=12, tag=1)
-    snapshot_id: SnapshotId = field(SnapshotId, since=12, tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = field(array(AbortedTransaction), nullable=0)
-    preferred_read_replica: int = field(INT32, since=11, default=-1)
-    records: memoryview | None = field(RECORDS_IN_PLACE, nullable=0)
-
-
-class _Topic(Struct):
-    topic: str = field(STRING)
-    partitions: list[_Partition] = field(array(_Partition))
-
-
-class _FetchAnswer(Response, key=1, versions=range(4, LAST_VERSION_BY_NAME + 1), flexible=12):
-    """FetchResponse as `headrace.wire` has it, with the records left in place."""
-
-    throttle_time_ms: int = field(INT32)
-    error_code: int = field(INT16, since=7)
-    session_id: int = field(INT32, since=7)
-    responses: list[_Topic] = field(array(_Topic))
-
-
 def read_chunks(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     partition: TopicPartition,
     start: int,
     end: int,
@@ -149,7 +87,9 @@ def read_chunks(
 class _Reading:
     """The state of one range being read: the position, and the request that is under way."""
 
-    def __init__(self, cluster: Cluster, partition: TopicPartition, start: int, end: int, isolation: int) -> None:
+    def __init__(
+        self, cluster: BlockingCluster, partition: TopicPartition, start: int, end: int, isolation: int
+    ) -> None:
         self.position = start
         self.max_bytes = DEFAULT_CHUNK_BYTES
         self.wait_s = DEFAULT_WAIT_MS / 1000
@@ -157,7 +97,7 @@ class _Reading:
         self._partition = partition
         self._end = end
         self._isolation = isolation
-        self._connection: Connection | None = None
+        self._connection: BlockingConnection | None = None
         self._under_way: Ticket | None = None
 
     def close(self) -> None:
@@ -187,7 +127,7 @@ class _Reading:
             if limit < self._end and time.monotonic() - waiting_since >= self.wait_s:
                 raise RangeUnavailable(self._partition, self.position, self._end, limit)
 
-    def _attempt(self, patience: Patience) -> _Partition | None:
+    def _attempt(self, patience: Patience) -> PartitionInPlace | None:
         """One answer; None after an error that may pass."""
         try:
             return self._receive()
@@ -197,13 +137,13 @@ class _Reading:
             self._cluster.forget_leaders([self._partition])
             return None
 
-    def _receive(self) -> _Partition:
+    def _receive(self) -> PartitionInPlace:
         if self._under_way is None:
             self._send()
         assert self._connection is not None
         assert self._under_way is not None
         ticket, self._under_way = self._under_way, None
-        response = self._connection.receive(ticket, _FetchAnswer)
+        response = self._connection.receive(ticket, FetchInPlace)
         if response.error_code:
             raise kafka_error(response.error_code, f"partition {self._partition}")
         (topic,) = response.responses
@@ -227,7 +167,7 @@ class _Reading:
         )
         self._under_way = self._connection.send(request, highest=LAST_VERSION_BY_NAME)
 
-    def _chunk(self, answer: _Partition) -> Chunk | None:
+    def _chunk(self, answer: PartitionInPlace) -> Chunk | None:
         """What an answer holds, and the next request sent; None when not even one batch came whole."""
         assert answer.records is not None
         size, next_offset = _whole_batches(answer.records, self._partition)

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from headrace.client.errors import ClientError, RequestTimedOut, kafka_error
+from headrace.client.protocol import Ticket
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
 from headrace.records.builder import NewRecord, build_batch, seal
 from headrace.records.reader import read_records
-from headrace.spark.client.cluster import BACKOFF_S, MAX_BACKOFF_S, MISSING_TOPIC_GRACE_S, Cluster
-from headrace.spark.client.connection import Connection, Ticket, readable
+from headrace.spark.client.cluster import BACKOFF_S, MAX_BACKOFF_S, MISSING_TOPIC_GRACE_S, BlockingCluster
+from headrace.spark.client.connection import BlockingConnection, readable
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -122,7 +123,7 @@ class _Sent:
 class _Link:
     """A connection to one broker, and what is under way on it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BlockingConnection) -> None:
         self.connection = connection
         self.sent: deque[_Sent] = deque()
 
@@ -135,7 +136,7 @@ class BatchProducer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: BlockingCluster,
         *,
         acks: int = ALL_IN_SYNC,
         idempotent: bool = True,

@@ -14,7 +14,7 @@ from headrace.client.address import parse_bootstrap
 from headrace.model.errors import KafkaError
 from headrace.model.topics import check_topic_name
 from headrace.records.compression import CODEC_NAMES, Codec
-from headrace.spark.client.connection import ClientSettings
+from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, NewTopic
 from headrace.spark.client.producing import ALL_IN_SYNC, DELIVERY_TIMEOUT_S, MAX_IN_FLIGHT, MAX_REQUEST_BYTES
 from headrace.spark.option_table import GivenOptions, Option, OptionError, near_name
@@ -90,7 +90,7 @@ ACKS = {"all": ALL_IN_SYNC, "-1": ALL_IN_SYNC, "1": 1, "0": 0}
 class SinkOptions:
     """Everything the writers need, checked. Travels to the tasks."""
 
-    client: ClientSettings
+    client: ClusterSettings
     topic: str | None
     include_headers: bool
     acks: int
@@ -115,7 +115,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     batch_bytes = options.integer("kafka.batch.size", minimum=1) or DEFAULT_BATCH_BYTES
     request_bytes = options.integer("kafka.max.request.size", minimum=1) or MAX_REQUEST_BYTES
     return SinkOptions(
-        client=ClientSettings(
+        client=ClusterSettings(
             _bootstrap(options), options.text("kafka.client.id") or DEFAULT_CLIENT_ID, timeout_ms / 1000
         ),
         topic=_topic(options),

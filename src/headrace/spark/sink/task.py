@@ -21,7 +21,7 @@ from headrace.spark.arrow import columns as c
 from headrace.spark.arrow.encode import EncodableRows, encodable, encode
 from headrace.spark.arrow.layout import Numbers
 from headrace.spark.arrow.partitions import assign_partitions, rows_by_partition
-from headrace.spark.client.cluster import Cluster, shared_cluster
+from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.client.creating import ensure_topic
 from headrace.spark.client.producing import BatchProducer
 from headrace.spark.sink.columns import SinkColumns
@@ -58,12 +58,12 @@ def write_rows(options: SinkOptions, columns: SinkColumns, batches: Iterable[pa.
         settle_worker()
 
 
-def task_cluster(options: SinkOptions) -> Cluster:
+def task_cluster(options: SinkOptions) -> BlockingCluster:
     return shared_cluster(replace(options.client, patient=True))
 
 
 class TaskWriter:
-    def __init__(self, options: SinkOptions, columns: SinkColumns, cluster: Cluster) -> None:
+    def __init__(self, options: SinkOptions, columns: SinkColumns, cluster: BlockingCluster) -> None:
         self._options = options
         self._columns = columns
         self._cluster = cluster
@@ -152,7 +152,7 @@ class TaskWriter:
             self._producer.send(partition, encoded.batch, encoded.record_count)
 
 
-def partition_count(cluster: Cluster, topic: str) -> int:
+def partition_count(cluster: BlockingCluster, topic: str) -> int:
     """How many partitions a topic has; SinkError when there is no such topic."""
     found = cluster.topics([topic]).get(topic)
     if found is None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from headrace.model.topics import TopicPartition
 from headrace.spark.arrow.columns import ColumnError, wanted_columns
-from headrace.spark.client.cluster import Cluster, shared_cluster
+from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.compat import in_pushdown_worker
 from headrace.spark.errors import SourceError, explained
 from headrace.spark.source.filters import NOTHING_PUSHED, Narrowing, narrow_ranges, read_filters
@@ -87,7 +87,7 @@ class Planned:
     ends: Mapping[TopicPartition, int]
 
 
-def plan_tasks(cluster: Cluster, options: SourceOptions, narrowing: Narrowing) -> list[ReadTask]:
+def plan_tasks(cluster: BlockingCluster, options: SourceOptions, narrowing: Narrowing) -> list[ReadTask]:
     planned = _resolve_ends(cluster, options)
     wanted = [
         OffsetRange(one, "", start, OPEN_END if _is_open(options, one) else planned.ends[one])
@@ -101,7 +101,7 @@ def plan_tasks(cluster: Cluster, options: SourceOptions, narrowing: Narrowing) -
     return _mark_ends(tasks, left, options, planned)
 
 
-def _resolve_ends(cluster: Cluster, options: SourceOptions) -> Planned:
+def _resolve_ends(cluster: BlockingCluster, options: SourceOptions) -> Planned:
     topics = find_topics(cluster, options)
     require_topics(cluster, options, topics)
     partitions = options.topics.partitions({name: topic.partition_count for name, topic in topics.items()})
@@ -112,7 +112,7 @@ def _resolve_ends(cluster: Cluster, options: SourceOptions) -> Planned:
     return _within_the_log(Planned(starts, ends), cluster, options)
 
 
-def _within_the_log(planned: Planned, cluster: Cluster, options: SourceOptions) -> Planned:
+def _within_the_log(planned: Planned, cluster: BlockingCluster, options: SourceOptions) -> Planned:
     """Offsets that the user gave by number may not exist: that is told now, not by a task that waits for them."""
     given = [
         one
@@ -137,7 +137,7 @@ def _is_open(options: SourceOptions, partition: TopicPartition) -> bool:
 
 
 def _first_in_time(
-    cluster: Cluster, options: SourceOptions, narrowing: Narrowing, ends: Mapping[TopicPartition, int]
+    cluster: BlockingCluster, options: SourceOptions, narrowing: Narrowing, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
     if narrowing.from_ms is None:
         return {}

@@ -16,8 +16,8 @@ from headrace.client.errors import ClientError
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
-from headrace.spark.client.cluster import EARLIEST, LATEST, Cluster, FoundOffset, TopicInfo
-from headrace.spark.client.connection import ClientSettings
+from headrace.spark.client.cluster import EARLIEST, LATEST, BlockingCluster, FoundOffset, TopicInfo
+from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.fetching import RangeUnavailable, read_chunks
 from headrace.spark.errors import SourceError
 from headrace.spark.source.data_loss import Bounds, ClusterView
@@ -35,8 +35,8 @@ OffsetLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, 
 T = TypeVar("T")
 
 
-def client_settings(options: SourceOptions, *, patient: bool = False) -> ClientSettings:
-    return ClientSettings(
+def client_settings(options: SourceOptions, *, patient: bool = False) -> ClusterSettings:
+    return ClusterSettings(
         bootstrap=options.bootstrap,
         client_id=options.client_id,
         request_timeout_s=options.request_timeout_ms / 1000,
@@ -44,13 +44,13 @@ def client_settings(options: SourceOptions, *, patient: bool = False) -> ClientS
     )
 
 
-def find_topics(cluster: Cluster, options: SourceOptions) -> dict[str, TopicInfo]:
+def find_topics(cluster: BlockingCluster, options: SourceOptions) -> dict[str, TopicInfo]:
     """The topics to read that exist now."""
     found = cluster.topics(options.topics.names())
     return {name: topic for name, topic in found.items() if options.topics.wants(name)}
 
 
-def require_topics(cluster: Cluster, options: SourceOptions, found: Mapping[str, TopicInfo]) -> None:
+def require_topics(cluster: BlockingCluster, options: SourceOptions, found: Mapping[str, TopicInfo]) -> None:
     """At the start of a read, what is named and not there is a mistake."""
     missing = options.topics.missing({name: topic.partition_count for name, topic in found.items()})
     if not missing:
@@ -61,12 +61,12 @@ def require_topics(cluster: Cluster, options: SourceOptions, found: Mapping[str,
     raise SourceError(f"{what} not exist on {options.bootstrap}.{hint}")
 
 
-def offset_lookup(cluster: Cluster, isolation: int) -> OffsetLookup:
+def offset_lookup(cluster: BlockingCluster, isolation: int) -> OffsetLookup:
     """ListOffsets in the form that `positions.resolve` asks for."""
     return lambda wanted: cluster.list_offsets(wanted, isolation=isolation) if wanted else {}
 
 
-def observe(cluster: Cluster, options: SourceOptions) -> ClusterView:
+def observe(cluster: BlockingCluster, options: SourceOptions) -> ClusterView:
     """The partitions to read that exist now, with where their logs begin and end."""
     for attempt in range(1, VANISHING_ATTEMPTS + 1):
         topics = find_topics(cluster, options)
@@ -82,7 +82,7 @@ def observe(cluster: Cluster, options: SourceOptions) -> ClusterView:
 
 
 def find_bounds(
-    cluster: Cluster, partitions: list[TopicPartition], isolation: int
+    cluster: BlockingCluster, partitions: list[TopicPartition], isolation: int
 ) -> dict[TopicPartition, Bounds]:
     ask = offset_lookup(cluster, isolation)
     first = ask(dict.fromkeys(partitions, EARLIEST))
@@ -94,7 +94,7 @@ def _offset(found: FoundOffset | None) -> int:
     return 0 if found is None else found.offset
 
 
-def with_retries(cluster: Cluster, retries: Retries, work: Callable[[], T]) -> T:
+def with_retries(cluster: BlockingCluster, retries: Retries, work: Callable[[], T]) -> T:
     """A stream outlives a broker that is away for a while; what will not pass is raised at once."""
     for _ in range(retries.count):
         try:
@@ -119,7 +119,7 @@ class RecordSizes:
         self._samples: dict[TopicPartition, _Sample] = {}
 
     def estimate(
-        self, cluster: Cluster, starts: Mapping[TopicPartition, int], isolation: int
+        self, cluster: BlockingCluster, starts: Mapping[TopicPartition, int], isolation: int
     ) -> dict[TopicPartition, float]:
         """For partitions with records from these offsets on. Those not sampled take the mean of the others."""
         now = time.monotonic()
@@ -133,7 +133,7 @@ class RecordSizes:
         return known if mean is None else {one: known.get(one, mean) for one in starts}
 
 
-def _sample(cluster: Cluster, partition: TopicPartition, start: int, isolation: int) -> float | None:
+def _sample(cluster: BlockingCluster, partition: TopicPartition, start: int, isolation: int) -> float | None:
     """None: nothing could be read there now. The real read will say why, if it still cannot."""
     limits = {"max_bytes": SAMPLE_BYTES, "wait_ms": SAMPLE_WAIT_MS}
     try:
@@ -151,7 +151,7 @@ def _sample(cluster: Cluster, partition: TopicPartition, start: int, isolation: 
 
 
 def estimate_sizes(
-    sizes: RecordSizes, cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange]
+    sizes: RecordSizes, cluster: BlockingCluster, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> dict[TopicPartition, float]:
     """For splitting by size: only of ranges large enough to be worth a question."""
     if options.splitting.target_bytes is None:

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import InputPartition
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
-from headrace.spark.client.cluster import Cluster, shared_cluster
-from headrace.spark.client.connection import ClientSettings
+from headrace.spark.client.cluster import BlockingCluster, shared_cluster
+from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.fetching import Chunk, RangeUnavailable, read_chunks
 from headrace.spark.compat import in_streaming_query
 from headrace.spark.errors import SourceError, explained
@@ -58,7 +58,7 @@ class ReadTask(InputPartition):
 class Reading:
     """What the tasks of a reader have in common."""
 
-    settings: ClientSettings
+    settings: ClusterSettings
     columns: tuple[str, ...]
     isolation: int
     fail_on_data_loss: bool
@@ -78,7 +78,7 @@ class Reading:
                 yield from decode(chunks, self.columns, task.partition, start, end)
         settle_worker()
 
-    def _resolve(self, cluster: Cluster, task: ReadTask) -> tuple[int, int]:
+    def _resolve(self, cluster: BlockingCluster, task: ReadTask) -> tuple[int, int]:
         follows = task.open_end and in_streaming_query()
         if not (follows or task.from_earliest):
             return task.start, task.end
@@ -86,7 +86,9 @@ class Reading:
         start = max(task.start, bounds.log_start) if task.from_earliest else task.start
         return start, bounds.log_end if follows else task.end
 
-    def _chunks(self, cluster: Cluster, partition: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+    def _chunks(
+        self, cluster: BlockingCluster, partition: TopicPartition, start: int, end: int
+    ) -> Iterator[Chunk]:
         """The chunks of the range, with what is missing left out if that is wanted."""
         position = start
         for _ in range(MAX_GAPS):
@@ -116,7 +118,7 @@ class Reading:
         raise SourceError(f"partition {partition} loses records faster than they can be read.")
 
     def _after_gap(
-        self, cluster: Cluster, partition: TopicPartition, position: int, end: int, error: KafkaError
+        self, cluster: BlockingCluster, partition: TopicPartition, position: int, end: int, error: KafkaError
     ) -> int:
         """Where to go on: at the beginning of the log if that has overtaken us, else there is nothing left."""
         what = f"offsets {position} to {end - 1} of partition {partition} were to be read"

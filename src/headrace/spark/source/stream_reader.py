@@ -35,7 +35,7 @@ from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.spark.arrow.columns import ColumnError, wanted_columns
-from headrace.spark.client.cluster import Cluster, shared_cluster
+from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from headrace.spark.errors import SourceError, explained
 from headrace.spark.source.data_loss import (
@@ -200,7 +200,7 @@ class StreamPlanning:
     def commit_group(self, offset: StreamOffset) -> None:
         self._group.commit(offset.positions)
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> BlockingCluster:
         return shared_cluster(client_settings(self.options))
 
     def _initial(self) -> StreamOffset:

@@ -16,8 +16,8 @@ from headrace.spark.client.cluster import (
     EARLIEST,
     LATEST,
     MAX_IDLE_PER_BROKER,
-    ClientSettings,
-    Cluster,
+    BlockingCluster,
+    ClusterSettings,
     FoundOffset,
     shared_cluster,
 )
@@ -38,8 +38,8 @@ def fake() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def client(fake: FakeCluster, timeout_s: float = 5.0) -> Cluster:
-    return Cluster(ClientSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=1.0))
+def client(fake: FakeCluster, timeout_s: float = 5.0) -> BlockingCluster:
+    return BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=1.0))
 
 
 # --- with a real broker
@@ -49,7 +49,7 @@ def test_topics_and_offsets(bootstrap: str) -> None:
     topics = Topics(bootstrap)
     name = topics.create(partitions=2)
     topics.send(name, [b"a", b"b", b"c"], partition=0, timestamp_ms=5000)
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     found = cluster.topics([name, "no-such-topic"])
     assert list(found) == [name]
     assert found[name].partition_count == 2
@@ -68,7 +68,7 @@ def test_topics_and_offsets(bootstrap: str) -> None:
 
 
 def test_a_missing_topic_is_final_at_once(bootstrap: str) -> None:
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     began = time.monotonic()
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic no-such-topic"):
         cluster.list_offsets({TopicPartition("no-such-topic", 0): LATEST})
@@ -80,7 +80,7 @@ def test_offsets_are_committed_without_a_member(bootstrap: str) -> None:
     """R-SPK-1: lag tools see Spark."""
     topics = Topics(bootstrap)
     name = topics.create()
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     cluster.commit_offsets("spark-group", {TopicPartition(name, 0): 7})
     assert topics.committed("spark-group", name) == 7
     cluster.commit_offsets("spark-group", {})
@@ -88,7 +88,7 @@ def test_offsets_are_committed_without_a_member(bootstrap: str) -> None:
 
 
 def test_each_producer_has_its_own_id(bootstrap: str) -> None:
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     first, second = cluster.producer_id(), cluster.producer_id()
     assert first.id != second.id
     cluster.close()
@@ -96,7 +96,7 @@ def test_each_producer_has_its_own_id(bootstrap: str) -> None:
 
 def test_a_restarted_broker_is_found_again(own_broker: StartBroker) -> None:
     broker = own_broker()
-    cluster = Cluster(ClientSettings(broker.bootstrap))
+    cluster = BlockingCluster(ClusterSettings(broker.bootstrap))
     assert cluster.topics() == {}
     broker.kill()
     answers: list[object] = []
@@ -167,20 +167,20 @@ def test_a_topic_that_was_there_may_be_unknown_for_a_moment(fake: FakeCluster) -
 
 def test_a_broker_never_reached_is_not_waited_for_unless_patient() -> None:
     port = free_port()
-    settings = ClientSettings(f"127.0.0.1:{port}", request_timeout_s=0.6)
+    settings = ClusterSettings(f"127.0.0.1:{port}", request_timeout_s=0.6)
     began = time.monotonic()
     with pytest.raises(NoneReachable, match="nothing listens there"):
-        Cluster(settings).topics()
+        BlockingCluster(settings).topics()
     assert time.monotonic() - began < 0.4
-    patient = ClientSettings(f"127.0.0.1:{port}", request_timeout_s=0.6, patient=True)
+    patient = ClusterSettings(f"127.0.0.1:{port}", request_timeout_s=0.6, patient=True)
     with pytest.raises(NoneReachable):
-        Cluster(patient).topics()
+        BlockingCluster(patient).topics()
     assert time.monotonic() - began > 0.5
 
 
 def test_the_next_bootstrap_server_is_tried(fake: FakeCluster) -> None:
-    settings = ClientSettings(f"127.0.0.1:{free_port()},{fake.bootstrap}")
-    assert list(Cluster(settings).topics()) == ["t"]
+    settings = ClusterSettings(f"127.0.0.1:{free_port()},{fake.bootstrap}")
+    assert list(BlockingCluster(settings).topics()) == ["t"]
 
 
 # --- connections
@@ -215,16 +215,16 @@ def test_the_pool_is_limited(fake: FakeCluster) -> None:
 
 
 def test_one_cluster_per_settings(fake: FakeCluster) -> None:
-    settings = ClientSettings(fake.bootstrap)
-    assert shared_cluster(settings) is shared_cluster(ClientSettings(fake.bootstrap))
-    assert shared_cluster(settings) is not shared_cluster(ClientSettings(fake.bootstrap, "another"))
+    settings = ClusterSettings(fake.bootstrap)
+    assert shared_cluster(settings) is shared_cluster(ClusterSettings(fake.bootstrap))
+    assert shared_cluster(settings) is not shared_cluster(ClusterSettings(fake.bootstrap, "another"))
     shared_cluster(settings).close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_shares_no_connection(bootstrap: str) -> None:
     """Spark's workers are forked: answers must not end up in the wrong process."""
-    settings = ClientSettings(bootstrap)
+    settings = ClusterSettings(bootstrap)
     parent = shared_cluster(settings)
     parent.topics()
     with parent.entry() as connection:
@@ -247,7 +247,7 @@ def test_a_fork_shares_no_connection(bootstrap: str) -> None:
 
 
 def test_threads_do_not_disturb_each_other(bootstrap: str) -> None:
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     failures: list[BaseException] = []
 
     def ask() -> None:

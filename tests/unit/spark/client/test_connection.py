@@ -13,7 +13,7 @@ import pytest
 from headrace.client.address import Address
 from headrace.client.errors import CannotReach, ConnectionLost, Reason, RequestTimedOut
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
-from headrace.spark.client.connection import ClientSettings, Connection
+from headrace.spark.client.connection import BlockingConnection, ClusterSettings
 from headrace.testing.process import free_port
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.messages.api_versions import ApiVersionsResponse
@@ -21,7 +21,7 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.wire.messages.offset_commit import OffsetCommitRequest
 from tests.unit.spark.client.fake_cluster import FakeCluster
 
-QUICK = ClientSettings("unused", connect_timeout_s=0.5, request_timeout_s=0.5)
+QUICK = ClusterSettings("unused", connect_timeout_s=0.5, request_timeout_s=0.5)
 Serve = Callable[[Callable[[socket.socket], None]], Address]
 
 
@@ -53,7 +53,7 @@ def serve() -> Iterator[Serve]:
 
 def reason(address: Address) -> Reason:
     with pytest.raises(CannotReach) as caught:
-        Connection.open(address, QUICK)
+        BlockingConnection.open(address, QUICK)
     return caught.value.reason
 
 
@@ -103,7 +103,7 @@ def test_an_old_broker_answers_the_version_question_in_its_own_version(serve: Se
             body = struct.pack(">i", correlation_id) + answer.encode(0)
             client.sendall(struct.pack(">i", len(body)) + body)
 
-    Connection.open(serve(old), QUICK).close()
+    BlockingConnection.open(serve(old), QUICK).close()
     assert asked == [4, 0]
 
 
@@ -111,7 +111,7 @@ def test_answers_are_read_in_the_order_of_the_requests() -> None:
     with FakeCluster() as cluster:
         cluster.create("a")
         cluster.create("b")
-        connection = Connection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), QUICK)
         everything = connection.send(MetadataRequest(topics=None))
         nothing = connection.send(MetadataRequest(topics=[]))
         assert connection.outstanding == 2
@@ -123,7 +123,7 @@ def test_answers_are_read_in_the_order_of_the_requests() -> None:
 
 def test_a_timeout_names_what_was_waited_for() -> None:
     with FakeCluster() as cluster:
-        connection = Connection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), QUICK)
         cluster.interfere = lambda broker, key: "silence"
         with pytest.raises(RequestTimedOut, match=r"127.0.0.1:\d+ did not answer Metadata in 0.5 s"):
             connection.request(MetadataRequest(topics=None), MetadataResponse)
@@ -135,7 +135,7 @@ def test_a_timeout_names_what_was_waited_for() -> None:
 def test_the_time_runs_only_while_somebody_waits() -> None:
     """A reader may decode for longer than a request may take."""
     with FakeCluster() as cluster:
-        connection = Connection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), QUICK)
         ticket = connection.send(MetadataRequest(topics=None))
         time.sleep(0.7)
         assert connection.receive(ticket, MetadataResponse).topics == []
@@ -144,7 +144,7 @@ def test_the_time_runs_only_while_somebody_waits() -> None:
 
 def test_a_lost_connection() -> None:
     with FakeCluster() as cluster:
-        connection = Connection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), QUICK)
         cluster.interfere = lambda broker, key: "drop"
         with pytest.raises(ConnectionLost):
             connection.request(MetadataRequest(topics=None), MetadataResponse)
@@ -152,7 +152,7 @@ def test_a_lost_connection() -> None:
 
 def test_an_api_that_the_broker_lacks() -> None:
     with FakeCluster() as cluster:
-        connection = Connection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), QUICK)
         with pytest.raises(KafkaError, match="has no version of OffsetCommit"):
             connection.version_for(OffsetCommitRequest)
         assert connection.version_for(MetadataRequest, highest=5) == 5
@@ -176,7 +176,7 @@ def test_an_answer_to_another_request_ends_the_connection(serve: Serve) -> None:
         client.sendall(struct.pack(">i", len(body)) + body)
         return client.recv(1000)
 
-    connection = Connection.open(serve(wrong), QUICK)
+    connection = BlockingConnection.open(serve(wrong), QUICK)
     with pytest.raises(ProtocolError, match="answered request"):
         connection.request(MetadataRequest(topics=[]), MetadataResponse)
     assert connection.closed

@@ -11,7 +11,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
 from headrace.records.reader import read_records
-from headrace.spark.client.cluster import ClientSettings, Cluster
+from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.fetching import Chunk, RangeUnavailable, read_chunks
 from headrace.wire.api_keys import ApiKey
 from tests.spark.topics import Topics
@@ -28,8 +28,8 @@ def fake() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def client(fake: FakeCluster) -> Cluster:
-    return Cluster(ClientSettings(fake.bootstrap, request_timeout_s=3.0, connect_timeout_s=1.0))
+def client(fake: FakeCluster) -> BlockingCluster:
+    return BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=3.0, connect_timeout_s=1.0))
 
 
 def offsets(chunks: Iterable[Chunk]) -> list[int]:
@@ -52,7 +52,7 @@ def test_a_whole_partition(bootstrap: str) -> None:
     values = [b"%06d" % number * 20 for number in range(3000)]
     for first in range(0, 3000, 300):
         topics.send(name, values[first : first + 300], partition=0)
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     place = TopicPartition(name, 0)
     chunks = list(read_chunks(cluster, place, 0, 3000, isolation=1, max_bytes=50_000))
     assert len(chunks) > 2
@@ -73,7 +73,7 @@ def test_beyond_the_log(bootstrap: str) -> None:
     topics = Topics(bootstrap)
     name = topics.create()
     topics.send(name, [b"a", b"b"], partition=0)
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     place = TopicPartition(name, 0)
     reading = read_chunks(cluster, place, 0, 5, isolation=1, wait_ms=100)
     assert offsets([next(reading)]) == [0, 1]
@@ -184,7 +184,7 @@ def test_a_leader_that_moves_in_the_middle(fake: FakeCluster) -> None:
 
 def test_trouble_that_stays_is_an_error(fake: FakeCluster) -> None:
     fake.interfere = lambda broker, key: ErrorCode.LEADER_NOT_AVAILABLE if key == ApiKey.FETCH else None
-    cluster = Cluster(ClientSettings(fake.bootstrap, request_timeout_s=0.4))
+    cluster = BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=0.4))
     with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: partition t-0 at offset 0"):
         list(read_chunks(cluster, T0, 0, 100, isolation=0))
 
@@ -202,4 +202,8 @@ def test_a_batch_with_an_impossible_length(fake: FakeCluster) -> None:
     log = fake.logs[T0]
     log.batches[3] = log.batches[3][:8] + b"\0\0\0\1" + log.batches[3][12:]
     with pytest.raises(KafkaError, match="CORRUPT_MESSAGE: a record batch of partition t-0 states 1 bytes"):
-        list(read_chunks(Cluster(ClientSettings(fake.bootstrap, request_timeout_s=0.2)), T0, 0, 100, isolation=0))
+        list(
+            read_chunks(
+                BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=0.2)), T0, 0, 100, isolation=0
+            )
+        )

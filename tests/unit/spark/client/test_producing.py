@@ -15,7 +15,7 @@ from headrace.records.batch import parse_header
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import read_records
-from headrace.spark.client.cluster import ClientSettings, Cluster
+from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.producing import BatchProducer, cut_batch
 from headrace.testing.tcp_proxy import CuttingProxy
 from headrace.wire.api_keys import ApiKey
@@ -35,8 +35,8 @@ def fake() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def client(fake: FakeCluster, timeout_s: float = 3.0) -> Cluster:
-    return Cluster(ClientSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=1.0))
+def client(fake: FakeCluster, timeout_s: float = 3.0) -> BlockingCluster:
+    return BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=1.0))
 
 
 def batch(first: int, count: int = 3, size: int = 6) -> bytearray:
@@ -65,7 +65,7 @@ def expected(batches: int = 40) -> list[bytes]:
 def test_a_real_broker_takes_them(bootstrap: str) -> None:
     topics = Topics(bootstrap)
     name = topics.create(partitions=3)
-    cluster = Cluster(ClientSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap))
     producer = BatchProducer(cluster)
     send_all(producer, [TopicPartition(name, index) for index in range(3)])
     producer.close()
@@ -78,7 +78,7 @@ def test_a_real_broker_takes_them(bootstrap: str) -> None:
 def test_weaker_acknowledgements(bootstrap: str, acks: int) -> None:
     topics = Topics(bootstrap)
     name = topics.create()
-    producer = BatchProducer(Cluster(ClientSettings(bootstrap)), acks=acks, idempotent=False)
+    producer = BatchProducer(BlockingCluster(ClusterSettings(bootstrap)), acks=acks, idempotent=False)
     send_all(producer, [TopicPartition(name, 0)])
     producer.close()
     assert [record.value for record in topics.read(name)] == expected()
@@ -87,7 +87,7 @@ def test_weaker_acknowledgements(bootstrap: str, acks: int) -> None:
 def test_one_record_too_large_for_a_topic(bootstrap: str) -> None:
     topics = Topics(bootstrap)
     name = topics.create(configs={"max.message.bytes": "2000"})
-    producer = BatchProducer(Cluster(ClientSettings(bootstrap)))
+    producer = BatchProducer(BlockingCluster(ClusterSettings(bootstrap)))
     with pytest.raises(
         KafkaError, match=r"MESSAGE_TOO_LARGE: a record for partition .* raise its max.message.bytes"
     ):
@@ -98,7 +98,7 @@ def test_one_record_too_large_for_a_topic(bootstrap: str) -> None:
 def test_batches_too_large_for_a_topic_are_cut(bootstrap: str) -> None:
     topics = Topics(bootstrap)
     name = topics.create(configs={"max.message.bytes": "2000"})
-    producer = BatchProducer(Cluster(ClientSettings(bootstrap)))
+    producer = BatchProducer(BlockingCluster(ClusterSettings(bootstrap)))
     place = TopicPartition(name, 0)
     for first in range(0, 600, 100):
         producer.send(place, batch(first, 100, size=50), 100)
@@ -116,7 +116,7 @@ def test_a_network_that_cuts_connections(own_broker: StartBroker) -> None:
         proxy.cutting = False
         topics = Topics(proxy.address)
         name = topics.create(partitions=2)
-        cluster = Cluster(ClientSettings(proxy.address, request_timeout_s=10.0))
+        cluster = BlockingCluster(ClusterSettings(proxy.address, request_timeout_s=10.0))
         producer = BatchProducer(cluster)
         proxy.cutting = True
         send_all(producer, [TopicPartition(name, 0), TopicPartition(name, 1)], batches=300)
@@ -132,7 +132,7 @@ def test_a_broker_that_is_killed_and_comes_back(own_broker: StartBroker) -> None
     topics = Topics(broker.bootstrap)
     name = topics.create()
     place = TopicPartition(name, 0)
-    producer = BatchProducer(Cluster(ClientSettings(broker.bootstrap, request_timeout_s=10.0)))
+    producer = BatchProducer(BlockingCluster(ClusterSettings(broker.bootstrap, request_timeout_s=10.0)))
     for number in range(100):
         producer.send(place, batch(3 * number), 3)
     broker.kill()

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from headrace.client.address import Address
 from headrace.client.errors import RequestTimedOut
 from headrace.model.topics import TopicPartition
-from headrace.spark.client.cluster import EARLIEST, LATEST, Cluster, FoundOffset, TopicInfo
+from headrace.spark.client.cluster import EARLIEST, LATEST, BlockingCluster, FoundOffset, TopicInfo
 from headrace.spark.errors import SourceError
 from headrace.spark.source import batch_reader, stream_reader
 from headrace.spark.source.filters import NOTHING_PUSHED, Narrowing
@@ -86,7 +86,7 @@ def latest(reader: stream_reader.HeadraceStreamReader, start: dict[str, Any]) ->
 
 def plan(cluster: TableCluster, narrowing: Narrowing = NOTHING_PUSHED, **more: str) -> list[ReadTask]:
     options = parse_source_options({**GIVEN, **more}, streaming=False)
-    return batch_reader.plan_tasks(cast("Cluster", cluster), options, narrowing)
+    return batch_reader.plan_tasks(cast("BlockingCluster", cluster), options, narrowing)
 
 
 def test_a_batch_up_to_latest_is_open_at_its_end(cluster: TableCluster) -> None:

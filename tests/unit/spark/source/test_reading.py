@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
-from headrace.spark.client.connection import ClientSettings
+from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.fetching import Chunk, RangeUnavailable
 from headrace.spark.errors import SourceError
 from headrace.spark.source import reading
@@ -56,7 +56,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def read(task: InputPartition, *, fail: bool = True) -> list[int]:
-    shared = Reading(ClientSettings("h:1"), ("offset",), 1, fail, 1 << 20, 1000)
+    shared = Reading(ClusterSettings("h:1"), ("offset",), 1, fail, 1 << 20, 1000)
     return [offset.as_py() for rows in shared.read(task) for offset in rows.column(0)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import INTERNAL_TOPICS
-from headrace.spark.client.cluster import Cluster, TopicInfo
+from headrace.spark.client.cluster import BlockingCluster, TopicInfo
 from headrace.spark.pipelines.definition import BROKER_DEFAULT, Pipeline, Problem, Sink, Source
 from headrace.spark.pipelines.nearest import nearest
 from headrace.wire.messages.describe_configs import (
@@ -22,7 +22,7 @@ _POLICY = "cleanup.policy"
 Topics = Mapping[str, TopicInfo]
 
 
-def check_cluster(pipeline: Pipeline, cluster: Cluster, *, made: Collection[str] = ()) -> list[Problem]:
+def check_cluster(pipeline: Pipeline, cluster: BlockingCluster, *, made: Collection[str] = ()) -> list[Problem]:
     """`made`: topics that other pipelines of the same run create, so that they need not be there yet."""
     topics = cluster.topics()
     coming = {*made, *topics_made(pipeline)}
@@ -100,7 +100,7 @@ def _table(pipeline: Pipeline, source: Source, policies: Mapping[str, str]) -> I
         yield pipeline.problem(source, "table", what, advice, warning=True)
 
 
-def cleanup_policies(cluster: Cluster, topics: list[str]) -> dict[str, str]:
+def cleanup_policies(cluster: BlockingCluster, topics: list[str]) -> dict[str, str]:
     """By topic; one whose settings may not be read is left out."""
     resources = [
         DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[_POLICY])

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.spark.client.cluster import ClientSettings, shared_cluster
+from headrace.spark.client.cluster import ClusterSettings, shared_cluster
 from headrace.spark.client.creating import NewTopic, ensure_topic
 from headrace.spark.errors import explained
 from headrace.spark.pipelines.compiling.checkpoint_folders import (
@@ -95,7 +95,7 @@ class Building:
 
     def ensure_topic(self, name: str, wanted: NewTopic) -> None:
         """Whoever starts queries waits for this: a broker that is away is told soon."""
-        settings = ClientSettings(self.bootstrap, request_timeout_s=TOPIC_TIMEOUT_S)
+        settings = ClusterSettings(self.bootstrap, request_timeout_s=TOPIC_TIMEOUT_S)
         with explained(self.bootstrap):
             ensure_topic(shared_cluster(settings), name, wanted)
 

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
-from headrace.spark.client.cluster import ClientSettings, Cluster
+from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.pipelines.checking.cluster import partitions_read
 from headrace.spark.pipelines.checking.spark import check_spark
 from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
@@ -234,9 +234,9 @@ class Launch:
 
     def _partitions_read(self, pipeline: Pipeline) -> int:
         """Of topics, by all streams together; 0 when the cluster cannot be asked, which a query will tell."""
-        settings = ClientSettings(self._bootstrap(pipeline), request_timeout_s=ASK_TIMEOUT_S)
+        settings = ClusterSettings(self._bootstrap(pipeline), request_timeout_s=ASK_TIMEOUT_S)
         try:
-            with closing(Cluster(settings)) as cluster:
+            with closing(BlockingCluster(settings)) as cluster:
                 topics = cluster.topics()
         except (ClientError, KafkaError):
             return 0

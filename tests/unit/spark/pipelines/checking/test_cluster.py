@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.client.cluster import ClientSettings, Cluster
+from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.pipelines.checking.cluster import partitions_read, topics_made
 from headrace.spark.pipelines.checking.static import check_cluster
 from headrace.spark.pipelines.loading.files import load_pipeline
@@ -15,10 +15,10 @@ from headrace.testing import Broker
 
 
 @pytest.fixture(scope="module")
-def cluster(headrace_broker: Broker) -> Iterator[Cluster]:
+def cluster(headrace_broker: Broker) -> Iterator[BlockingCluster]:
     headrace_broker.create_topic("check.logs", 3)
     headrace_broker.create_topic("check.users", 1, {"cleanup.policy": "compact"})
-    cluster = Cluster(ClientSettings(headrace_broker.bootstrap_servers))
+    cluster = BlockingCluster(ClusterSettings(headrace_broker.bootstrap_servers))
     yield cluster
     cluster.close()
 
@@ -82,14 +82,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "told"), CASES)
-def test_topics_of_a_pipeline(cluster: Cluster, tmp_path: Path, text: str, told: str) -> None:
+def test_topics_of_a_pipeline(cluster: BlockingCluster, tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "p.yml"
     file.write_text(text)
     problems = check_cluster(load_pipeline(file, {}), cluster)
     assert "\n".join(str(problem).removeprefix(f"{file}:") for problem in problems) == told
 
 
-def test_a_topic_that_another_pipeline_makes(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_topic_that_another_pipeline_makes(cluster: BlockingCluster, tmp_path: Path) -> None:
     first, second = tmp_path / "first.yml", tmp_path / "second.yml"
     first.write_text(sink("topic: check.made, create: true"))
     second.write_text(source("topic: check.made"))
@@ -99,7 +99,7 @@ def test_a_topic_that_another_pipeline_makes(cluster: Cluster, tmp_path: Path) -
     assert len(check_cluster(load_pipeline(second, {}), cluster)) == 1
 
 
-def test_partitions_of_all_streams(cluster: Cluster, tmp_path: Path) -> None:
+def test_partitions_of_all_streams(cluster: BlockingCluster, tmp_path: Path) -> None:
     file = tmp_path / "p.yml"
     file.write_text(
         "sources:\n  a: {topic: check.logs}\n  b: {pattern: 'check.l.*'}\n  users: {table: check.users}\n"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.client import buffers
-from headrace.spark.client.buffers import KEPT_FROM_BYTES, KEPT_UP_TO_BYTES, MOST_KEPT, AnswerBuffers, is_unused
+from headrace.client import buffers
+from headrace.client.buffers import KEPT_FROM_BYTES, KEPT_UP_TO_BYTES, MOST_KEPT, AnswerBuffers, is_unused
 
 LARGE = KEPT_FROM_BYTES * 4
 
