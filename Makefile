@@ -33,9 +33,11 @@ demo: setup
 test: setup
 	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
 	@scripts/java-ensure
+	@scripts/apt-ensure zookeeper
 	@scripts/pytest $(ARGS)
 
 unit: setup
+	@scripts/apt-ensure zookeeper
 	@scripts/pytest tests/unit tests/golden tests/contract $(ARGS)
 
 matrix:

@@ -168,7 +168,8 @@ class Node:
 
     async def _open_metadata(self) -> ClusterMetadata:
         try:
-            check_store_is_there(self._env.disk, store_path(self._config), self._config.log_dirs)
+            if (store := store_path(self._config)) is not None:
+                check_store_is_there(self._env.disk, store, self._config.log_dirs)
             for directory in self._config.log_dirs:
                 self._env.disk.make_directory(directory)
             await self._membership.open()

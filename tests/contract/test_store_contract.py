@@ -28,7 +28,9 @@ from headrace.coordination.contract import (
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.memory import MemoryCluster
 from headrace.coordination.sqlite import open_sqlite_store
+from headrace.coordination.zookeeper import open_zookeeper_store
 from headrace.env.real import real_env
+from headrace.testing.zookeeper import ZooKeeperServer
 
 ENV = real_env()
 LONG_TIMEOUT = 15.0
@@ -41,14 +43,17 @@ class Connect(Protocol):
         ...
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connect]:
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+async def connect(request: pytest.FixtureRequest, tmp_path: Path, chroot: str) -> AsyncIterator[Connect]:
     stores: list[Store] = []
     cluster = MemoryCluster(ENV)
 
     async def connect(timeout: float = LONG_TIMEOUT) -> Store:
         if request.param == "memory":
             stores.append(cluster.connect(timeout=timeout))
+        elif request.param == "zookeeper":
+            server: ZooKeeperServer = request.getfixturevalue("zookeeper")
+            stores.append(await open_zookeeper_store(ENV, [server.connect], chroot, timeout, 20.0))
         else:
             stores.append(await open_sqlite_store(ENV, str(tmp_path / "cluster.db"), timeout))
         return stores[-1]

@@ -20,15 +20,18 @@ from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import size_text
 from headrace.cli.common.session import run
 from headrace.client.address import Address
+from headrace.client.admin import Resource, ResourceType, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection
 from headrace.client.errors import CannotReach, Reason
+from headrace.config.coordination_settings import parse_zookeeper_connect
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
 FEW_DESCRIPTORS = 10_000
 LITTLE_SPACE_BYTES = 5 * 1024**3
 PORTS = {9092: "clients", 8080: "the console", 8081: "the schema registry", 9644: "metrics and health"}
+ZOOKEEPER_TIMEOUT_SECONDS = 3.0
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -124,7 +127,32 @@ async def _cluster(cluster: Cluster) -> list[Finding]:
     findings = [Finding(OK, f"{entry} answers, cluster {view.cluster_id}.")]
     for broker in view.brokers.values():
         findings.append(await _advertised(cluster, broker.id, broker.address, entry))
-    return findings
+    return findings + await _store(cluster, min(view.brokers))
+
+
+async def _store(cluster: Cluster, broker: int) -> list[Finding]:
+    """The store that the brokers share; of ZooKeeper, whether each server answers from here."""
+    resource = Resource(ResourceType.BROKER, str(broker))
+    entries = await describe_configs(cluster, resource, ["zookeeper.connect"])
+    connect = entries[0].value if entries else None
+    if not connect:
+        return [Finding(OK, "Coordination: the embedded store, a SQLite file of the brokers' machine.")]
+    address = parse_zookeeper_connect(connect)
+    findings = [Finding(OK, f"Coordination: ZooKeeper at {address}.")]
+    if find_spec("kazoo") is None:
+        advice = "Only brokers need it: `pip install 'headrace[zookeeper]'`."
+        findings.append(Finding(DOUBT, "A broker could not be started here: kazoo is not installed.", advice))
+    return findings + [_zookeeper(server) for server in address.servers]
+
+
+def _zookeeper(server: str) -> Finding:
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ZOOKEEPER_TIMEOUT_SECONDS):
+            return Finding(OK, f"ZooKeeper server {server} can be reached.")
+    except OSError as error:
+        advice = "Brokers on this machine could not use it. Clients do not need it."
+        return Finding(DOUBT, f"ZooKeeper server {server} cannot be reached: {error.strerror or error}.", advice)
 
 
 async def _advertised(cluster: Cluster, broker: int, address: Address, entry: Address) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.coordination_settings import ZooKeeperAddress, parse_zookeeper_connect
 from headrace.coordination.contract import Store
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env import Env
@@ -12,14 +13,21 @@ from headrace.env import Env
 STORE_FILE = "cluster.db"
 
 
-def store_text(config: BrokerConfig) -> str:
-    """For people."""
-    return f"the SQLite file {store_path(config)}"
+def zookeeper_address(config: BrokerConfig) -> ZooKeeperAddress | None:
+    """None if the store is the embedded one."""
+    text = config.text("zookeeper.connect")
+    return parse_zookeeper_connect(text) if text else None
+
+
+def store_path(config: BrokerConfig) -> str | None:
+    """The embedded store's file; None if there is none."""
+    return os.path.join(config.log_dirs[0], STORE_FILE) if zookeeper_address(config) is None else None
 
 
 def session_timeout(config: BrokerConfig) -> float:
     """Seconds."""
-    return config.integer("broker.session.timeout.ms") / 1000
+    own = config.value("zookeeper.session.timeout.ms") if zookeeper_address(config) is not None else None
+    return (own if isinstance(own, int) else config.integer("broker.session.timeout.ms")) / 1000
 
 
 def renewal_interval(config: BrokerConfig) -> float:
@@ -29,8 +37,21 @@ def renewal_interval(config: BrokerConfig) -> float:
 
 async def open_store(env: Env, config: BrokerConfig) -> Store:
     """A new session. `StoreError` or `OSError` if there is no store to be had."""
-    return await open_sqlite_store(env, store_path(config), session_timeout(config))
+    timeout = session_timeout(config)
+    address = zookeeper_address(config)
+    if address is None:
+        return await open_sqlite_store(env, os.path.join(config.log_dirs[0], STORE_FILE), timeout)
+    given = config.value("zookeeper.connection.timeout.ms")
+    connect_timeout = given / 1000 if isinstance(given, int) else timeout
+    return await _open_zookeeper(env, address, timeout, connect_timeout)
 
 
-def store_path(config: BrokerConfig) -> str:
-    return os.path.join(config.log_dirs[0], STORE_FILE)
+async def _open_zookeeper(env: Env, address: ZooKeeperAddress, timeout: float, connect_timeout: float) -> Store:
+    try:
+        from headrace.coordination.zookeeper import open_zookeeper_store  # Only who uses it needs its library.
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kazoo":
+            raise
+        detail = "zookeeper.connect is set, which needs the package kazoo: pip install 'headrace[zookeeper]'"
+        raise OSError(detail) from error
+    return await open_zookeeper_store(env, address.servers, address.chroot, timeout, connect_timeout)

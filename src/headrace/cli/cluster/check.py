@@ -49,7 +49,7 @@ def check(target: Target, format: str) -> None:
             *_minimum_in_sync(view, topics),
             *_defaults(view, settings),
             *_differences(settings),
-            *_ensemble(settings),
+            *_store(settings),
         ]
 
     findings = run(target, work)
@@ -153,16 +153,19 @@ def _differences(settings: Settings) -> list[Finding]:
     return findings
 
 
-def _ensemble(settings: Settings) -> list[Finding]:
-    """An even ensemble survives no more failures than the odd one below it."""
-    for entries in settings.values():
-        servers = [part for part in (_value(entries, "zookeeper.connect") or "").split("/")[0].split(",") if part]
-        if len(servers) > 1 and len(servers) % 2 == 0:
-            advice = f"{len(servers) - 1} survive as many failures; {len(servers) + 1} survive more."
-            return [
-                Finding(DOUBT, f"The ZooKeeper ensemble has an even number of servers ({len(servers)}).", advice)
-            ]
-    return []
+def _store(settings: Settings) -> list[Finding]:
+    """Where the brokers meet. An even ensemble survives no more failures than the odd one below it."""
+    connect = next((text for entries in settings.values() if (text := _value(entries, "zookeeper.connect"))), None)
+    if connect is None:
+        return [Finding(OK, "Coordination: the embedded store, a SQLite file for the brokers of one machine.")]
+    servers = [part for part in connect.split("/")[0].split(",") if part]
+    if len(servers) == 1:
+        advice = "While it is down nothing can change: no new leader, no new topic. Run three."
+        return [Finding(DOUBT, f"Coordination: a single ZooKeeper server, {connect}.", advice)]
+    if len(servers) % 2 == 0:
+        advice = f"{len(servers) - 1} survive as many failures; {len(servers) + 1} survive more."
+        return [Finding(DOUBT, f"The ZooKeeper ensemble has an even number of servers ({len(servers)}).", advice)]
+    return [Finding(OK, f"Coordination: ZooKeeper, {plural(len(servers), 'server')}, {connect}.")]
 
 
 def _value(entries: dict[str, ConfigEntry], name: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.cli.cluster import check as cluster_check
 from headrace.cli.cluster import health as cluster_health
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
@@ -70,10 +72,20 @@ def test_defaults_that_cannot_work_or_lose_records() -> None:
     assert states(found) == [WRONG, DOUBT]
 
 
-def test_an_even_ensemble() -> None:
-    assert states(cluster_check._ensemble({1: settings(zookeeper_connect="a:1,b:2/root")})) == [DOUBT]
-    assert cluster_check._ensemble({1: settings(zookeeper_connect="a:1,b:2,c:3/root")}) == []
-    assert cluster_check._ensemble({1: settings()}) == []
+@pytest.mark.parametrize(
+    ("connect", "state", "says"),
+    [
+        ("a:1/root", DOUBT, "single"),
+        ("a:1,b:2/root", DOUBT, "even"),
+        ("a:1,b:2,c:3/root", OK, "a:1,b:2,c:3/root"),
+        (None, OK, "SQLite"),
+    ],
+)
+def test_which_store_the_brokers_share(connect: str | None, state: str, says: str) -> None:
+    given = settings(zookeeper_connect=connect) if connect else settings()
+    (finding,) = cluster_check._store({1: settings(), 2: given})
+    assert finding.state == state
+    assert says in finding.what
 
 
 def test_health_of_partitions() -> None:
