@@ -49,7 +49,6 @@ LEADER_EPOCH_SINCE = 4
 CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_TIMESTAMP = -1
-SEARCHES = 3
 NOT_FOUND = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 
@@ -114,13 +113,8 @@ def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 async def _search(ctx: Context, work: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
-    """In a thread, since a batch is decompressed; again if retention removed a segment meanwhile."""
-    for _ in range(SEARCHES):
-        try:
-            return await ctx.broker.env.run_blocking(work)
-        except FileNotFoundError:
-            continue
-    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+    """In a thread, since a batch is decompressed."""
+    return await ctx.broker.env.run_blocking(work)
 
 
 async def _look_up(ctx: Context, partition: Partition, timestamp: int, end: int) -> TimestampOffset:

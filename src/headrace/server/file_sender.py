@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
+OF_THE_DISK = frozenset({errno.EIO, errno.EUCLEAN, errno.ESTALE, errno.ENODEV, errno.ENXIO})
+"""Of the errors of a call that reads a file and sends it: those that no socket has."""
 _probe = (bytearray(1),)
 
 
@@ -86,6 +88,8 @@ class FileSender:
         except OSError as error:
             if not isinstance(error, ConnectionError):
                 log.warning("Sending to a client failed: %s", error)
+            if error.errno in OF_THE_DISK and type(self._pieces[0]) is FileRange:
+                self._pieces[0].file.failed(error)
             self._finish(resumed=True, failed=True)
             return
         if finished:
@@ -136,12 +140,14 @@ class FileSender:
     def _warm_then_pump(self, piece: FileRange) -> None:
         self._stop_watching()
         reading = asyncio.ensure_future(self._broker.env.run_blocking(lambda: _warm(piece)))
-        reading.add_done_callback(self._warmed)
+        reading.add_done_callback(lambda reading: self._warmed(piece, reading))
 
-    def _warmed(self, reading: asyncio.Future[None]) -> None:
+    def _warmed(self, piece: FileRange, reading: asyncio.Future[None]) -> None:
         error = reading.exception()
         if error is not None:
             log.error("Reading a segment file failed: %s", error)
+            if isinstance(error, OSError):
+                piece.file.failed(error)
             self._finish(resumed=True, failed=True)
         elif self._pieces:
             self._front_is_cached = True

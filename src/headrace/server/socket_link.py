@@ -277,6 +277,7 @@ def _read_if_cached(piece: FileRange, place: memoryview) -> bool:
         return False
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # tmpfs: never on a disk, so it can just be read
+            piece.file.failed(error)
             raise
         count = os.preadv(piece.file.fd, (place,), piece.position)
     return count == piece.size

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from headrace.env import Disk
 from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
+from headrace.storage.health import DirectoryHealth
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -14,12 +15,19 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 class OpenFile:
     """A descriptor owned by reference: a segment may be deleted while a response still sends from it."""
 
-    __slots__ = ("_disk", "fd")
+    __slots__ = ("_disk", "fd", "health")
 
-    def __init__(self, disk: Disk, path: str, flags: int) -> None:
+    def __init__(self, disk: Disk, path: str, flags: int, health: DirectoryHealth | None = None) -> None:
         self._disk = disk
+        self.health = health
+        """Of the data directory it is in, for whoever reads from it later and elsewhere."""
         self.fd = -1
         self.fd = disk.open(path, flags)
+
+    def failed(self, error: OSError) -> None:
+        """Reading from it failed."""
+        if self.health is not None:
+            self.health.judge(error)
 
     def __del__(self) -> None:
         if self.fd >= 0:

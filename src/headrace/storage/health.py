@@ -34,6 +34,6 @@ class DirectoryHealth:
             logger.error("The data directory %s is offline: %s", self.path, error)
 
     def judge(self, error: OSError) -> None:
-        """A write, or the making of a file, failed."""
+        """A read, a write, or the making of a file failed."""
         if error.errno is not None and error.errno not in PASSING:
             self.fail(error)

@@ -19,7 +19,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
@@ -43,6 +43,7 @@ from headrace.storage.segment_list import SegmentList
 from headrace.storage.syncing import Durability
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
+_SEARCHES = 5
 _new_tuple = tuple.__new__
 """Makes a named tuple without a call into Python: reads are hot."""
 
@@ -310,7 +311,8 @@ class Log:
         return segment
 
     def _refused(self, error: OSError) -> KafkaError:
-        self._resources.health.judge(error)
+        if not self.abandoned:  # else its files may well be gone
+            self._resources.health.judge(error)
         return self._storage_error(error)
 
     def _failed(self, error: OSError) -> KafkaError:
@@ -338,30 +340,51 @@ class Log:
         if offset >= limit_offset:
             return None
         segments = self._segments
-        segment, place = segments.find(offset)
-        if place is None or place.base_offset >= limit_offset:
-            return None
-        end = segment.size if limit_offset >= end_offset else segments.end_before(segment, place, limit_offset)
-        size = min(max_bytes, end - place.position)
-        if at_least_one and size < place.size:
-            size = place.size
-        if size <= 0:
-            return None
-        file = segment.file or segment.open_file(self._resources)
+        try:
+            segment, place = segments.find(offset)
+            if place is None or place.base_offset >= limit_offset:
+                return None
+            end = segment.size if limit_offset >= end_offset else segments.end_before(segment, place, limit_offset)
+            size = min(max_bytes, end - place.position)
+            if at_least_one and size < place.size:
+                size = place.size
+            if size <= 0:
+                return None
+            file = segment.file or segment.open_file(self._resources)
+        except OSError as error:
+            raise self._refused(error) from error
         return _new_tuple(FileRange, (file, place.position, size))
 
     def batch_at(self, offset: int) -> FileRange | None:
         """The one batch that holds `offset`, or the next after a gap; None at the end."""
-        segment, place = self._segments.find(offset)
-        return None if place is None else FileRange(segment.open_file(self._resources), place.position, place.size)
+        try:
+            segment, place = self._segments.find(offset)
+            if place is None:
+                return None
+            return FileRange(segment.open_file(self._resources), place.position, place.size)
+        except OSError as error:
+            raise self._refused(error) from error
 
     def find_offset_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
-        return find_by_timestamp(self, self._resources, timestamp)
+        return self._search(lambda: find_by_timestamp(self, self._resources, timestamp))
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """May block (it decompresses a batch). The record with the largest timestamp, the first of them."""
-        return find_max_timestamp(self, self._resources)
+        return self._search(lambda: find_max_timestamp(self, self._resources))
+
+    def _search(self, search: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+        """In a thread. A file that is missing means nothing if its segment was removed meanwhile: then again."""
+        for _ in range(_SEARCHES):
+            segments = self.segments
+            try:
+                return search()
+            except FileNotFoundError as error:
+                if segments == self.segments:
+                    raise self._refused(error) from error
+            except OSError as error:
+                raise self._refused(error) from error
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Segments of {self.partition} are being removed")
 
     # Cut at the end
 
@@ -429,7 +452,10 @@ class Log:
 
     def delete_expired(self, high_watermark: int) -> int:
         """Apply retention by time, size and start offset; how many segments went."""
-        count = expired_segments(self, self._resources, high_watermark)
+        try:
+            count = expired_segments(self, self._resources, high_watermark)
+        except OSError as error:
+            raise self._refused(error) from error
         if count:
             self.remove_first_segments(count)
         return count

@@ -91,7 +91,7 @@ class Segment:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     def open_active(self, resources: StorageResources) -> None:
-        self.file = OpenFile(resources.env.disk, self.path(LOG), READ_WRITE | CREATE)
+        self.file = OpenFile(resources.env.disk, self.path(LOG), READ_WRITE | CREATE, resources.health)
 
     def reopen(self, resources: StorageResources) -> None:
         """An old segment becomes the active one again."""
@@ -106,7 +106,7 @@ class Segment:
     def open_file(self, resources: StorageResources) -> OpenFile:
         file = self.file or resources.file_cache.get(self)
         if file is None:
-            file = OpenFile(resources.env.disk, self.path(LOG), READ_ONLY)
+            file = OpenFile(resources.env.disk, self.path(LOG), READ_ONLY, resources.health)
             resources.file_cache.put(self, file)
         return file
 

@@ -134,6 +134,8 @@ class SegmentList:
         for segment in self._all:
             segment.drop_caches(self._resources)
             segment.directory = directory
+            if segment.file is not None:
+                segment.file.health = resources.health
         self._resources = resources
 
     def let_go(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import struct
@@ -28,6 +29,7 @@ from headrace.server.request_memory import RequestMemory
 from headrace.server.socket_link import SCRATCH_SIZE, SENDFILE_FROM, SocketLink
 from headrace.server.turns import Turns
 from headrace.storage.files import FileRange, OpenFile
+from headrace.storage.health import DirectoryHealth
 
 LIMITS = ConnectionLimits(total=100, per_address=100, idle_seconds=600)
 
@@ -256,6 +258,34 @@ async def test_cold_ranges_are_read_by_a_thread(
         assert await client.receive() == b"head" + content[9 : 9 + size] + b"tail"
         assert await client.receive() == b"e-after"
     assert len(warmed) == 1
+
+
+@pytest.mark.parametrize("size", [1000, 5_000_000])
+@pytest.mark.parametrize("call", ["preadv", "sendfile", "_warm"])
+async def test_a_disk_that_fails_while_a_range_is_sent_is_judged(
+    tmp_path: Path, size: int, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response has begun, so that only the connection can end; the next request is told why."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    if call == "_warm":
+        monkeypatch.setattr("headrace.server.file_sender._warm", fail)
+        monkeypatch.setattr("headrace.server.file_sender._is_cached", lambda piece: False)
+    else:
+        monkeypatch.setattr(f"headrace.server.file_sender.os.{call}", fail)
+    if call != "preadv":
+        monkeypatch.setattr("headrace.server.socket_link._read_if_cached", lambda piece, place: False)
+    (tmp_path / "segment").write_bytes(bytes(6_000_000))
+    health = DirectoryHealth("d")
+    dispatcher = EchoDispatcher()
+    dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY, health)
+    async with served(dispatcher) as (client, _):
+        client.send(b"F" + struct.pack(">qq", 9, size))
+        await client.closed()
+    assert health.failure is not None
+    assert health.failure.errno == errno.EIO
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "after waiting"])
