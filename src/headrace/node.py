@@ -47,6 +47,7 @@ from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
 from headrace.services.producer_ids import ProducerIds
+from headrace.services.scrub import Scrub
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
@@ -140,6 +141,8 @@ class Node:
             run(f"Closing idle connections of {listener.name}", listener.sweep_idle())
         maintenance = Maintenance(self._env, self._config, self._directories, replicas)
         run("Maintenance of the logs", maintenance.run())
+        scrub = Scrub(self._env, self._config, self._directories)
+        self._env.background.start("Scrub", scrub.run())
         cleaner = self._cleaner(metadata, replicas)
         self._env.background.start("Compaction", cleaner.run())
         watch = DirectoryWatch(self._env, self._directories, replicas, self._on_failure)
@@ -148,9 +151,8 @@ class Node:
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
-        await self._open_admin(
-            Observation(self._env, metadata, replicas, [cleaner.families, maintenance.families]), lag
-        )
+        figures = [cleaner.families, maintenance.families, scrub.families]
+        await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     def _cleaner(self, metadata: ClusterMetadata, replicas: ReplicaSet) -> Cleaner:

@@ -13,4 +13,20 @@ DATA_SAFETY: tuple[Setting, ...] = (
         "How long logs and files that a start set aside (their names end in -stray) are kept; -1 is for ever.",
         -1,
     ),
+    Setting(
+        "headrace.scrub.bytes.per.second",
+        ConfigType.LONG,
+        "0",
+        Importance.MEDIUM,
+        "How fast a scrub reads stored logs again to find damage, reported in the log and as a metric; 0 is off.",
+        0,
+    ),
+    Setting(
+        "headrace.scrub.interval.ms",
+        ConfigType.LONG,
+        "604800000",
+        Importance.LOW,
+        "The time from the beginning of one scrub of all logs to that of the next.",
+        1,
+    ),
 )

@@ -145,13 +145,13 @@ class Expectation:
 
 
 def scan_verified(
-    disk: Disk, fd: int, position: int, end: int, expected: Expectation
+    disk: Disk, fd: int, position: int, end: int, expected: Expectation, chunk_bytes: int = VERIFY_CHUNK_BYTES
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, batch) of every batch that is whole and fits, ending before the first that is not.
 
     `expected` is then what the next batch would have to be.
     """
-    wanted = VERIFY_CHUNK_BYTES
+    wanted = chunk_bytes
     while end - position >= HEADER_SIZE:
         chunk = memoryview(disk.pread(fd, min(wanted, end - position), position))
         within, size, limit = 0, 0, len(chunk)
@@ -170,7 +170,7 @@ def scan_verified(
         if not within and wanted >= size and limit < min(wanted, end - position):
             return  # the file is shorter than it was said to be
         position += within
-        wanted = max(VERIFY_CHUNK_BYTES, size)
+        wanted = max(chunk_bytes, size)
 
 
 def _damaged(position: int) -> KafkaError:
