@@ -37,6 +37,8 @@ MARKERS = (
     "spark: with a Spark session, which needs Java 17",
 )
 LOG_TAIL_LINES = 60
+NO_RETENTION = {"log.retention.check.interval.ms": "3600000", "log.initial.task.delay.ms": "3600000"}
+"""For a broker that lives as long as the session: tests write records of years ago."""
 
 if TYPE_CHECKING:
     from tests.scheduling import UnitScheduling
@@ -105,7 +107,7 @@ def bootstrap(request: pytest.FixtureRequest, broker_kind: str) -> Iterator[str]
     if given:
         yield str(given)
         return
-    with KINDS[broker_kind]() as server:
+    with KINDS[broker_kind](NO_RETENTION) as server:
         _running.append(server)
         yield server.bootstrap
         _running.remove(server)
