@@ -31,6 +31,7 @@ from headrace.groups.events import (
     TargetStored,
 )
 from headrace.groups.states import ConsumerGroupState, MemberState
+from headrace.groups.topics import TopicsView
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 
@@ -101,6 +102,7 @@ class ResolvedRegex:
 class ConsumerGroup:
     __slots__ = (
         "_patterns",
+        "_quiet_for",
         "_subscribed",
         "assigned_at_ms",
         "assignment_epoch",
@@ -132,6 +134,7 @@ class ConsumerGroup:
         """Who has a partition, or has yet to give it up."""
         self._subscribed: frozenset[str] | None = None
         self._patterns: frozenset[str] | None = None
+        self._quiet_for: TopicsView | None = None
 
     def copy(self) -> ConsumerGroup:
         other = ConsumerGroup(self.id, self.epoch)
@@ -210,6 +213,20 @@ class ConsumerGroup:
     def regex_users(self, regex: str) -> int:
         return sum(member.regex == regex for member in self.members.values())
 
+    def is_quiet(self, topics: TopicsView) -> bool:
+        """Whether nothing about the group as a whole is to be done. Remembered: every heartbeat asks."""
+        if self._quiet_for is topics:
+            return True
+        quiet = (
+            self.epoch == self.assignment_epoch
+            and not self.patterns
+            and not self.regexes
+            and topics.hash_of(self.subscribed_topics) == self.metadata_hash
+        )
+        if quiet:
+            self._quiet_for = topics
+        return quiet
+
     def may_assign(self, interval_ms: int, now_ms: int) -> bool:
         """Whether the last assignment is long enough ago. A clock that was set back holds nothing up."""
         return not self.assigned_at_ms or not 0 <= now_ms - self.assigned_at_ms < interval_ms
@@ -223,7 +240,7 @@ class ConsumerGroup:
         )
 
     def apply(self, event: ConsumerRecord) -> None:
-        self._subscribed = self._patterns = None
+        self._subscribed = self._patterns = self._quiet_for = None
         match event:
             case ConsumerEpochStored():
                 self.epoch, self.metadata_hash = event.epoch, event.metadata_hash

@@ -51,7 +51,7 @@ from headrace.groups import (
     describe,
     offset_requests,
 )
-from headrace.groups.classic import ClassicGroup, group_from_record
+from headrace.groups.classic import ClassicGroup, ClassicMember, group_from_record
 from headrace.groups.classic_rebalance import arm_session, prepare_rebalance, release_all
 from headrace.groups.consumer import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerGroup
 from headrace.groups.decision import Decision, Draft, Timer, TimerKind
@@ -93,7 +93,7 @@ from headrace.groups.messages import (
 from headrace.groups.migration import may_upgrade, upgrade
 from headrace.groups.offsets import OffsetStore
 from headrace.groups.settings import GroupSettings
-from headrace.groups.states import MemberState
+from headrace.groups.states import GroupState, MemberState
 from headrace.groups.topics import TopicsView
 from headrace.groups.workspace import Workspace
 from headrace.model.errors import ErrorCode, KafkaError
@@ -154,6 +154,43 @@ class GroupCoordinator:
         if not group_id:
             return describe.DescribedConsumerGroup(group_id, ErrorCode.INVALID_GROUP_ID)
         return describe.describe_consumer(group_id, self._groups.get(group_id), self._settings, self._topics)
+
+    # --- heartbeats that say nothing new -------------------------------------------------------------------------
+
+    def quiet_member(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> ClassicMember | None:
+        """The member whose heartbeat is answered with no error and only starts its session anew.
+
+        None where more has to be decided, by `heartbeat`, which decides the same in this case.
+        """
+        group = self._groups.get(group_id)
+        if type(group) is not ClassicGroup:
+            return None
+        member = group.members.get(member_id)
+        if member is None or generation != group.generation or group.state is GroupState.PREPARING_REBALANCE:
+            return None
+        return member if instance_id is None or instance_id == member.instance_id else None
+
+    def quiet_consumer(
+        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+    ) -> GroupSettings | None:
+        """What holds for a member whose heartbeat only starts its session anew; else None, as above."""
+        group = self._groups.get(group_id)
+        if type(group) is not ConsumerGroup or not group.is_quiet(self._topics):
+            return None
+        member = group.members.get(member_id)
+        if (
+            member is None
+            or member_epoch <= 0
+            or member_epoch != member.epoch
+            or not member.reconciled_to(group.assignment_epoch)
+            or member.classic is not None
+            or client_id != member.client_id
+            or client_host != member.client_host
+        ):
+            return None
+        return self._settings_of.get(group_id, self._settings)
 
     # --- the classic protocol ------------------------------------------------------------------------------------
 
@@ -351,7 +388,8 @@ class GroupCoordinator:
     def apply(self, event: Event) -> None:
         match event:
             case OffsetCommitted():
-                self._groups.setdefault(event.group_id, ClassicGroup(event.group_id))
+                if event.group_id not in self._groups:
+                    self._groups[event.group_id] = ClassicGroup(event.group_id)
                 self._offsets.apply(event)
             case OffsetDeleted() | TransactionEnded():
                 self._offsets.apply(event)

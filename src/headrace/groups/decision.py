@@ -1,41 +1,42 @@
 """What a decider hands back, and the draft it is written in.
 
-A decider reads the state and writes into a `Draft`; nothing else is touched. `Draft.decision()` freezes it.
+A decider reads the state and writes into a `Draft`; nothing else is touched. `Draft.decision()` freezes it. Timers
+and decisions are tuples and not dataclasses: some are made for every request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
 
-from headrace.groups.events import Event, Record
+from headrace.groups.events import Event, Volatile
 from headrace.groups.messages import Reply, Token
 from headrace.groups.settings import GroupSettings
 from headrace.groups.topics import TopicsView
 
 
-class TimerKind(Enum):
-    SESSION = "session"
+class TimerKind(IntEnum):
+    """Numbers, because they are looked up with every heartbeat: the hash of a plain enum is computed in Python."""
+
+    SESSION = 0
     """A member, or one that was given an id and has not joined, is no longer heard of."""
-    JOIN = "join"
+    JOIN = 1
     """The join phase of a classic rebalance ends, or the initial delay of an empty group."""
-    SYNC = "sync"
+    SYNC = 2
     """Members of a classic group have not asked for their assignment."""
-    REVOKE = "revoke"
+    REVOKE = 3
     """A member of a consumer group has not given up what it must."""
-    MEMBER_JOIN = "member-join"
+    MEMBER_JOIN = 4
     """A classic member of a consumer group was told to rejoin and did not."""
-    MEMBER_SYNC = "member-sync"
+    MEMBER_SYNC = 5
     """A classic member of a consumer group joined and has not asked for its assignment."""
 
 
 TimerKey: TypeAlias = tuple[TimerKind, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(NamedTuple):
     """A deadline to arm, or to forget when `deadline_ms` is None. One per key: a later one replaces it."""
 
     kind: TimerKind
@@ -49,11 +50,10 @@ class Timer:
 
     @property
     def key(self) -> TimerKey:
-        return self.kind, self.group_id, self.member_id
+        return self[:3]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     events: tuple[Event, ...] = ()
     replies: tuple[tuple[Token, Reply], ...] = ()
     timers: tuple[Timer, ...] = ()
@@ -61,9 +61,9 @@ class Decision:
     """True for offset commits: several may be under way in one group at a time."""
 
     @property
-    def records(self) -> tuple[Event, ...]:
+    def records(self) -> list[Event]:
         """The events that must be stored, as one batch, before anything else of the decision happens."""
-        return tuple(event for event in self.events if isinstance(event, Record))
+        return [event for event in self.events if not isinstance(event, Volatile)]
 
 
 class Draft:

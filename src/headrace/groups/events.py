@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.model.topics import NO_TOPIC_ID, TopicId
 
@@ -51,8 +51,9 @@ class Volatile:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitted(Record):
+class OffsetCommitted(NamedTuple):
+    """By far the most frequent one, hence a tuple; a `Record` like the others."""
+
     group_id: str
     topic: str
     partition: int

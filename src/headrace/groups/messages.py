@@ -7,7 +7,7 @@ Where the answer depends on the version of the request, the request carries `ver
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from headrace.groups.events import Assignment, ClassicProtocol
 from headrace.model.errors import ErrorCode
@@ -81,16 +81,14 @@ class SyncReply:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     group_id: str
     generation: int
     member_id: str
     instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class HeartbeatReply(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -147,8 +145,7 @@ class ConsumerHeartbeatReply:
     assignment: Assignment | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetToCommit:
+class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
     offset: int
@@ -157,8 +154,7 @@ class OffsetToCommit:
     topic_id: TopicId = NO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
+class CommitOffsets(NamedTuple):
     """OffsetCommit, and TxnOffsetCommit when `producer_id` is set."""
 
     group_id: str
@@ -177,8 +173,7 @@ class CommitOffsets:
         return self.producer_id >= 0
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReply:
+class CommitReply(NamedTuple):
     """One code per offset of the request, in its order."""
 
     errors: tuple[ErrorCode, ...]

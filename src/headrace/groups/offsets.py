@@ -7,7 +7,7 @@ it stands in the log, not from where the transaction ends, so a plain commit tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.groups.events import (
     NO_PRODUCER_ID,
@@ -20,8 +20,7 @@ from headrace.groups.events import (
 from headrace.model.topics import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOffset:
+class StoredOffset(NamedTuple):
     commit: OffsetCommitted
     sequence: int
     """The order of its record among all that were applied."""
@@ -94,7 +93,10 @@ class OffsetStore:
         groups = self._committed
         if event.producer_id != NO_PRODUCER_ID:
             groups = self._pending.setdefault(event.producer_id, {})
-        groups.setdefault(event.group_id, {})[TopicPartition(event.topic, event.partition)] = stored
+        offsets = groups.get(event.group_id)
+        if offsets is None:
+            offsets = groups[event.group_id] = {}
+        offsets[TopicPartition(event.topic, event.partition)] = stored
 
     def _apply_delete(self, event: OffsetDeleted) -> None:
         partition = TopicPartition(event.topic, event.partition)

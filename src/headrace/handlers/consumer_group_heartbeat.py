@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from headrace.groups.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from headrace.handlers.context import Context, group_read
+from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.group_requests import begin, client_of
 from headrace.handlers.registry import api
+from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.model.topics import TopicId
+from headrace.wire.group_frames import client_id_of, consumer_heartbeat_answer, read_consumer_heartbeat
 from headrace.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +22,25 @@ from headrace.wire.messages.consumer_group_heartbeat import (
 )
 
 
-@api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, versions=range(2), authorize=group_read)
+def quick_consumer_group_heartbeat(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
+    """Of a member that has nothing to say, in a group in which nothing is to be done."""
+    request = read_consumer_heartbeat(frame, position, version)
+    client_id = client_id_of(frame)
+    if request is None or client_id is None:
+        return NOT_QUICK
+    interval_ms = channel.broker.groups.quick_consumer_heartbeat(*request, client_id, f"/{channel.client_host}")
+    if interval_ms is None:
+        return NOT_QUICK
+    return consumer_heartbeat_answer(request.member_id, request.member_epoch, interval_ms)
+
+
+@api(
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    versions=range(2),
+    quick=quick_consumer_group_heartbeat,
+    authorize=group_read,
+)
 def consumer_group_heartbeat(
     ctx: Context, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:

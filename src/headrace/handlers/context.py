@@ -102,3 +102,4 @@ class Channel(Protocol):
 
     broker: Broker
     principal: str
+    client_host: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from headrace.groups.errors import Request
 from headrace.groups.messages import Client, Reply
 from headrace.handlers.context import Context
+from headrace.services.groups.answer import Answer
 from headrace.wire.schema import Response
 
 # Kafka's numbers of ACL operations: read, delete, describe, and the settings of the group. Without ACLs all may.
@@ -22,7 +22,7 @@ Rs = TypeVar("Rs", bound=Response)
 def begin(ctx: Context, request: Request, kind: type[R], response_of: Callable[[R], Rs]) -> Rs | Awaitable[Rs]:
     """Ask the coordinator; the response itself if the answer is there at once, as it is to most heartbeats."""
     reply = ctx.broker.groups.begin(request)
-    if isinstance(reply, asyncio.Future):
+    if type(reply) is Answer:
         return _later(reply, kind, response_of)
     assert isinstance(reply, kind), reply
     return response_of(reply)

@@ -8,13 +8,28 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from headrace.groups.messages import Heartbeat, HeartbeatReply
-from headrace.handlers.context import Context, group_read
+from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.group_requests import begin
 from headrace.handlers.registry import api
+from headrace.handlers.reply import NOT_QUICK, QuickReply
+from headrace.model.errors import ErrorCode
+from headrace.wire.group_frames import HEARTBEAT_FLEXIBLE_SINCE, heartbeat_answer, read_heartbeat
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+_STILL_A_MEMBER = heartbeat_answer(ErrorCode.NONE)
 
-@api(HeartbeatRequest, HeartbeatResponse, versions=range(5), authorize=group_read)
+
+def quick_heartbeat(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
+    """Of a member of a settled group: nothing but its session changes."""
+    if version < HEARTBEAT_FLEXIBLE_SINCE:
+        return NOT_QUICK
+    request = read_heartbeat(frame, position)
+    if request is None or not channel.broker.groups.quick_heartbeat(*request):
+        return NOT_QUICK
+    return _STILL_A_MEMBER
+
+
+@api(HeartbeatRequest, HeartbeatResponse, versions=range(5), quick=quick_heartbeat, authorize=group_read)
 def heartbeat(ctx: Context, request: HeartbeatRequest) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     """Keeps a member of a classic group alive."""
     return begin(

@@ -6,12 +6,21 @@ KIP-848 groups; v10 topics by id. Positions in topics or partitions that do not 
 
 from __future__ import annotations
 
-from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit
-from headrace.handlers.context import Context, group_read
+from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit, Reply
+from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.registry import api
-from headrace.metadata.image import TopicImage
+from headrace.handlers.reply import NOT_QUICK, Pending, QuickReply
+from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.model.errors import ErrorCode
-from headrace.model.topics import TopicId
+from headrace.model.topics import NO_TOPIC_ID, TopicId
+from headrace.services.groups.answer import Answer
+from headrace.wire.group_frames import (
+    COMMIT_FLEXIBLE_SINCE,
+    CommitFrame,
+    CommittedTopic,
+    commit_answer,
+    read_commit,
+)
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -23,7 +32,68 @@ from headrace.wire.messages.offset_commit import (
 TOPIC_IDS_SINCE = 10
 
 
-@api(OffsetCommitRequest, OffsetCommitResponse, versions=range(2, 11), authorize=group_read)
+class _PendingCommit(Pending):
+    """Waits for the coordinator's reply, without a task."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: list[CommittedTopic], answer: Answer) -> None:
+        super().__init__()
+        self._topics = topics
+        answer.then(self._replied)
+
+    def _replied(self, reply: Reply) -> None:
+        if not self.done:  # else the connection is gone
+            assert isinstance(reply, CommitReply)
+            self.complete(commit_answer(self._topics, reply.errors))
+
+
+def quick_offset_commit(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
+    """Of positions in partitions that are all there."""
+    commit = read_commit(frame, position, version) if version >= COMMIT_FLEXIBLE_SINCE else None
+    if commit is None:
+        return NOT_QUICK
+    broker = channel.broker
+    offsets = _offsets(broker.metadata.image, commit)
+    if not offsets:
+        return NOT_QUICK
+    group_id, generation, member_id, instance_id, topics = commit
+    reply = broker.groups.begin(
+        CommitOffsets(group_id, tuple(offsets), generation, member_id, instance_id, version=version)
+    )
+    if type(reply) is Answer:
+        return _PendingCommit(topics, reply)
+    assert isinstance(reply, CommitReply)
+    return commit_answer(topics, reply.errors)
+
+
+def _offsets(image: MetadataImage, commit: CommitFrame) -> list[OffsetToCommit]:
+    """What is to be stored; nothing if a partition does not exist."""
+    offsets = []
+    for _, name, topic_id, positions in commit.topics:
+        if topic_id is None:
+            topic, topic_id = image.topics.get(name), NO_TOPIC_ID
+        else:
+            topic = image.topics_by_id.get(TopicId(topic_id))
+        if topic is None:
+            return []
+        count = len(topic.partitions)
+        for partition, offset, leader_epoch, metadata in positions:
+            if not 0 <= partition < count:
+                return []
+            offsets.append(
+                OffsetToCommit(topic.name, partition, offset, leader_epoch, metadata, TopicId(topic_id))
+            )
+    return offsets
+
+
+@api(
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    versions=range(2, 11),
+    quick=quick_offset_commit,
+    authorize=group_read,
+)
 async def offset_commit(ctx: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Stores a group's positions."""
     offsets: list[OffsetToCommit] = []

@@ -2,7 +2,8 @@
 
 A cold handler is a coroutine from a decoded request to a response, or a plain function that gives the response
 where it has it at once and a coroutine where it must wait: that saves a task. The hot ones (Produce, Fetch) are
-plain functions over the raw frame (architecture D13) and are registered with `hot_api`.
+plain functions over the raw frame (architecture D13) and are registered with `hot_api`. A cold API whose usual
+requests come all the time can have a hot handler for those beside the cold one for all (`quick`).
 """
 
 from __future__ import annotations
@@ -38,13 +39,20 @@ class Api:
     hot: HotHandler | None
     summary: str
     """The first line of the handler's module: what it is, for the generated table."""
+    quick: HotHandler | None = None
+    """Of a cold API: a hot handler for its usual shapes, which says `NOT_QUICK` to all others."""
 
 
 APIS: dict[int, Api] = {}
 
 
 def api(
-    request: type[Rq], response: type[Rs], *, versions: range, authorize: Right | None
+    request: type[Rq],
+    response: type[Rs],
+    *,
+    versions: range,
+    quick: HotHandler | None = None,
+    authorize: Right | None,
 ) -> Callable[[Handler[Rq, Rs]], Handler[Rq, Rs]]:
     """Register a cold handler of an API."""
 
@@ -64,6 +72,7 @@ def api(
                 handler,
                 None,
                 _doc(handler),
+                quick,
             )
         )
         return handler

@@ -64,4 +64,13 @@ class Pending:
         self._deliver = None
 
 
+class NotQuick:
+    """This request is for the cold handler of its API."""
+
+    __slots__ = ()
+
+
+NOT_QUICK = NotQuick()
+
 Reply = Body | Pending | None
+QuickReply = bytes | Pending | NotQuick

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -28,8 +29,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 NO_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(NamedTuple):
     """A record that has no offset yet."""
 
     value: bytes | None
@@ -130,23 +130,43 @@ def assemble(header: BatchHeader, data: Buffer) -> bytearray:
     return batch
 
 
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+_VARINTS = tuple(_varint(value) for value in range(1024))
+"""Of the lengths and deltas that most records have."""
+
+
 def _write_record(out: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:
+    value, key, _, headers = record
     body = bytearray(1)  # attributes: none are defined
-    write_varint(body, timestamp_delta)
-    write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    write_varint(body, len(record.headers))
-    for name, value in record.headers:
+    body += _VARINTS[timestamp_delta] if 0 <= timestamp_delta < 1024 else _varint(timestamp_delta)
+    body += _VARINTS[offset_delta] if offset_delta < 1024 else _varint(offset_delta)
+    _write_bytes(body, key)
+    _write_bytes(body, value)
+    if headers:
+        _write_headers(body, headers)
+    else:
+        body.append(0)
+    size = len(body)
+    out += _VARINTS[size] if size < 1024 else _varint(size)
+    out += body
+
+
+def _write_headers(body: bytearray, headers: Headers) -> None:
+    write_varint(body, len(headers))
+    for name, value in headers:
         _write_bytes(body, name.encode())
         _write_bytes(body, value)
-    write_varint(out, len(body))
-    out += body
 
 
 def _write_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
         write_varint(out, -1)
         return
-    write_varint(out, len(data))
+    size = len(data)
+    out += _VARINTS[size] if size < 1024 else _varint(size)
     out += data

@@ -20,7 +20,7 @@ from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
 from headrace.handlers.registry import APIS, Api
-from headrace.handlers.reply import CloseConnection, Pending
+from headrace.handlers.reply import NOT_QUICK, CloseConnection, Pending
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.metrics.requests import RequestMeter, request_families
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -56,14 +56,20 @@ class Dispatcher:
         self.monotonic = clock.monotonic
         self.now = 0.0
         """When the latest request was done, or the first of a turn began: each is measured from there."""
-        self._hot = {key: (api, api.hot, self.meters[key]) for key, api in APIS.items() if api.hot is not None}
+        self._hot = {
+            key: (api, handle, self.meters[key])
+            for key, api in APIS.items()
+            if (handle := api.hot or api.quick) is not None
+        }
         self._running: set[asyncio.Task[None]] = set()
 
     def set_guard(self, guard: Guard) -> None:
         """Every request passes it from now on. Without one, everybody may do everything."""
         self._guard = guard
         self._hot = {
-            key: (api, guarded(guard, api, handle), meter) for key, (api, handle, meter) in self._hot.items()
+            key: (api, guarded(guard, api, handle), meter)
+            for key, (api, handle, meter) in self._hot.items()
+            if api.hot is not None  # a cold API is refused in its own words, by the cold path
         }
 
     def dispatch(self, exchange: Exchange, frame: memoryview) -> Framed:
@@ -93,8 +99,13 @@ class Dispatcher:
             meter.response_bytes += len(reply)
         elif type(body) is list:
             reply = framed(body, correlation, flexible, meter)
+        elif body is NOT_QUICK:
+            meter.requests -= 1
+            meter.request_bytes -= len(frame)
+            return self._dispatch_cold(exchange, frame, key, version)
         else:
-            reply = None if body is None else FramedPending(body, correlation, flexible, False, meter)
+            exclusive = api.hot is None
+            reply = None if body is None else FramedPending(body, correlation, flexible, exclusive, meter)
         now = self.monotonic()
         meter.busy_seconds += now - self.now
         self.now = now

@@ -321,7 +321,7 @@ def test_sync_refusals(change: dict[str, Any], error: ErrorCode) -> None:
 def test_heartbeat_refusals(change: dict[str, Any], error: ErrorCode) -> None:
     shell = GroupShell()
     (leader,) = join(shell)
-    request = replace(Heartbeat("g", 1, leader.member_id), **change)
+    request = Heartbeat("g", 1, leader.member_id)._replace(**change)
     assert shell.ask(request, HeartbeatReply).error is error
 
 

@@ -42,7 +42,7 @@ A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
 
 def commit_of(offset: int = 7, partition: TopicPartition = A0, **more: Any) -> CommitOffsets:
     request = CommitOffsets("g", (OffsetToCommit(*partition, offset),))
-    return replace(request, **more)
+    return request._replace(**more)
 
 
 def commit(shell: GroupShell, request: CommitOffsets) -> ErrorCode:
@@ -118,7 +118,7 @@ def test_commits_while_the_leader_assigns_are_refused_unless_transactional() -> 
     member = joined(shell, settle=False)
     request = commit_of(generation=1, member_id=member.member_id)
     assert commit(shell, request) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert commit(shell, replace(request, producer_id=5)) is ErrorCode.NONE
+    assert commit(shell, request._replace(producer_id=5)) is ErrorCode.NONE
 
 
 def test_members_may_commit_while_they_are_asked_to_rejoin() -> None:
@@ -181,7 +181,7 @@ def test_metadata_has_a_limit_for_each_partition() -> None:
 
 def test_what_is_acknowledged_survives_and_what_failed_does_not_count() -> None:
     shell = new_shell()
-    commit(shell, replace(commit_of(), offsets=(OffsetToCommit("a", 0, 7, 3, "note"),)))
+    commit(shell, commit_of()._replace(offsets=(OffsetToCommit("a", 0, 7, 3, "note"),)))
     shell.append_failure = ErrorCode.REQUEST_TIMED_OUT
     assert commit(shell, commit_of(9)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     shell.restart()

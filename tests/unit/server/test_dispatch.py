@@ -35,7 +35,7 @@ def dispatch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cold], Any]:
     load_all()
 
     def run(cold: Cold) -> Any:
-        monkeypatch.setitem(APIS, HEARTBEAT, replace(APIS[HEARTBEAT], cold=cold))
+        monkeypatch.setitem(APIS, HEARTBEAT, replace(APIS[HEARTBEAT], cold=cold, quick=None))
         dispatcher = Dispatcher(cast(Any, SimpleNamespace(env=real_env())), max_request_bytes=1000)
         connection = SimpleNamespace(principal="p", client_host="h", listener="l")
         frame = request_header(HEARTBEAT, VERSION, CORRELATION, "c") + HeartbeatRequest(group_id="g").encode(

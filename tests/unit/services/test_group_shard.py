@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import count
 from typing import cast
 
@@ -45,9 +46,10 @@ from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
 from headrace.services.groups import shard as shard_module
 from headrace.services.groups import writer
+from headrace.services.groups.answer import Answer
 from headrace.services.groups.records import decode_batch
 from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
-from headrace.services.groups.shard import Answer, GroupShard, ShardState
+from headrace.services.groups.shard import GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed
 from tests.unit.services.fakes import FakeClock, FakePartition
 
@@ -273,7 +275,10 @@ async def test_at_random(seed: int) -> None:
                 answers.append((group, step, answer))
             case 4:
                 join = world.join(members.get(group, ""), group)
-                join.add_done_callback(lambda done, group=group: _note_member(members, group, done))  # type: ignore[misc]
+                if join.done():
+                    _note_member(members, group, join.result())
+                else:
+                    join.then(partial(_note_member, members, group))
                 answers.append((group, -1, join))
             case 5 if group in members:
                 left = world.shard.ask(LeaveGroup(group, (Leaver(members.pop(group)),)))
@@ -301,8 +306,7 @@ async def test_at_random(seed: int) -> None:
     assert all(answer.done() for _, _, answer in answers)
 
 
-def _note_member(members: dict[str, str], group: str, done: Answer) -> None:
-    reply = done.result()
+def _note_member(members: dict[str, str], group: str, reply: Reply) -> None:
     if isinstance(reply, JoinReply) and reply.error is NONE:
         members[group] = reply.member_id
 

@@ -116,3 +116,18 @@ def test_again() -> None:
     assert fired == [], "the second changed nothing"
     clock.advance(0.6)
     assert fired == [timer]
+
+
+def test_an_armed_timer_is_prolonged() -> None:
+    clock, timers, fired = table()
+    timer = Timer(SESSION, "g", "m", clock.wall_ms() + 10_000)
+    assert not timers.prolong(timer.key, 10_000)
+    timers.set(timer, clock.wall_ms())
+    clock.advance(9)
+    assert timers.prolong(timer.key, 10_000)
+    clock.advance(9)
+    assert fired == []
+    assert timers.prolong(timer.key, 500), "and shortened"
+    clock.advance(0.5)
+    assert fired == [timer]
+    assert not timers.prolong(timer.key, 10_000)

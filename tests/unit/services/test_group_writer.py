@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from headrace.groups.decision import Decision
 from headrace.groups.events import OffsetCommitted
 from headrace.model.errors import ErrorCode
 from headrace.records.batch import parse_header
@@ -47,7 +46,7 @@ class Desk:
     def write(self, *offsets: int, metadata: str = "") -> Outcome:
         events = tuple(OffsetCommitted("g", "t", 0, offset, -1, metadata, 9) for offset in offsets)
         outcome = Outcome()
-        self.writer.write(Decision(events), self.clock.wall_ms(), outcome)
+        self.writer.write(events, self.clock.wall_ms(), outcome)
         return outcome
 
     def stored_offsets(self) -> list[list[int]]:

@@ -51,6 +51,13 @@ class GroupLocks:
             lock.waiting = deque()
         lock.waiting.append((shared, run))
 
+    def is_changing(self, group_id: str) -> bool:
+        """Whether someone alone in the group, or alone at all, is at work or waits to be."""
+        if self._alone or self._want_alone:
+            return True
+        lock = self._locks.get(group_id)
+        return lock is not None and (lock.exclusive or bool(lock.waiting))
+
     def release(self, group_id: str) -> None:
         lock = self._locks[group_id]
         assert lock.holders > 0

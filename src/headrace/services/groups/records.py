@@ -66,6 +66,8 @@ _CONTROL_KEY = struct.Struct(">hh")
 _NO_TAGS = b"\0"
 _PLAIN_OFFSET = struct.Struct(">hqixqx")
 """A position without metadata and tags: what nearly all of them are."""
+_NEW_PLAIN_OFFSET = struct.Struct(">hqibqb")
+"""The same with the marks around the timestamp."""
 _PLAIN_SIZE = _PLAIN_OFFSET.size
 _LENGTH_POSITION = _OFFSET_HEAD.size
 _PLAIN_MARKS = b"\1\0"
@@ -77,7 +79,7 @@ Pair = tuple[bytes, bytes | None]
 
 def encode(event: Event) -> Pair:
     """The key and the value of the event's record."""
-    if isinstance(event, OffsetCommitted):
+    if type(event) is OffsetCommitted:
         return _offset_key(event), _offset_value(event)
     return _ENCODERS[type(event)](event)
 
@@ -137,6 +139,10 @@ def _offset_value(event: OffsetCommitted) -> bytes:
             commit_timestamp=event.commit_timestamp_ms,
             expire_timestamp=event.expire_timestamp_ms,
         ).to_bytes(EXPIRING_OFFSET_VERSION)
+    if not event.metadata and event.topic_id == NO_TOPIC_ID:
+        return _NEW_PLAIN_OFFSET.pack(
+            OFFSET_VERSION, event.offset, event.leader_epoch, 1, event.commit_timestamp_ms, 0
+        )
     out = bytearray(_OFFSET_HEAD.pack(OFFSET_VERSION, event.offset, event.leader_epoch))
     metadata = event.metadata.encode()
     write_uvarint(out, len(metadata) + 1)

@@ -34,9 +34,10 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.groups.answer import Answer
 from headrace.services.groups.hashing import partition_of
 from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
-from headrace.services.groups.shard import Answer, GroupShard, ShardState
+from headrace.services.groups.shard import GroupShard, ShardState
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class GroupService:
         self._configs = GroupConfigsFeed(config, lambda: metadata.image)
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._shards: dict[int, GroupShard] = {}
+        self._partition_count = 1
+        """Of the topic, when `_shards` was last brought in step."""
         self._closed = False
 
     # -- keeping in step
@@ -79,6 +82,8 @@ class GroupService:
         """The partitions of this broker agree with `new`: take up and lay down what it says."""
         if self._closed:
             return
+        topic = new.topics.get(CONSUMER_OFFSETS_TOPIC)
+        self._partition_count = 1 if topic is None else len(topic.partitions)
         led = {
             index: partition
             for index, partition in self._replicas.by_name.get(_TOPIC_KEY, {}).items()
@@ -162,10 +167,7 @@ class GroupService:
 
     def shard(self, group_id: str) -> GroupShard:
         """The shard of a group; NOT_COORDINATOR if it is another broker's."""
-        topic = self._metadata.image.topics.get(CONSUMER_OFFSETS_TOPIC)
-        shard = None
-        if topic is not None:
-            shard = self._shards.get(partition_of(group_id, len(topic.partitions)))
+        shard = self._shards.get(partition_of(group_id, self._partition_count))
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shard
@@ -187,15 +189,18 @@ class GroupService:
 
     def _check_name(self, group_id: str, shard: GroupShard) -> None:
         """Refuse to make a group whose id the operator does not want; one that exists stays."""
+        if shard.knows(group_id):
+            return
         pattern = current_text(self._config, self._metadata.image.broker_configs, "headrace.group.name.pattern")
-        if not is_allowed(pattern, group_id) and shard.coordinator().group(group_id) is None:
+        if not is_allowed(pattern, group_id):
+            shard.coordinator()
             detail = f"The group id '{group_id}' does not match headrace.group.name.pattern={pattern}"
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, detail)
 
     async def ask(self, request: Request, kind: type[R]) -> R:
         """The answer to a request about one group, its refusal included."""
         reply = self.begin(request)
-        if isinstance(reply, asyncio.Future):
+        if type(reply) is Answer:
             reply = await reply
         assert isinstance(reply, kind), reply
         return reply
@@ -213,3 +218,17 @@ class GroupService:
             return error_reply(request, error.code, error.message)
         answer = shard.ask(request)
         return answer.result() if answer.done() else answer
+
+    def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
+        """Keep a classic member alive, if that is all there is to do; else `begin` has to be called."""
+        shard = self._shards.get(partition_of(group_id, self._partition_count))
+        return shard is not None and shard.quick_heartbeat(group_id, generation, member_id, instance_id)
+
+    def quick_consumer_heartbeat(
+        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+    ) -> int | None:
+        """The same in a consumer group: the heartbeat interval, or None if `begin` has to be called."""
+        shard = self._shards.get(partition_of(group_id, self._partition_count))
+        if shard is None:
+            return None
+        return shard.quick_consumer_heartbeat(group_id, member_id, member_epoch, client_id, client_host)

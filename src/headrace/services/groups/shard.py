@@ -1,8 +1,8 @@
 """One `GroupCoordinator` on one partition of `__consumer_offsets`, driven as its docstring asks.
 
 A shard lives as long as this broker leads its partition in one epoch. While it loads, and after it resigned,
-requests are refused with the code that sends the client on. Futures are the coordinator's tokens: a parked join or
-sync is a future that is not done.
+requests are refused with the code that sends the client on. An `Answer` is the coordinator's token: a parked join
+or sync is one that is not done.
 
 A decision that raises is our bug. Nothing of it has happened, so it ends with an error for its own request and the
 group goes on. If what was decided could not be applied, the group's state cannot be trusted: the group is refused
@@ -19,7 +19,7 @@ from functools import partial
 
 from headrace.env import Env
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.decision import Decision, Timer
+from headrace.groups.decision import Decision, Timer, TimerKind
 from headrace.groups.errors import Request, append_error, error_reply, undone
 from headrace.groups.events import Event, group_of
 from headrace.groups.messages import (
@@ -35,6 +35,7 @@ from headrace.groups.messages import (
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
+from headrace.services.groups.answer import Answer
 from headrace.services.groups.loading import load_events
 from headrace.services.groups.locks import GroupLocks
 from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
@@ -51,8 +52,8 @@ TIMER_RETRY_AFTER_FAULT = 60.0
 GROUPS_PER_TURN = 100
 """Looked at by the expiry before others get their turn."""
 
-Answer = asyncio.Future[Reply]
 Decide = Callable[[int], Decision]
+NOTHING = Decision()
 
 
 class ShardState(Enum):
@@ -180,8 +181,7 @@ class GroupShard:
         self._timers.clear()
         self._writer.close()
         if active:
-            for token, reply in self._coordinator.resign().replies:
-                _answer(token, reply)
+            _answer(self._coordinator.resign().replies)
 
     @property
     def name(self) -> str:
@@ -198,17 +198,51 @@ class GroupShard:
         self._look_at_metadata()
         return self._coordinator
 
+    def knows(self, group_id: str) -> bool:
+        return self._coordinator.group(group_id) is not None
+
     def ask(self, request: Request) -> Answer:
         """Decide a request about one group; the answer may take as long as a rebalance."""
-        answer: Answer = asyncio.get_running_loop().create_future()
+        answer = Answer()
         if self.state is not ShardState.ACTIVE:
-            answer.set_result(error_reply(request, _REFUSALS[self.state]))
+            answer.give(error_reply(request, _REFUSALS[self.state]))
             return answer
         group_id = request if isinstance(request, str) else request.group_id
-        decider = self._deciders[type(request)]
-        work = _RequestWork(self, group_id, request, answer, lambda now_ms: decider(request, answer, now_ms))
-        self._locks.acquire(group_id, isinstance(request, CommitOffsets), work.run)
+        work = _RequestWork(self, group_id, request, answer)
+        self._locks.acquire(group_id, type(request) is CommitOffsets, work.run)
         return answer
+
+    def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
+        """Keep a classic member alive, if that is all there is to do; else it has to be asked."""
+        if not self._is_at_rest(group_id):
+            return False
+        member = self._coordinator.quiet_member(group_id, generation, member_id, instance_id)
+        if member is None:
+            return False
+        return self._timers.prolong((TimerKind.SESSION, group_id, member_id), member.session_timeout_ms)
+
+    def quick_consumer_heartbeat(
+        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+    ) -> int | None:
+        """The same in a consumer group: the heartbeat interval, or None if it has to be asked."""
+        if not self._is_at_rest(group_id):
+            return None
+        self._look_at_metadata()
+        settings = self._coordinator.quiet_consumer(group_id, member_id, member_epoch, client_id, client_host)
+        if settings is None:
+            return None
+        key = (TimerKind.SESSION, group_id, member_id)
+        if not self._timers.prolong(key, settings.consumer_session_timeout_ms):
+            return None
+        return settings.consumer_heartbeat_interval_ms
+
+    def _is_at_rest(self, group_id: str) -> bool:
+        """Whether a request that changes nothing can be answered from the state as it is."""
+        return (
+            self.state is ShardState.ACTIVE
+            and group_id not in self._distrusted
+            and not self._locks.is_changing(group_id)
+        )
 
     async def expire(self) -> None:
         """Let go of offsets past their retention and of groups that nothing is left of."""
@@ -291,8 +325,7 @@ class GroupShard:
         self._coordinator.apply_all(decision.events)
         for timer in decision.timers:
             self._timers.set(timer, now_ms)
-        for token, reply in decision.replies:
-            _answer(token, reply)
+        _answer(decision.replies)
 
     def _look_at_metadata(self) -> None:
         view = self._topics.current()
@@ -314,7 +347,7 @@ class _Work:
         self._shard = shard
         self._group_id = group_id
         self._decide = decide
-        self._decision = Decision()
+        self._decision = NOTHING
         self._now_ms = 0
 
     def run(self) -> None:
@@ -327,16 +360,19 @@ class _Work:
         try:
             shard._look_at_metadata()
             self._now_ms = now_ms = shard._env.clock.wall_ms()
-            self._decision = decision = self._decide(now_ms)
-            stored = decision.records
-            if stored:
-                shard._writer.write(decision, now_ms, self)
+            self._decision = decision = self._decided(now_ms)
+            records = decision.records
+            if records:
+                shard._writer.write(records, now_ms, self)
         except Exception:
             log.exception("A decision about group '%s' failed; nothing of it was done", self._group_id)
             self.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        if not stored:
+        if not records:
             self.stored()
+
+    def _decided(self, now_ms: int) -> Decision:
+        return self._decide(now_ms)
 
     def finish(self) -> None:
         self._shard._locks.release(self._group_id)
@@ -352,8 +388,7 @@ class _Work:
 
     def lost(self) -> None:
         self.delayed(ErrorCode.UNKNOWN_SERVER_ERROR)
-        for token, reply in self._decision.replies:
-            _answer(token, undone(reply, ErrorCode.NOT_COORDINATOR))
+        _answer((token, undone(reply, ErrorCode.NOT_COORDINATOR)) for token, reply in self._decision.replies)
         self._shard.distrust(self._touched())
         self.finish()
 
@@ -371,17 +406,23 @@ class _Work:
 class _RequestWork(_Work):
     __slots__ = ("_answer", "_request")
 
-    def __init__(self, shard: GroupShard, group_id: str, request: Request, answer: Answer, decide: Decide) -> None:
-        super().__init__(shard, group_id, decide)
+    def __init__(self, shard: GroupShard, group_id: str, request: Request, answer: Answer) -> None:
+        self._shard = shard
+        self._group_id = group_id
+        self._decision = NOTHING
         self._request = request
         self._answer = answer
+
+    def _decided(self, now_ms: int) -> Decision:
+        request = self._request
+        return self._shard._deciders[type(request)](request, self._answer, now_ms)
 
     def failed(self, error: ErrorCode) -> None:
         self.delayed(error)
         self.finish()
 
     def delayed(self, error: ErrorCode) -> None:
-        _answer(self._answer, error_reply(self._request, append_error(error)))
+        self._answer.give(error_reply(self._request, append_error(error)))
 
 
 class _TimerWork(_Work):
@@ -420,7 +461,7 @@ class _DeletionWork(_Work):
         self._shard._locks.release_alone()
 
 
-def _answer(token: object, reply: Reply) -> None:
-    assert isinstance(token, asyncio.Future)
-    if not token.done():
-        token.set_result(reply)
+def _answer(replies: Iterable[tuple[object, Reply]]) -> None:
+    for token, reply in replies:
+        assert type(token) is Answer
+        token.give(reply)

@@ -48,6 +48,18 @@ class TimerTable:
             self._enqueue(key, due)
             self._set_alarm()
 
+    def prolong(self, key: TimerKey, timeout_ms: int) -> bool:
+        """Push an armed timer back, or forward; False if it is not armed."""
+        armed = self._armed.get(key)
+        if armed is None:
+            return False
+        due = self._clock.monotonic() + timeout_ms / 1000
+        self._armed[key] = (due, armed[1])
+        if due < self._queued[key]:
+            self._enqueue(key, due)
+            self._set_alarm()
+        return True
+
     def again(self, timer: Timer, delay_seconds: float) -> None:
         """Fire once more after a while, unless it was armed anew meanwhile."""
         if timer.key not in self._armed:

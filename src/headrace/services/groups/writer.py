@@ -16,11 +16,11 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.env import Clock
 from headrace.env.env import Timer as LoopTimer
-from headrace.groups.decision import Decision
+from headrace.groups.events import Event
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import HEADER_SIZE
 from headrace.records.builder import NewRecord, build_batch
@@ -51,9 +51,8 @@ class Outcome(Protocol):
         """Our own code failed: whether it has happened is only to be found in the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    records: tuple[NewRecord, ...]
+class _Write(NamedTuple):
+    records: list[NewRecord]
     size: int
     outcome: Outcome
 
@@ -82,11 +81,14 @@ class DecisionWriter:
         self._alarm: LoopTimer | None = None
         self._closed = False
 
-    def write(self, decision: Decision, now_ms: int, outcome: Outcome) -> None:
-        """Store the decision's records; `outcome` hears of it, during this call if nothing is to be collected."""
-        pairs = [encode(event) for event in decision.records]
-        records = tuple(NewRecord(value, key, now_ms) for key, value in pairs)
-        size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in pairs)
+    def write(self, events: Iterable[Event], now_ms: int, outcome: Outcome) -> None:
+        """Store a decision's records; `outcome` hears of it, during this call if nothing is to be collected."""
+        records = []
+        size = 0
+        for event in events:
+            key, value = encode(event)
+            records.append(NewRecord(value, key, now_ms))
+            size += len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
         first = not self._queue
         self._queue.append(_Write(records, size, outcome))
         self._queued_bytes += size
