@@ -13,7 +13,7 @@ import fastavro
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from headrace.spark.pipelines.compiling.sinks import SinkError, rows_to_write
+from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write
 from headrace.spark.pipelines.compiling.tables import TableDecoder, latest_rows
 from headrace.spark.pipelines.definition import KeyColumn, Sink, Source, SparkSettings
 from headrace.spark.pipelines.formats.choosing import SchemaFileError, declared_schema, make_decoder
@@ -272,6 +272,6 @@ def test_what_sinks_write(session: SparkSession, schema_file: str) -> None:
     ],
 )
 def test_what_sinks_refuse(session: SparkSession, query: str, given: dict[str, Any], expected: str) -> None:
-    with pytest.raises(SinkError) as refused:
+    with pytest.raises(SinkProblem) as refused:
         rows_to_write(session.sql(query), Sink("out", 1, "topic", "view", **{"topic": "t", **given}))
     assert refused.value.what == expected

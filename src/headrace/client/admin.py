@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection
-from headrace.client.errors import kafka_error
+from headrace.client.errors import Outcome, kafka_error
 from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages.create_partitions import (
@@ -61,7 +61,7 @@ class ResourceType(IntEnum):
     BROKER = 4
 
 
-class Resource(NamedTuple):
+class ConfigResource(NamedTuple):
     type: ResourceType
     name: str
     """A topic, a broker's number, or "" for all brokers."""
@@ -104,9 +104,6 @@ class ConfigEntry(NamedTuple):
     read_only: bool
     sensitive: bool
     documentation: str | None
-
-
-Outcome = KafkaError | None
 
 
 async def create_topics(
@@ -171,7 +168,7 @@ async def create_partitions(cluster: Cluster, name: str, total: int, validate_on
 
 
 async def describe_configs(
-    cluster: Cluster, resource: Resource, names: Sequence[str] | None = None, documentation: bool = False
+    cluster: Cluster, resource: ConfigResource, names: Sequence[str] | None = None, documentation: bool = False
 ) -> list[ConfigEntry]:
     """The settings of a topic or a broker, by name. A broker is asked itself."""
     asked = DescribeConfigsResource(
@@ -200,7 +197,7 @@ def _config_entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
 
 async def alter_configs(
     cluster: Cluster,
-    resource: Resource,
+    resource: ConfigResource,
     changes: Sequence[tuple[str, ConfigOperation, str | None]],
     validate_only: bool = False,
 ) -> None:
@@ -266,7 +263,7 @@ async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLo
     return response.results
 
 
-async def _connection_for(cluster: Cluster, resource: Resource) -> ClientConnection:
+async def _connection_for(cluster: Cluster, resource: ConfigResource) -> ClientConnection:
     if resource.type == ResourceType.BROKER and resource.name:
         return await cluster.broker(int(resource.name))
     return await cluster.controller()

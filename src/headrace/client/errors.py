@@ -63,6 +63,10 @@ class RequestTimedOut(ClientError):
         super().__init__(f"{address} did not answer {what} in {seconds:g} s")
 
 
+Outcome = KafkaError | None
+"""How it went for one of several things that were asked for: None is well."""
+
+
 def connect_failure(address: Address, error: OSError, timeout_s: float, broker_id: int | None) -> CannotReach:
     """Why there is no connection."""
     said = str(error).lower()

@@ -92,7 +92,7 @@ def split_batches(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memor
         position += header.size
 
 
-class Reader:
+class RecordReader:
     """Reads partitions on and on, from the positions given; asks for the leaders only when they may have moved."""
 
     def __init__(

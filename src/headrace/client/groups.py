@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection
-from headrace.client.errors import kafka_error
+from headrace.client.errors import Outcome, kafka_error
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages import consumer_group_describe as consumer
@@ -50,11 +50,10 @@ _NOT_A_CONSUMER_GROUP = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUP
 _DEAD = "Dead"
 
 T = TypeVar("T")
-Outcome = KafkaError | None
 Described = classic.DescribedGroup | consumer.DescribedGroup
 
 
-class ListedGroup(NamedTuple):
+class GroupEntry(NamedTuple):
     id: str
     protocol_type: str
     state: str
@@ -62,16 +61,14 @@ class ListedGroup(NamedTuple):
     type: str
 
 
-async def list_groups(
-    cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()
-) -> list[ListedGroup]:
+async def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupEntry]:
     """All groups by name, or those in one of the states and of one of the types."""
     view = await cluster.metadata([])
 
-    async def ask(broker_id: int) -> list[ListedGroup]:
+    async def ask(broker_id: int) -> list[GroupEntry]:
         return await cluster.retrying(partial(attempt, broker_id))
 
-    async def attempt(broker_id: int) -> list[ListedGroup]:
+    async def attempt(broker_id: int) -> list[GroupEntry]:
         connection = await cluster.broker(broker_id)
         _check_filters(connection, states, types)
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
@@ -79,7 +76,7 @@ async def list_groups(
         if response.error_code:
             raise kafka_error(response.error_code)
         return [
-            ListedGroup(one.group_id, one.protocol_type, one.group_state, one.group_type or CLASSIC)
+            GroupEntry(one.group_id, one.protocol_type, one.group_state, one.group_type or CLASSIC)
             for one in response.groups
         ]
 

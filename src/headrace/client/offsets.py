@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.requests import (
@@ -12,6 +11,7 @@ from headrace.client.requests import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    FoundOffset,
     offsets_found,
     offsets_request,
 )
@@ -31,12 +31,6 @@ __all__ = [
 ]
 
 MAX_TIMESTAMP = -3
-
-
-class FoundOffset(NamedTuple):
-    offset: int
-    """-1 when no record is as late as the time asked for."""
-    timestamp: int
 
 
 async def list_offsets(
@@ -65,7 +59,7 @@ async def _ask(
     if MAX_TIMESTAMP in times.values() and connection.version_for(ListOffsetsRequest) < 7:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot look for the latest time")
     response = await connection.request(offsets_request(times, isolation), ListOffsetsResponse)
-    return {one: FoundOffset(answer.offset, answer.timestamp) for one, answer in offsets_found(response).items()}
+    return offsets_found(response)
 
 
 async def offset_ranges(

@@ -46,7 +46,7 @@ class ProducerSettings:
     idempotent: bool = True
 
 
-class Written(NamedTuple):
+class WrittenBatch(NamedTuple):
     partition: int
     base_offset: int
     """-1 when the broker was not asked to answer."""
@@ -109,7 +109,7 @@ class Producer:
             raise kafka_error(response.error_code, "no producer id")
         return ProducerStamp(response.producer_id, response.producer_epoch, 0)
 
-    async def send(self, records: Iterable[NewRecord]) -> list[Written]:
+    async def send(self, records: Iterable[NewRecord]) -> list[WrittenBatch]:
         """Write the records and wait until they are acknowledged. Those without a key stay together."""
         without_key = self._next_without_key
         self._next_without_key = (without_key + 1) % self._partition_count
@@ -129,10 +129,10 @@ class Producer:
             return self._settings.partition
         return without_key if record.key is None else partition_for_key(record.key, self._partition_count)
 
-    async def _write(self, index: int, records: Sequence[NewRecord]) -> list[Written]:
+    async def _write(self, index: int, records: Sequence[NewRecord]) -> list[WrittenBatch]:
         return [await self._write_batch(index, part) for part in split(records)]
 
-    async def _write_batch(self, index: int, records: Sequence[NewRecord]) -> Written:
+    async def _write_batch(self, index: int, records: Sequence[NewRecord]) -> WrittenBatch:
         sequence = self._sequences.get(index, 0)
         stamp = self._stamp
         if stamp is not NO_PRODUCER:
@@ -152,7 +152,7 @@ class Producer:
 
         base_offset = await self._cluster.retrying(attempt)
         self._sequences[index] = (sequence + len(records)) % SEQUENCES
-        return Written(index, base_offset, len(records))
+        return WrittenBatch(index, base_offset, len(records))
 
     async def _leader(self, partition: TopicPartition) -> ClientConnection:
         known = self._leaders.get(partition.partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from headrace.client.address import Address
 from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, kafka_error
@@ -12,7 +13,6 @@ from headrace.model.topics import TopicPartition
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
@@ -67,15 +67,21 @@ def offsets_request(times: Mapping[TopicPartition, int], isolation: int) -> List
     )
 
 
-def offsets_found(response: ListOffsetsResponse) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
+class FoundOffset(NamedTuple):
+    offset: int
+    """-1 when no record is as late as the time asked for."""
+    timestamp: int
+
+
+def offsets_found(response: ListOffsetsResponse) -> dict[TopicPartition, FoundOffset]:
     """Raises the first error that a partition has."""
-    found: dict[TopicPartition, ListOffsetsPartitionResponse] = {}
+    found: dict[TopicPartition, FoundOffset] = {}
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
                 raise kafka_error(answer.error_code, f"partition {partition}")
-            found[partition] = answer
+            found[partition] = FoundOffset(answer.offset, answer.timestamp)
     return found
 
 

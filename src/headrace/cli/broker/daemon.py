@@ -7,13 +7,13 @@ import sys
 
 import click
 
-from headrace.cli.broker.run_files import RunFiles
+from headrace.cli.broker.run_files import BrokerRunFiles
 from headrace.cli.common.failure import CommandError
 
 TAIL_LINES = 5
 
 
-def start_in_background(arguments: list[str], files: RunFiles) -> None:
+def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
     """Starts `headrace start` with these arguments, its log in a file, and waits for its first line."""
     if (pid := files.pid()) is not None:
         raise CommandError(f"Broker {files.broker_id} runs already in {files.directory.parent} (process {pid}).")

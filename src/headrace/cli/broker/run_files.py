@@ -18,7 +18,7 @@ LOG = "headrace.log"
 _BROKER = re.compile(r"broker-(\d+)")
 
 
-class RunFiles(NamedTuple):
+class BrokerRunFiles(NamedTuple):
     """Of one broker in one data directory."""
 
     broker_id: int
@@ -60,18 +60,18 @@ class RunFiles(NamedTuple):
             return None
 
 
-def run_files(data_dir: str, broker_id: int) -> RunFiles:
-    return RunFiles(broker_id, Path(data_dir) / f"broker-{broker_id}")
+def run_files(data_dir: str, broker_id: int) -> BrokerRunFiles:
+    return BrokerRunFiles(broker_id, Path(data_dir) / f"broker-{broker_id}")
 
 
-def brokers_in(data_dir: str) -> list[RunFiles]:
+def brokers_in(data_dir: str) -> list[BrokerRunFiles]:
     """Every broker that has data there."""
     try:
         names = os.listdir(data_dir)
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = (match for name in names if (match := _BROKER.fullmatch(name)))
-    return sorted(RunFiles(int(match[1]), Path(data_dir) / match[0]) for match in found)
+    return sorted(BrokerRunFiles(int(match[1]), Path(data_dir) / match[0]) for match in found)
 
 
 def is_broker(pid: int) -> bool:

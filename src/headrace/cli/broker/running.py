@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.broker.run_files import RunFiles, brokers_in
+from headrace.cli.broker.run_files import BrokerRunFiles, brokers_in
 from headrace.cli.broker.settings import load_config
 from headrace.cli.common.failure import FAILED, NOT_FOUND, TIMED_OUT, CommandError
 from headrace.cli.common.options import Target, duration, format_option
@@ -35,7 +35,7 @@ def _where(function: Any) -> Any:
     )
 
 
-def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> tuple[str, list[RunFiles]]:
+def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> tuple[str, list[BrokerRunFiles]]:
     """The data directory is found as `start` finds it."""
     directory = data_dir or load_config(file, {}).log_dirs[0]
     found = [one for one in brokers_in(directory) if broker_id in (None, one.broker_id)]
@@ -64,7 +64,7 @@ def status(file: Path | None, data_dir: str | None, broker_id: int | None, forma
         raise click.exceptions.Exit(FAILED)
 
 
-def _state(one: RunFiles) -> dict[str, Any]:
+def _state(one: BrokerRunFiles) -> dict[str, Any]:
     pid = one.pid()
     address = one.address() if pid is not None else None
     state = "stopped" if pid is None else "running" if address and _answers(address) else "not answering"
@@ -114,7 +114,7 @@ def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout
         note(f"Broker {one.broker_id} has stopped.")
 
 
-def _ended(one: RunFiles, timeout_s: float) -> bool:
+def _ended(one: BrokerRunFiles, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while one.pid() is not None:
         if time.monotonic() > deadline:

@@ -8,7 +8,7 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural
 from headrace.cli.common.session import run
-from headrace.client.admin import ConfigEntry, Resource, ResourceType, describe_configs
+from headrace.client.admin import ConfigEntry, ConfigResource, ResourceType, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.view import ClusterView
 
@@ -39,7 +39,7 @@ def check(target: Target, format: str) -> None:
         view = await cluster.metadata()
         settings: Settings = {}
         for broker in view.brokers:
-            entries = await describe_configs(cluster, Resource(ResourceType.BROKER, str(broker)))
+            entries = await describe_configs(cluster, ConfigResource(ResourceType.BROKER, str(broker)))
             settings[broker] = {entry.name: entry for entry in entries}
         topics = {name: await _minimum(cluster, name) for name in view.topics}
         return [
@@ -58,7 +58,7 @@ def check(target: Target, format: str) -> None:
 
 
 async def _minimum(cluster: Cluster, topic: str) -> int:
-    entries = await describe_configs(cluster, Resource(ResourceType.TOPIC, topic), ["min.insync.replicas"])
+    entries = await describe_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), ["min.insync.replicas"])
     return int(entries[0].value or 1) if entries else 1
 
 

@@ -12,7 +12,7 @@ from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import Column, Row, emit_rows, note, plural
 from headrace.cli.common.session import run
 from headrace.cli.topic.admin import changes_of
-from headrace.client.admin import ConfigEntry, Resource, ResourceType, alter_configs, describe_configs
+from headrace.client.admin import ConfigEntry, ConfigResource, ResourceType, alter_configs, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.model.errors import KafkaError
 
@@ -48,7 +48,7 @@ def config(
     """
     if sets or unsets:
         changes = changes_of(sets, unsets)
-        resource = Resource(ResourceType.BROKER, "" if broker is None else str(broker))
+        resource = ConfigResource(ResourceType.BROKER, "" if broker is None else str(broker))
         run(target, lambda cluster: _alter(cluster, resource, changes))
         whose = "all brokers" if broker is None else f"broker {broker}"
         note(f"Changed {plural(len(changes), 'setting')} of {whose}.")
@@ -57,7 +57,7 @@ def config(
     emit_rows(rows, COLUMNS, format, "Every setting is at its default; --all shows them.")
 
 
-async def _alter(cluster: Cluster, resource: Resource, changes: list[Any]) -> None:
+async def _alter(cluster: Cluster, resource: ConfigResource, changes: list[Any]) -> None:
     try:
         await alter_configs(cluster, resource, changes)
     except KafkaError as error:
@@ -67,7 +67,7 @@ async def _alter(cluster: Cluster, resource: Resource, changes: list[Any]) -> No
 async def _shown(cluster: Cluster, broker: int | None, names: tuple[str, ...], everything: bool) -> list[Row]:
     asked = (await cluster.metadata([])).controller_id if broker is None else broker
     entries = await describe_configs(
-        cluster, Resource(ResourceType.BROKER, str(asked)), names or None, documentation=True
+        cluster, ConfigResource(ResourceType.BROKER, str(asked)), names or None, documentation=True
     )
     if missing := [name for name in names if name not in {entry.name for entry in entries}]:
         raise CommandError(f"Broker {asked} has no setting {', '.join(missing)}.", NOT_FOUND)

@@ -15,7 +15,7 @@ from headrace.cli.common.offset_spec import Point, parse_point, resolve
 from headrace.cli.common.options import Target, cluster_options, confirm, format_option, yes_option
 from headrace.cli.common.output import PEOPLE, Column, emit_rows, note, number, plural, warn
 from headrace.cli.common.session import conclude, run
-from headrace.cli.group.options import TopicChoice, choice_type, chosen_places, group_argument, groups_argument
+from headrace.cli.group.options import PartitionChoice, choice_type, chosen_places, group_argument, groups_argument
 from headrace.cli.group.view import GroupView, group_of, missing_group, ranges_of
 from headrace.client.cluster import Cluster
 from headrace.client.groups import (
@@ -50,7 +50,7 @@ class Shift(NamedTuple):
     records: int
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     place: TopicPartition
     current_offset: int | None
     new_offset: int
@@ -102,7 +102,7 @@ def seek(
     target: Target,
     group: str,
     where: Point | Shift,
-    choices: tuple[TopicChoice, ...],
+    choices: tuple[PartitionChoice, ...],
     dry_run: bool,
     yes: bool,
     format: str,
@@ -116,7 +116,7 @@ def seek(
     headrace group seek billing --to -100 -t orders:0,2    the last hundred of these once more
     """
 
-    async def work(cluster: Cluster) -> tuple[list[Move], GroupView | None]:
+    async def work(cluster: Cluster) -> tuple[list[OffsetMove], GroupView | None]:
         view = await _group_if_any(cluster, group, bool(choices))
         if not dry_run:
             _refuse_members(view)
@@ -161,8 +161,8 @@ def _refuse_members(view: GroupView | None) -> None:
 
 
 async def plan_moves(
-    cluster: Cluster, group: str, where: Point | Shift, choices: Sequence[TopicChoice]
-) -> list[Move]:
+    cluster: Cluster, group: str, where: Point | Shift, choices: Sequence[PartitionChoice]
+) -> list[OffsetMove]:
     """What would change, with every position inside its log."""
     current = await fetch_offsets(cluster, group)
     places = await chosen_places(cluster, choices) if choices else list(current)
@@ -179,7 +179,7 @@ async def plan_moves(
         inside = min(max(offset, start), end)
         if inside != offset:
             warn(f"{place} has offsets {start} to {end}: {offset} becomes {inside}.")
-        moves.append(Move(place, current.get(place), inside, start, end))
+        moves.append(OffsetMove(place, current.get(place), inside, start, end))
     return moves
 
 
@@ -197,7 +197,7 @@ async def _wanted(
     return {place: current[place] + where.records for place in ranges if place in current}
 
 
-def summary(moves: Sequence[Move]) -> str:
+def summary(moves: Sequence[OffsetMove]) -> str:
     again = sum(-move.change for move in moves if move.change is not None and move.change < 0)
     skipped = sum(move.change for move in moves if move.change is not None and move.change > 0)
     parts = []
@@ -211,7 +211,7 @@ def summary(moves: Sequence[Move]) -> str:
     return ", ".join(parts) or "nothing changes"
 
 
-def move_rows(group: str, moves: Sequence[Move]) -> list[dict[str, Any]]:
+def move_rows(group: str, moves: Sequence[OffsetMove]) -> list[dict[str, Any]]:
     return [
         {
             "group": group,
@@ -227,11 +227,11 @@ def move_rows(group: str, moves: Sequence[Move]) -> list[dict[str, Any]]:
     ]
 
 
-def show_moves(group: str, moves: Sequence[Move], format: str) -> None:
+def show_moves(group: str, moves: Sequence[OffsetMove], format: str) -> None:
     emit_rows(move_rows(group, moves), COLUMNS, format, "There is nothing to move.")
 
 
-async def apply_moves(cluster: Cluster, group: str, moves: Sequence[Move]) -> None:
+async def apply_moves(cluster: Cluster, group: str, moves: Sequence[OffsetMove]) -> None:
     if not moves:
         return
     try:
@@ -254,7 +254,7 @@ async def apply_moves(cluster: Cluster, group: str, moves: Sequence[Move]) -> No
 )
 @yes_option
 @cluster_options
-def delete(target: Target, groups: tuple[str, ...], choices: tuple[TopicChoice, ...], yes: bool) -> None:
+def delete(target: Target, groups: tuple[str, ...], choices: tuple[PartitionChoice, ...], yes: bool) -> None:
     """Delete groups without members, with all their positions; or with --topic the positions there alone."""
     names = list(dict.fromkeys(groups))
     if choices:
@@ -277,7 +277,7 @@ async def delete_all(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaE
     return outcomes
 
 
-async def _forget(cluster: Cluster, names: Sequence[str], choices: Sequence[TopicChoice]) -> None:
+async def _forget(cluster: Cluster, names: Sequence[str], choices: Sequence[PartitionChoice]) -> None:
     for name in names:
         places = await held_places(cluster, name, choices)
         if not places:
@@ -291,7 +291,7 @@ async def _forget(cluster: Cluster, names: Sequence[str], choices: Sequence[Topi
         note(f"Group {name} has forgotten {plural(len(places), 'position')}.")
 
 
-async def held_places(cluster: Cluster, group: str, choices: Sequence[TopicChoice]) -> list[TopicPartition]:
+async def held_places(cluster: Cluster, group: str, choices: Sequence[PartitionChoice]) -> list[TopicPartition]:
     """The chosen ones that the group has positions in: also of topics that are gone."""
     held = await fetch_offsets(cluster, group)
     return [

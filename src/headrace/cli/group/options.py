@@ -19,21 +19,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CHOICE = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 
 
-class TopicChoice(NamedTuple):
+class PartitionChoice(NamedTuple):
     topic: str
     partitions: tuple[int, ...]
     """None named: all of them."""
 
 
-def parse_choice(text: str) -> TopicChoice:
+def parse_choice(text: str) -> PartitionChoice:
     """ValueError if it is not of the form `topic` or `topic:0,2`."""
     match = _CHOICE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not of the form topic or topic:0,2")
-    return TopicChoice(match[1], tuple(int(one) for one in match[2].split(",")) if match[2] else ())
+    return PartitionChoice(match[1], tuple(int(one) for one in match[2].split(",")) if match[2] else ())
 
 
-def choice_type(text: str) -> TopicChoice:
+def choice_type(text: str) -> PartitionChoice:
     """The type of an option."""
     try:
         return parse_choice(text)
@@ -41,7 +41,7 @@ def choice_type(text: str) -> TopicChoice:
         raise click.BadParameter(str(error)) from None
 
 
-async def chosen_places(cluster: Cluster, choices: Sequence[TopicChoice]) -> list[TopicPartition]:
+async def chosen_places(cluster: Cluster, choices: Sequence[PartitionChoice]) -> list[TopicPartition]:
     """The partitions meant, which must exist."""
     places: dict[TopicPartition, None] = {}
     for choice in choices:

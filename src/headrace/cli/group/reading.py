@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from headrace.cli.common.offset_spec import resolve
 from headrace.cli.common.output import note, plural, write_out
 from headrace.cli.common.session import topic_of
-from headrace.cli.topic.consume import Reading, poll, record_lines
+from headrace.cli.topic.consume import ReadOptions, poll, record_lines
 from headrace.cli.topic.record_format import Format
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, kafka_error
-from headrace.client.fetching import Fetched, FetchLimits, Reader
+from headrace.client.fetching import Fetched, FetchLimits, RecordReader
 from headrace.client.groups import commit_offsets, fetch_offsets
 from headrace.client.offsets import offset_ranges
 from headrace.client.view import TopicView
@@ -43,7 +43,7 @@ _THROWN_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """What the coordinator and this member have told each other."""
 
     group: str
@@ -73,9 +73,9 @@ class GroupReading:
     """One run: from joining to leaving."""
 
     cluster: Cluster
-    reading: Reading
-    member: Member
-    reader: Reader
+    reading: ReadOptions
+    member: GroupMember
+    reader: RecordReader
     done: dict[TopicPartition, int] = field(default_factory=dict)
     """Positions that are not committed yet."""
     next_beat_s: float = 0.0
@@ -126,7 +126,7 @@ class GroupReading:
 
     def _hold(self, partitions: frozenset[int], begin: dict[TopicPartition, int]) -> None:
         kept = {place: at for place, at in self.reader.positions.items() if place.partition in partitions}
-        self.reader = Reader(self.cluster, {**kept, **begin}, _limits(self.reading))
+        self.reader = RecordReader(self.cluster, {**kept, **begin}, _limits(self.reading))
         self.member.held = partitions
 
     async def _begin(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -161,15 +161,15 @@ class GroupReading:
         await self._ask()
 
 
-def _limits(reading: Reading) -> FetchLimits:
+def _limits(reading: ReadOptions) -> FetchLimits:
     return FetchLimits(max_wait_ms=LONGEST_WAIT_MS, isolation=reading.isolation)
 
 
-async def read_in_group(cluster: Cluster, reading: Reading, group: str, output: Format) -> int:
+async def read_in_group(cluster: Cluster, reading: ReadOptions, group: str, output: Format) -> int:
     """Print what comes until told to stop; how many records that were."""
     topic = await topic_of(cluster, reading.topic)
-    member = Member(group, topic, cluster.env.rng.bytes(16).hex())
-    run = GroupReading(cluster, reading, member, Reader(cluster, {}, _limits(reading)))
+    member = GroupMember(group, topic, cluster.env.rng.bytes(16).hex())
+    run = GroupReading(cluster, reading, member, RecordReader(cluster, {}, _limits(reading)))
     run.next_commit_s = cluster.env.clock.monotonic() + COMMIT_INTERVAL_S
     if sys.stderr.isatty():
         note(f"Reading {topic.name} ({plural(len(topic.partitions), 'partition')}) in group {group}. Ctrl-C ends.")

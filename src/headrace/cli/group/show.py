@@ -14,8 +14,8 @@ from headrace.cli.common.session import run
 from headrace.cli.group.options import groups_argument
 from headrace.cli.group.view import (
     KNOWN_TYPES,
-    GroupLag,
     GroupView,
+    GroupWithLag,
     all_lags,
     assignment_text,
     group_of,
@@ -114,7 +114,7 @@ def list_command(
     emit_rows(run(target, work), columns, format, empty)
 
 
-def lag_summary(lag: GroupLag) -> dict[str, Any]:
+def lag_summary(lag: GroupWithLag) -> dict[str, Any]:
     return {
         "members": len(lag.group.members),
         "lag": lag.lag,
@@ -142,7 +142,7 @@ def describe(
     if members and state:
         raise click.UsageError("Give one of --members and --state.")
 
-    async def lags(cluster: Cluster) -> list[GroupLag]:
+    async def lags(cluster: Cluster) -> list[GroupWithLag]:
         return await lags_of(cluster, groups) if groups else await all_lags(cluster)
 
     async def views(cluster: Cluster) -> list[GroupView]:
@@ -166,7 +166,7 @@ def _show_views(found: list[GroupView], members: bool, format: str) -> None:
     tell_empty(found, format)
 
 
-def _show_positions(found: list[GroupLag], format: str) -> None:
+def _show_positions(found: list[GroupWithLag], format: str) -> None:
     if format not in PEOPLE:
         emit_data([group_document(one) for one in found], format)
         return
@@ -185,7 +185,7 @@ def tell_empty(groups: Sequence[GroupView], format: str) -> None:
                 note(f"Group {group.id} has no active members ({group.state}).")
 
 
-def group_document(lag: GroupLag) -> dict[str, Any]:
+def group_document(lag: GroupWithLag) -> dict[str, Any]:
     group = lag.group
     return {
         "group": group.id,

@@ -81,7 +81,7 @@ class PositionView:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupWithLag:
     group: GroupView
     positions: tuple[PositionView, ...]
 
@@ -182,12 +182,12 @@ def _places(assignment: consumer.Assignment) -> tuple[TopicPartition, ...]:
     )
 
 
-async def all_lags(cluster: Cluster) -> list[GroupLag]:
+async def all_lags(cluster: Cluster) -> list[GroupWithLag]:
     """Of every group; one that goes meanwhile is left out."""
     return await lags_of(cluster, [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES], True)
 
 
-async def lags_of(cluster: Cluster, group_ids: Iterable[str], may_be_gone: bool = False) -> list[GroupLag]:
+async def lags_of(cluster: Cluster, group_ids: Iterable[str], may_be_gone: bool = False) -> list[GroupWithLag]:
     """The groups with where they are. Ends and ages are asked for once, for all of them together."""
     slots = asyncio.Semaphore(GROUPS_AT_ONCE)
 
@@ -205,7 +205,7 @@ async def lags_of(cluster: Cluster, group_ids: Iterable[str], may_be_gone: bool 
     places = {place for group, offsets in asked for place in _all_places(group, offsets)}
     ranges = await ranges_of(cluster, places)
     ages = await _ages(cluster, [offsets for _, offsets in asked], ranges)
-    return [GroupLag(group, _positions(group, offsets, ranges, ages)) for group, offsets in asked]
+    return [GroupWithLag(group, _positions(group, offsets, ranges, ages)) for group, offsets in asked]
 
 
 def _all_places(group: GroupView, offsets: Iterable[TopicPartition]) -> set[TopicPartition]:
@@ -228,18 +228,18 @@ def _has_leader(view: ClusterView, place: TopicPartition) -> bool:
     )
 
 
-Position = tuple[TopicPartition, int]
+PlacedOffset = tuple[TopicPartition, int]
 
 
 async def _ages(
     cluster: Cluster, groups: Sequence[Mapping[TopicPartition, int]], ranges: Ranges
-) -> dict[Position, float]:
+) -> dict[PlacedOffset, float]:
     """How old in seconds the first record is that each group has not read; 0 for a group that has read all.
 
     Groups in the same partition are asked for one after the other: a Fetch can name a partition only once.
     """
     now_ms = cluster.env.clock.wall_ms()
-    ages: dict[Position, float] = {}
+    ages: dict[PlacedOffset, float] = {}
     rounds: list[dict[TopicPartition, int]] = []
     for place, offset in sorted({item for offsets in groups for item in offsets.items()}):
         if place not in ranges:
@@ -262,7 +262,7 @@ def _positions(
     group: GroupView,
     offsets: Mapping[TopicPartition, int],
     ranges: Ranges,
-    ages: Mapping[Position, float],
+    ages: Mapping[PlacedOffset, float],
 ) -> tuple[PositionView, ...]:
     owners = {place: member for member in group.members for place in member.assignment}
     positions = []

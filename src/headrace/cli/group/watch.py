@@ -19,7 +19,7 @@ from headrace.cli.common.output import Column, emit_data, headings_in_bold, note
 from headrace.cli.common.screen import Screen
 from headrace.cli.common.session import run
 from headrace.cli.group.options import groups_argument
-from headrace.cli.group.view import GroupLag, PositionView, all_lags, lags_of
+from headrace.cli.group.view import GroupWithLag, PositionView, all_lags, lags_of
 from headrace.client.cluster import Cluster
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -36,13 +36,13 @@ COLUMNS = (
     number("consumed_per_second", "OUT/S"),
     Column("chart", "TREND"),
 )
-Key = tuple[str, str, int | None]
+LagKey = tuple[str, str, int | None]
 
 
 class Sum(NamedTuple):
     """Of one topic, or one partition, of a group."""
 
-    group: GroupLag
+    group: GroupWithLag
     lag: int | None
     lag_seconds: float | None
     consumed: int
@@ -51,16 +51,16 @@ class Sum(NamedTuple):
     """The sum of the ends."""
 
 
-class Watch:
+class LagWatch:
     """What was seen before, and the rows that it makes of what is seen now."""
 
     def __init__(self, by_partition: bool) -> None:
         self._by_partition = by_partition
-        self._before: dict[Key, Sum] = {}
+        self._before: dict[LagKey, Sum] = {}
         self._before_s = 0.0
-        self._lags: dict[Key, deque[int]] = {}
+        self._lags: dict[LagKey, deque[int]] = {}
 
-    def rows(self, groups: Iterable[GroupLag], now_s: float) -> list[dict[str, Any]]:
+    def rows(self, groups: Iterable[GroupWithLag], now_s: float) -> list[dict[str, Any]]:
         sums = {key: one for group in groups for key, one in self._sums(group).items()}
         elapsed_s = now_s - self._before_s
         rows = []
@@ -73,8 +73,8 @@ class Watch:
         self._lags = {key: history for key, history in self._lags.items() if key in sums}
         return rows
 
-    def _sums(self, group: GroupLag) -> dict[Key, Sum]:
-        parts: dict[Key, list[PositionView]] = {}
+    def _sums(self, group: GroupWithLag) -> dict[LagKey, Sum]:
+        parts: dict[LagKey, list[PositionView]] = {}
         for position in group.positions:
             topic, number = position.place
             key = group.group.id, topic, number if self._by_partition else None
@@ -83,7 +83,7 @@ class Watch:
             parts[group.group.id, "", None] = []
         return {key: _sum(group, positions) for key, positions in parts.items()}
 
-    def _row(self, key: Key, one: Sum, elapsed_s: float) -> dict[str, Any]:
+    def _row(self, key: LagKey, one: Sum, elapsed_s: float) -> dict[str, Any]:
         before = self._before.get(key)
         produced = consumed = None
         if before is not None and elapsed_s > 0:
@@ -102,8 +102,8 @@ class Watch:
         }
 
 
-def _sum(group: GroupLag, positions: Sequence[PositionView]) -> Sum:
-    part = GroupLag(group.group, tuple(positions))
+def _sum(group: GroupWithLag, positions: Sequence[PositionView]) -> Sum:
+    part = GroupWithLag(group.group, tuple(positions))
     return Sum(
         group,
         part.lag,
@@ -141,11 +141,11 @@ def watch(
     """
     if interval_s <= 0:
         raise click.BadParameter("an interval is longer than that", param_hint="--interval")
-    run(target, lambda cluster: _watch(cluster, groups, (interval_s, count), Watch(by_partition), format))
+    run(target, lambda cluster: _watch(cluster, groups, (interval_s, count), LagWatch(by_partition), format))
 
 
 async def _watch(
-    cluster: Cluster, names: tuple[str, ...], pace: tuple[float, int | None], watch: Watch, format: str
+    cluster: Cluster, names: tuple[str, ...], pace: tuple[float, int | None], watch: LagWatch, format: str
 ) -> None:
     interval_s, count = pace
     clock = cluster.env.clock

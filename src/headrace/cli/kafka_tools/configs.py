@@ -12,7 +12,7 @@ from headrace.cli.kafka_tools.shared import exactly_one, ignored
 from headrace.client.admin import (
     ConfigEntry,
     ConfigOperation,
-    Resource,
+    ConfigResource,
     ResourceType,
     alter_configs,
     describe_configs,
@@ -61,7 +61,7 @@ def kafka_configs(
     if name is None:
         raise click.UsageError("--alter needs --entity-name.")
     changes = _changes(add_config, delete_config)
-    run(target, lambda cluster: _altered(cluster, Resource(kind, name), changes))
+    run(target, lambda cluster: _altered(cluster, ConfigResource(kind, name), changes))
     click.echo(f"Completed updating {_title(kind, name)}.")
 
 
@@ -110,7 +110,7 @@ def _changes(add: str, delete: str) -> list[tuple[str, ConfigOperation, str | No
 
 
 async def _altered(
-    cluster: Cluster, resource: Resource, changes: list[tuple[str, ConfigOperation, str | None]]
+    cluster: Cluster, resource: ConfigResource, changes: list[tuple[str, ConfigOperation, str | None]]
 ) -> None:
     if resource.type is ResourceType.TOPIC:
         await topics_of(cluster, [resource.name])
@@ -128,7 +128,7 @@ async def _described(cluster: Cluster, kind: ResourceType, name: str | None, eve
         await topics_of(cluster, names)
     lines: list[str] = []
     for one in names:
-        entries = await describe_configs(cluster, Resource(kind, one))
+        entries = await describe_configs(cluster, ConfigResource(kind, one))
         lines.append(_heading(kind, one, everything))
         lines += [_line(entry) for entry in entries if everything or _is_dynamic(entry, kind, one)]
     return lines

@@ -12,11 +12,11 @@ from headrace.cli.common.options import Target, cluster_options, parse_pairs
 from headrace.cli.common.output import note, warn
 from headrace.cli.common.session import run
 from headrace.cli.kafka_tools.shared import ignored, is_true, known_properties, unescaped
-from headrace.cli.topic.consume import ISOLATION, Reading, read
+from headrace.cli.topic.consume import ISOLATION, ReadOptions, read
 from headrace.cli.topic.produce import ACKS, LineRules, check_partition, input_lines, write_lines
 from headrace.cli.topic.record_format import Format
 from headrace.client.cluster import Cluster
-from headrace.client.producer import ProducerSettings, Written
+from headrace.client.producer import ProducerSettings, WrittenBatch
 from headrace.records.compression import CODEC_NAMES
 from headrace.records.reader import Record
 
@@ -78,7 +78,7 @@ def kafka_console_producer(
         null_marker=known["null.marker"].encode() or None,
     )
 
-    async def work(cluster: Cluster) -> list[Written]:
+    async def work(cluster: Cluster) -> list[WrittenBatch]:
         await check_partition(cluster, topic, None)
         return await write_lines(
             cluster, topic, ProducerSettings(ACKS[wanted_acks], CODEC_NAMES[codec]), rules, _prompted()
@@ -131,7 +131,7 @@ def kafka_console_consumer(
         raise click.UsageError("--offset needs --partition.")
     wanted = tuple(pair for pair in properties if not pair.startswith(DESERIALIZERS))
     output = _output(known_properties(wanted, FORMATTER, "--property"))
-    reading = Reading(
+    reading = ReadOptions(
         topic,
         () if partition is None else (partition,),
         Span(_begin(offset, from_beginning), None),

@@ -18,12 +18,12 @@ from headrace.cli.common.offset_spec import END, START, Kind, Point
 from headrace.cli.common.options import Target, bootstrap_option
 from headrace.cli.common.output import Column, Row, table_lines, warn
 from headrace.cli.common.session import conclude, run
-from headrace.cli.group.change import Move, Shift, apply_moves, delete_all, held_places, plan_moves
-from headrace.cli.group.options import TopicChoice, choice_type
+from headrace.cli.group.change import OffsetMove, Shift, apply_moves, delete_all, held_places, plan_moves
+from headrace.cli.group.options import PartitionChoice, choice_type
 from headrace.cli.group.view import (
     KNOWN_TYPES,
-    GroupLag,
     GroupView,
+    GroupWithLag,
     assignment_text,
     group_of,
     lags_of,
@@ -106,7 +106,7 @@ class Given:
     delete_offsets: bool
     group: tuple[str, ...]
     all_groups: bool
-    topic: tuple[TopicChoice, ...]
+    topic: tuple[PartitionChoice, ...]
     all_topics: bool
     state: str | None
     type: str | None
@@ -227,7 +227,7 @@ def _describe(given: Given) -> None:
     async def views(cluster: Cluster) -> list[GroupView]:
         return [await group_of(cluster, name) for name in await _names(cluster, given)]
 
-    async def lags(cluster: Cluster) -> list[GroupLag]:
+    async def lags(cluster: Cluster) -> list[GroupWithLag]:
         return await lags_of(cluster, await _names(cluster, given), may_be_gone=given.all_groups)
 
     if given.members:
@@ -350,7 +350,7 @@ def _reset(given: Given) -> None:
     if not (given.execute or given.dry_run):
         warn("Nothing is changed without --execute.")
 
-    async def work(cluster: Cluster) -> list[tuple[str, Move]]:
+    async def work(cluster: Cluster) -> list[tuple[str, OffsetMove]]:
         planned = []
         for group in await _names(cluster, given):
             await _check_inactive(cluster, group)
@@ -388,7 +388,7 @@ async def _check_inactive(cluster: Cluster, group: str) -> None:
         )
 
 
-async def _planned(cluster: Cluster, group: str, where: Where | None, given: Given) -> list[Move]:
+async def _planned(cluster: Cluster, group: str, where: Where | None, given: Given) -> list[OffsetMove]:
     if where is not None:
         return await plan_moves(cluster, group, where, given.topic)
     assert given.from_file is not None
@@ -399,7 +399,7 @@ async def _planned(cluster: Cluster, group: str, where: Where | None, given: Giv
     if missing:
         raise CommandError(f"There is no partition {', '.join(missing)}.", NOT_FOUND)
     return [
-        Move(place, current.get(place), min(max(offset, ranges[place][0]), ranges[place][1]), *ranges[place])
+        OffsetMove(place, current.get(place), min(max(offset, ranges[place][0]), ranges[place][1]), *ranges[place])
         for place, offset in wanted.items()
     ]
 

@@ -12,7 +12,14 @@ from headrace.cli.common.output import note, warn
 from headrace.cli.common.session import conclude, run, topics_of
 from headrace.cli.kafka_tools.shared import exactly_one, ignored
 from headrace.cli.topic.admin import KEYS_MOVE, grow, make_topics
-from headrace.client.admin import BROKER_DEFAULT, NewTopic, Resource, ResourceType, delete_topics, describe_configs
+from headrace.client.admin import (
+    BROKER_DEFAULT,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    delete_topics,
+    describe_configs,
+)
 from headrace.client.cluster import Cluster
 from headrace.client.view import NO_LEADER, PartitionView, TopicView
 from headrace.model.errors import ErrorCode
@@ -161,7 +168,7 @@ def _describe(target: Target, pattern: str | None, exclude_internal: bool, shown
 async def _lines(cluster: Cluster, topic: TopicView, shown: _Shown) -> list[str]:
     lines = []
     if shown.all:
-        entries = await describe_configs(cluster, Resource(ResourceType.TOPIC, topic.name))
+        entries = await describe_configs(cluster, ConfigResource(ResourceType.TOPIC, topic.name))
         settings = ",".join(f"{entry.name}={entry.value}" for entry in entries if not entry.is_default)
         lines.append(
             f"Topic: {topic.name}\tTopicId: {topic_id_text(topic.id)}\tPartitionCount: {len(topic.partitions)}"

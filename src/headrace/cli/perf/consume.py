@@ -12,7 +12,7 @@ from headrace.cli.common.output import note
 from headrace.cli.common.session import run, topic_of
 from headrace.cli.perf.measuring import Progress, latencies, rate_text, report
 from headrace.client.cluster import Cluster
-from headrace.client.fetching import FetchLimits, Reader
+from headrace.client.fetching import FetchLimits, RecordReader
 from headrace.client.offsets import offset_ranges
 from headrace.client.producer import Producer, ProducerSettings
 from headrace.model.topics import TopicPartition
@@ -37,7 +37,7 @@ async def _read_all(cluster: Cluster, topic: str, limit: int | None) -> dict[str
     total = sum(end - start for start, end in ranges.values())
     if not total:
         note(f"{topic} holds no records; `headrace perf produce {topic}` writes some.")
-    reader = Reader(
+    reader = RecordReader(
         cluster,
         {one: start for one, (start, end) in ranges.items() if start < end},
         FetchLimits(partition_max_bytes=FETCH_BYTES),
@@ -86,7 +86,7 @@ async def _round_trips(
     partition = TopicPartition(topic, 0)
     end = (await offset_ranges(cluster, [partition]))[partition][1]
     async with Cluster(cluster.env, cluster.bootstrap, cluster.settings) as other:
-        reader = Reader(other, {partition: end})
+        reader = RecordReader(other, {partition: end})
         producer = Producer(cluster, topic, settings)
         await producer.start()
         value = bytes(record_bytes)
@@ -106,7 +106,7 @@ async def _round_trips(
     return {"records": records, "latency": latencies(seconds)}
 
 
-async def _next(reader: Reader) -> None:
+async def _next(reader: RecordReader) -> None:
     """Until something has come."""
     while not any(fetched.batches for fetched in await reader.poll()):
         pass

@@ -32,7 +32,7 @@ _TIMES_START = 27
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ProduceLoad:
     topic: str
     records: int | None
     seconds: float
@@ -79,7 +79,7 @@ def produce(
 ) -> None:
     """Write made-up records to TOPIC, which must exist, and measure. The records stay in the topic."""
     batch_records = max(1, batch_bytes // max(1, record_bytes))
-    load = Load(
+    load = ProduceLoad(
         topic,
         records,
         seconds,
@@ -93,7 +93,7 @@ def produce(
     report(run(target, lambda cluster: _measure(cluster, load)), format)
 
 
-async def _measure(cluster: Cluster, load: Load) -> dict[str, object]:
+async def _measure(cluster: Cluster, load: ProduceLoad) -> dict[str, object]:
     partitions = [
         TopicPartition(load.topic, one.number) for one in (await topic_of(cluster, load.topic)).partitions
     ]
@@ -120,7 +120,7 @@ async def _measure(cluster: Cluster, load: Load) -> dict[str, object]:
     }
 
 
-def _batches(load: Load, tally: Tally) -> Iterator[int]:
+def _batches(load: ProduceLoad, tally: Tally) -> Iterator[int]:
     """How many records the next batch holds, until there are enough or the time is up."""
     given = 0
     while load.records is None or given < load.records:
@@ -134,7 +134,7 @@ def _batches(load: Load, tally: Tally) -> Iterator[int]:
 async def _lane(
     connection: ClientConnection,
     partition: TopicPartition,
-    load: Load,
+    load: ProduceLoad,
     sizes: Iterator[int],
     tally: Tally,
     progress: Progress,
@@ -161,14 +161,14 @@ async def _lane(
         progress.update(done, now, rate_text(tally.records, tally.size, now - tally.began))
 
 
-def _build(load: Load, count: int) -> bytearray:
+def _build(load: ProduceLoad, count: int) -> bytearray:
     now_ms = time.time_ns() // 1_000_000
     # Half random: compressible about as real records are.
     value = (os.urandom(load.record_bytes // 2) + bytes(load.record_bytes))[: load.record_bytes]
     return build_batch([NewRecord(value, None, now_ms)] * count, codec=load.codec)
 
 
-async def _hold_rate(load: Load, tally: Tally, count: int) -> None:
+async def _hold_rate(load: ProduceLoad, tally: Tally, count: int) -> None:
     if load.records_per_second is None:
         return
     due = tally.began + (tally.records + count) / load.records_per_second

@@ -41,7 +41,7 @@ _BRIEFLY = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSe
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedFile:
     """One file: what was loaded of it and what was found."""
 
     path: str
@@ -117,7 +117,7 @@ def require_spark() -> None:
         )
 
 
-def check_files(files: Iterable[Path]) -> list[Checked]:
+def check_files(files: Iterable[Path]) -> list[CheckedFile]:
     """What the files say by themselves, and that no two have one name."""
     from headrace.spark.pipelines.checking.static import check_static
     from headrace.spark.pipelines.definition import PipelineError
@@ -125,7 +125,7 @@ def check_files(files: Iterable[Path]) -> list[Checked]:
 
     checked = []
     for path in dict.fromkeys(map(str, files)):
-        one = Checked(path, looks=[_FILE])
+        one = CheckedFile(path, looks=[_FILE])
         try:
             one.pipeline = load_pipeline(path)
             one.problems += check_static(one.pipeline)
@@ -136,7 +136,7 @@ def check_files(files: Iterable[Path]) -> list[Checked]:
     return checked
 
 
-def _same_names(checked: Sequence[Checked]) -> None:
+def _same_names(checked: Sequence[CheckedFile]) -> None:
     first: dict[str, str] = {}
     for one in checked:
         if one.pipeline is None:
@@ -148,7 +148,7 @@ def _same_names(checked: Sequence[Checked]) -> None:
             one.problems.append(one.pipeline.problem(one.pipeline, "name", what, advice))
 
 
-def check_topics(checked: Sequence[Checked], bootstrap: str | None) -> None:
+def check_topics(checked: Sequence[CheckedFile], bootstrap: str | None) -> None:
     """The topics on the cluster of each file. A topic that one of the files makes need not be there yet."""
     from headrace.spark.pipelines.checking.cluster import topics_made
     from headrace.spark.pipelines.checking.static import check_cluster
@@ -178,7 +178,7 @@ def _asked(bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> l
         raise explain_client(error) from None
 
 
-def check_sql(checked: Sequence[Checked]) -> None:
+def check_sql(checked: Sequence[CheckedFile]) -> None:
     """With one Spark for all files that are right so far, always on this machine."""
     good = [(one, one.pipeline) for one in checked if one.pipeline is not None and one.good]
     if not good:
@@ -222,7 +222,7 @@ def _session(pipeline: Pipeline, log_file: Path) -> SparkSession:
         ) from None
 
 
-def _show(checked: Sequence[Checked], format: str) -> None:
+def _show(checked: Sequence[CheckedFile], format: str) -> None:
     if format == "json":
         emit_data([_as_data(one) for one in checked], format)
         return
@@ -234,7 +234,7 @@ def _show(checked: Sequence[Checked], format: str) -> None:
     click.echo(_summary(checked))
 
 
-def _show_good(one: Checked, pipeline: Pipeline) -> None:
+def _show_good(one: CheckedFile, pipeline: Pipeline) -> None:
     from headrace.spark.pipelines.graph import picture
 
     click.echo(f"{one.path}: pipeline {pipeline.name}")
@@ -249,7 +249,7 @@ def _styled(problem: Problem) -> str:
     return f"{click.style(where, 'yellow' if problem.warning else 'red', bold=True)}: {rest}"
 
 
-def _summary(checked: Sequence[Checked]) -> str:
+def _summary(checked: Sequence[CheckedFile]) -> str:
     problems = [problem for one in checked for problem in one.problems]
     warnings = sum(problem.warning for problem in problems)
     found = [plural(len(problems) - warnings, "problem")] if len(problems) > warnings else []
@@ -260,7 +260,7 @@ def _summary(checked: Sequence[Checked]) -> str:
     return f"{plural(len(checked), 'file')} checked ({seen}): {', '.join(found) or 'all is well'}."
 
 
-def _as_data(one: Checked) -> dict[str, Any]:
+def _as_data(one: CheckedFile) -> dict[str, Any]:
     return {
         "file": one.path,
         "name": None if one.pipeline is None else one.pipeline.name,

@@ -9,7 +9,7 @@ import click
 
 from headrace.cli.common.options import duration, format_option, size
 from headrace.cli.common.output import PEOPLE, emit_data, emit_pairs, size_text
-from headrace.cli.planning.sizing import Load, Machine, Plan, Reason, decide
+from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, SizingReason, decide
 
 
 @click.command()
@@ -73,7 +73,7 @@ def plan(format: str, **given: Any) -> None:
     if min(given[name] for name in machine_names) <= 0:
         raise click.UsageError("What one broker has must be above zero.")
     decided = decide(
-        Load(**{name: given[name] for name in load_names}),
+        ExpectedLoad(**{name: given[name] for name in load_names}),
         Machine(**{name: given[name] for name in machine_names}),
     )
     if format in PEOPLE:
@@ -82,7 +82,7 @@ def plan(format: str, **given: Any) -> None:
         emit_data(_as_data(decided), format)
 
 
-def _print(plan: Plan) -> None:
+def _print(plan: ClusterPlan) -> None:
     emit_pairs(
         [
             ("Partitions", plan.partitions),
@@ -104,8 +104,8 @@ def _print(plan: Plan) -> None:
         click.echo(f"\n{note}")
 
 
-def _as_data(plan: Plan) -> dict[str, Any]:
-    def listed(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
+def _as_data(plan: ClusterPlan) -> dict[str, Any]:
+    def listed(reasons: Sequence[SizingReason]) -> list[dict[str, Any]]:
         return [{"what": one.what, "how": one.how, "need": one.need} for one in reasons]
 
     return {

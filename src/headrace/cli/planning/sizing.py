@@ -16,7 +16,7 @@ STORE = "to store"
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ExpectedLoad:
     throughput: int
     """Bytes a second that producers write at the peak, now."""
     average_share: float
@@ -41,24 +41,24 @@ class Machine:
     partitions_per_broker: int
 
 
-class Reason(NamedTuple):
+class SizingReason(NamedTuple):
     what: str
     how: str
     need: int
 
 
-class Plan(NamedTuple):
+class ClusterPlan(NamedTuple):
     partitions: int
     brokers: int
     disk_per_broker: int
     network_in_per_broker: int
     network_out_per_broker: int
-    partition_reasons: tuple[Reason, ...]
-    broker_reasons: tuple[Reason, ...]
+    partition_reasons: tuple[SizingReason, ...]
+    broker_reasons: tuple[SizingReason, ...]
     notes: tuple[str, ...]
 
 
-def decide(load: Load, machine: Machine) -> Plan:
+def decide(load: ExpectedLoad, machine: Machine) -> ClusterPlan:
     peak = load.throughput * load.growth
     partition_reasons = _partition_reasons(load, machine, peak)
     stored = peak * load.average_share * load.retention_s * load.replication
@@ -76,7 +76,7 @@ def decide(load: Load, machine: Machine) -> Plan:
         notes.append(f"Disks decide. With larger ones, or less retention, {others} brokers would do.")
     if load.replication < 2:
         notes.append("With one replica, what a broker holds is lost with it.")
-    return Plan(
+    return ClusterPlan(
         spread,
         brokers,
         math.ceil(stored / brokers / DISK_HEADROOM),
@@ -88,14 +88,14 @@ def decide(load: Load, machine: Machine) -> Plan:
     )
 
 
-def _partition_reasons(load: Load, machine: Machine, peak: float) -> tuple[Reason, ...]:
+def _partition_reasons(load: ExpectedLoad, machine: Machine, peak: float) -> tuple[SizingReason, ...]:
     return (
-        Reason(
+        SizingReason(
             "to write",
             f"{_rate(peak)} / {_rate(machine.partition_speed)} that one partition takes",
             math.ceil(peak / machine.partition_speed),
         ),
-        Reason(
+        SizingReason(
             "to read",
             f"{_rate(peak)} / {_rate(load.consumer_speed)} of one consumer; a partition has one consumer",
             math.ceil(peak / load.consumer_speed),
@@ -104,42 +104,42 @@ def _partition_reasons(load: Load, machine: Machine, peak: float) -> tuple[Reaso
 
 
 def _broker_reasons(
-    load: Load, machine: Machine, peak: float, stored: float, partitions: int
-) -> tuple[Reason, ...]:
+    load: ExpectedLoad, machine: Machine, peak: float, stored: float, partitions: int
+) -> tuple[SizingReason, ...]:
     usable_disk, usable_network = machine.disk * DISK_HEADROOM, machine.network * NETWORK_HEADROOM
     written = peak * load.replication
     read = peak * (load.groups + load.replication - 1)
     replicas = partitions * load.replication
     safe = max(load.replication, FEWEST_BROKERS) if load.replication > 1 else 1
     return (
-        Reason(
+        SizingReason(
             "to survive",
             f"{load.replication} replicas, and one broker may be down" if load.replication > 1 else "one replica",
             safe,
         ),
-        Reason(
+        SizingReason(
             STORE,
             f"{size_text(int(stored))} over {load.retention_s / 86400:g} days with {load.replication} replicas"
             f" / {size_text(int(usable_disk))} ({DISK_HEADROOM:.0%} of a disk)",
             math.ceil(stored / usable_disk),
         ),
-        Reason(
+        SizingReason(
             "network in",
             f"{_rate(written)} with replicas / {_rate(usable_network)} ({NETWORK_HEADROOM:.0%} of a link)",
             math.ceil(written / usable_network),
         ),
-        Reason(
+        SizingReason(
             "network out",
             f"{_rate(read)} to {plural(load.groups, 'group')}, {plural(load.replication - 1, 'follower')} "
             f"/ {_rate(usable_network)}",
             math.ceil(read / usable_network),
         ),
-        Reason(
+        SizingReason(
             "to append",
             f"{_rate(written)} with replicas / {_rate(machine.broker_speed)} that one broker writes",
             math.ceil(written / machine.broker_speed),
         ),
-        Reason(
+        SizingReason(
             "to hold",
             f"{replicas} replicas / {machine.partitions_per_broker} per broker",
             math.ceil(replicas / machine.partitions_per_broker),

@@ -22,8 +22,8 @@ from headrace.cli.common.session import chosen_partitions, conclude, run, topic_
 from headrace.client.admin import (
     BROKER_DEFAULT,
     ConfigOperation,
+    ConfigResource,
     NewTopic,
-    Resource,
     ResourceType,
     alter_configs,
     create_partitions,
@@ -106,7 +106,7 @@ def alter(target: Target, topic: str, sets: tuple[str, ...], unsets: tuple[str, 
     async def work(cluster: Cluster) -> None:
         await topic_of(cluster, topic)
         try:
-            await alter_configs(cluster, Resource(ResourceType.TOPIC, topic), changes, dry_run)
+            await alter_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), changes, dry_run)
         except KafkaError as error:
             raise explain_kafka(error, f"topic {topic}") from None
 

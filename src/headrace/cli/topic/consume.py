@@ -15,7 +15,7 @@ from headrace.cli.common.output import note, plural, warn, write_out
 from headrace.cli.common.session import chosen_partitions, run, topic_of
 from headrace.cli.topic.record_format import WIDE_HEADING, Format, chosen_format
 from headrace.client.cluster import Cluster
-from headrace.client.fetching import Fetched, FetchLimits, Reader
+from headrace.client.fetching import Fetched, FetchLimits, RecordReader
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, offset_ranges
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
@@ -24,7 +24,7 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """What to read and when to stop."""
 
     topic: str
@@ -78,7 +78,7 @@ def consume(
         raise click.BadParameter(str(error), param_hint="--template") from None
     if exit_at_end and span.end is None:
         span = Span(span.begin, END)
-    reading = Reading(topic, partitions, span, max_records, isolation=ISOLATION[isolation])
+    reading = ReadOptions(topic, partitions, span, max_records, isolation=ISOLATION[isolation])
     if format == "wide" and template is None:
         write_out(WIDE_HEADING)
     if group is None:
@@ -93,7 +93,7 @@ def consume(
     run(target, lambda cluster: read_in_group(cluster, reading, group, output), ends_with_reader=True)
 
 
-async def read(cluster: Cluster, reading: Reading, output: Format) -> int:
+async def read(cluster: Cluster, reading: ReadOptions, output: Format) -> int:
     """Print what is asked for; how many records that were."""
     chosen = chosen_partitions(await topic_of(cluster, reading.topic), reading.partitions)
     listed = [TopicPartition(reading.topic, one) for one in chosen]
@@ -102,7 +102,7 @@ async def read(cluster: Cluster, reading: Reading, output: Format) -> int:
     end = await resolve(cluster, reading.span.end, ranges) if reading.span.end is not None else None
     if end is not None:
         begin = {one: offset for one, offset in begin.items() if offset < end[one]}
-    reader = Reader(cluster, begin, FetchLimits(isolation=reading.isolation))
+    reader = RecordReader(cluster, begin, FetchLimits(isolation=reading.isolation))
     return await _print(reader, reading, output, end, ranges)
 
 
@@ -123,8 +123,8 @@ async def _begin(
 
 
 async def _print(
-    reader: Reader,
-    reading: Reading,
+    reader: RecordReader,
+    reading: ReadOptions,
     output: Format,
     end: Mapping[TopicPartition, int] | None,
     ranges: Mapping[TopicPartition, tuple[int, int]],
@@ -167,7 +167,7 @@ def record_lines(fetched: Fetched, output: Format, stop: int | None, left: int |
     return lines
 
 
-async def poll(reader: Reader) -> list[Fetched]:
+async def poll(reader: RecordReader) -> list[Fetched]:
     """Retention may overtake a slow reader: go on at what is left."""
     try:
         return await reader.poll()

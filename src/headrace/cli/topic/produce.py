@@ -16,7 +16,7 @@ from headrace.cli.common.options import Target, cluster_options, format_option, 
 from headrace.cli.common.output import PEOPLE, emit_data, note, plural
 from headrace.cli.common.session import chosen_partitions, run, topic_of
 from headrace.client.cluster import Cluster
-from headrace.client.producer import Producer, ProducerSettings, Written
+from headrace.client.producer import Producer, ProducerSettings, WrittenBatch
 from headrace.records.builder import NewRecord
 from headrace.records.compression import CODEC_NAMES
 
@@ -97,7 +97,7 @@ def produce(
     settings = ProducerSettings(ACKS[acks], CODEC_NAMES[compression], partition)
     lines = _from_arguments(values) if values else _announced(unescaped(delimiter))
 
-    async def work(cluster: Cluster) -> list[Written]:
+    async def work(cluster: Cluster) -> list[WrittenBatch]:
         await check_partition(cluster, topic, partition)
         return await write_lines(cluster, topic, settings, rules, lines)
 
@@ -127,11 +127,11 @@ async def write_lines(
     settings: ProducerSettings,
     rules: LineRules,
     lines: AsyncIterator[list[bytes]],
-) -> list[Written]:
+) -> list[WrittenBatch]:
     """Each group of lines as one batch per partition; what was written where."""
     producer = Producer(cluster, topic, settings)
     await producer.start()
-    written: list[Written] = []
+    written: list[WrittenBatch] = []
     async for group in lines:
         now_ms = cluster.env.clock.wall_ms()
         written += await producer.send([rules.record(line, now_ms) for line in group])
@@ -184,7 +184,7 @@ async def _until_readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _report(topic: str, written: list[Written], format: str) -> None:
+def _report(topic: str, written: list[WrittenBatch], format: str) -> None:
     rows = totals(topic, written)
     if format not in PEOPLE:
         emit_data(rows, format)
@@ -198,7 +198,7 @@ def _report(topic: str, written: list[Written], format: str) -> None:
     note(f"Wrote {plural(count, 'record')} to {topic}{where}.")
 
 
-def totals(topic: str, written: Iterable[Written]) -> list[dict[str, Any]]:
+def totals(topic: str, written: Iterable[WrittenBatch]) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     for one in written:
         offset = one.base_offset if one.base_offset >= 0 else None

@@ -98,7 +98,7 @@ def describe(target: Target, topics: tuple[str, ...], all_settings: bool, format
 
 
 async def _described(cluster: Cluster, topic: TopicView, all_settings: bool) -> dict[str, Any]:
-    from headrace.client.admin import Resource, ResourceType, describe_configs
+    from headrace.client.admin import ConfigResource, ResourceType, describe_configs
 
     led = [TopicPartition(topic.name, one.number) for one in topic.partitions if one.leader != NO_LEADER]
     ranges = await offset_ranges(cluster, led) if led else {}
@@ -118,7 +118,7 @@ async def _described(cluster: Cluster, topic: TopicView, all_settings: bool) -> 
             }
         )
     try:
-        configs = await describe_configs(cluster, Resource(ResourceType.TOPIC, topic.name))
+        configs = await describe_configs(cluster, ConfigResource(ResourceType.TOPIC, topic.name))
     except KafkaError as error:
         raise explain_kafka(error, f"topic {topic.name}") from None
     settings = {entry.name: entry.value for entry in configs if all_settings or entry.source == "topic"}

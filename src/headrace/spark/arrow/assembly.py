@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.model.topics import TopicPartition
 from headrace.spark.arrow import columns as c
-from headrace.spark.arrow.batches import RUN_BYTES, Run
+from headrace.spark.arrow.batches import RUN_BYTES, BatchRun
 from headrace.spark.arrow.engine import Engine
 from headrace.spark.arrow.headers import Wanted, corrupt
 from headrace.spark.arrow.layout import (
@@ -75,7 +75,7 @@ class Indexed:
         return found
 
 
-def index_run(engine: Engine, run: Run, lines: Numbers, wanted: Wanted) -> Indexed:
+def index_run(engine: Engine, run: BatchRun, lines: Numbers, wanted: Wanted) -> Indexed:
     table = np.empty((int(lines.max()) + 1, run.record_count), np.int64)
     buffers: list[tuple[Bytes, int]] = []
     row = 0

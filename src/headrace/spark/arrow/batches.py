@@ -3,9 +3,9 @@
 Each batch is checked against its CRC before anything in it is believed, and unfolded within a limit. Left out are
 control batches, batches of aborted transactions, and what lies wholly outside the offsets asked for.
 
-A `Piece` is one buffer with the sections of the batches in it: neighbours that are not compressed share one,
-without a copy; a compressed batch has its own. A `Run` is a few pieces, at most RUN_BYTES or one batch: the unit
-of memory.
+A `BatchPiece` is one buffer with the sections of the batches in it: neighbours that are not compressed share one,
+without a copy; a compressed batch has its own. A `BatchRun` is a few pieces, at most RUN_BYTES or one batch: the
+unit of memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.model.topics import TopicPartition
 from headrace.records.batch import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL
 from headrace.records.compression import Codec, decompress
 from headrace.records.reader import SMALLEST_RECORD, read_records
-from headrace.spark.arrow.headers import Headers, Wanted, checked_headers, corrupt, place
+from headrace.spark.arrow.headers import HeaderColumns, Wanted, checked_headers, corrupt, place
 from headrace.spark.arrow.layout import (
     SECTION_APPEND_TIME,
     SECTION_APPEND_TIMESTAMP,
@@ -58,29 +58,29 @@ class RecordsChunk(Protocol):
     def start(self) -> int: ...
 
 
-class Piece(NamedTuple):
+class BatchPiece(NamedTuple):
     data: Bytes
     sections: Numbers
 
 
 @dataclass(slots=True)
-class Run:
-    pieces: list[Piece]
+class BatchRun:
+    pieces: list[BatchPiece]
     record_count: int = 0
     size: int = 0
 
-    def add(self, piece: Piece, size: int) -> None:
+    def add(self, piece: BatchPiece, size: int) -> None:
         self.pieces.append(piece)
         self.record_count += int(piece.sections[:, SECTION_RECORDS].sum())
         self.size += size
 
 
-def runs(chunk: RecordsChunk, wanted: Wanted) -> Iterator[Run]:
+def runs(chunk: RecordsChunk, wanted: Wanted) -> Iterator[BatchRun]:
     """The records of a chunk in order, except for single ones outside the offsets, which are left in."""
     assert wanted.max_decompressed <= MAX_RUN_BYTES
     headers = checked_headers(chunk.data, wanted)
     headers = headers.chosen(_visible(chunk, headers, wanted))
-    run = Run([])
+    run = BatchRun([])
     for piece, sizes in _pieces(chunk.data, headers, wanted):
         first, ends = 0, np.cumsum(sizes)
         while first < len(ends):
@@ -88,16 +88,16 @@ def runs(chunk: RecordsChunk, wanted: Wanted) -> Iterator[Run]:
             last = int(np.searchsorted(ends, before + RUN_BYTES - run.size, side="right"))
             if last <= first and run.size:
                 yield run
-                run = Run([])
+                run = BatchRun([])
                 continue
             last = max(last, first + 1)
-            run.add(Piece(piece.data, piece.sections[first:last]), int(ends[last - 1]) - before)
+            run.add(BatchPiece(piece.data, piece.sections[first:last]), int(ends[last - 1]) - before)
             first = last
     if run.size:
         yield run
 
 
-def _pieces(chunk: memoryview, headers: Headers, wanted: Wanted) -> Iterator[tuple[Piece, Numbers]]:
+def _pieces(chunk: memoryview, headers: HeaderColumns, wanted: Wanted) -> Iterator[tuple[BatchPiece, Numbers]]:
     """Pieces with the sizes of their sections."""
     sections = _sections(headers)
     codecs = headers.fields["attributes"] & CODEC_MASK
@@ -112,10 +112,10 @@ def _pieces(chunk: memoryview, headers: Headers, wanted: Wanted) -> Iterator[tup
             data = _unfolded(chunk, int(codecs[part[0]]), mine[0], wanted)
         sizes = mine[:, SECTION_END] - mine[:, SECTION_START]
         _check_counts(mine, sizes, wanted.partition)
-        yield Piece(data, mine), sizes
+        yield BatchPiece(data, mine), sizes
 
 
-def _sections(headers: Headers) -> Numbers:
+def _sections(headers: HeaderColumns) -> Numbers:
     found = np.empty((len(headers.at), SECTION_NUMBERS), np.int64)
     found[:, SECTION_START] = headers.at + HEADER_SIZE
     found[:, SECTION_END] = headers.ends
@@ -148,7 +148,7 @@ def _check_counts(sections: Numbers, sizes: Numbers, partition: TopicPartition) 
         raise corrupt(partition, int(sections[first, SECTION_BASE_OFFSET]), problem)
 
 
-def _visible(chunk: RecordsChunk, headers: Headers, wanted: Wanted) -> NDArray[np.bool_]:
+def _visible(chunk: RecordsChunk, headers: HeaderColumns, wanted: Wanted) -> NDArray[np.bool_]:
     fields = headers.fields
     # The delta on the other side: an offset at the end of its range and a delta must not be added.
     visible: NDArray[np.bool_] = fields["base_offset"] >= wanted.start - headers.numbers("last_offset_delta")
@@ -159,7 +159,7 @@ def _visible(chunk: RecordsChunk, headers: Headers, wanted: Wanted) -> NDArray[n
     return visible
 
 
-def _of_aborted(chunk: RecordsChunk, headers: Headers) -> Iterator[int]:
+def _of_aborted(chunk: RecordsChunk, headers: HeaderColumns) -> Iterator[int]:
     """Numbers of batches that belong to aborted transactions."""
     aborted = _Aborted(chunk.aborted)
     names = ("base_offset", "last_offset_delta", "attributes", "producer_id")

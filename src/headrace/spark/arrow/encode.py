@@ -26,7 +26,7 @@ from headrace.records.builder import NO_EPOCH, NO_PRODUCER
 from headrace.records.compression import Codec, compress
 from headrace.spark.arrow import columns as c
 from headrace.spark.arrow.engine import Engine, engine
-from headrace.spark.arrow.fields import Fields, field_table, list_bounds, valid_rows
+from headrace.spark.arrow.fields import RecordFields, field_table, list_bounds, valid_rows
 from headrace.spark.arrow.layout import (
     HEADER_NAME_AT,
     HEADER_NAME_LENGTH,
@@ -108,7 +108,7 @@ def _put_fields(table: Numbers, column: pa.Array | None, at: int, length: int) -
     if column is None or pat.is_null(column.type):
         table[length] = NULL_LENGTH
         return _NO_BYTES
-    fields: Fields = field_table(column)
+    fields: RecordFields = field_table(column)
     table[at], table[length] = fields.at, fields.lengths
     return fields.data
 

@@ -16,7 +16,7 @@ import sys
 from typing import Protocol
 
 from headrace.spark.arrow import pure
-from headrace.spark.arrow.layout import Bytes, Numbers, Offsets
+from headrace.spark.arrow.layout import Bytes, Numbers, OffsetArray
 
 SWITCH = "HEADRACE_NUMBA"
 
@@ -30,7 +30,9 @@ class Engine(Protocol):
 
     def index_headers(self, data: Bytes, at: Numbers, counts: Numbers, table: Numbers, header: int) -> None: ...
 
-    def copy_fields(self, data: Bytes, at: Numbers, lengths: Numbers, out: Bytes, offsets: Offsets) -> None: ...
+    def copy_fields(
+        self, data: Bytes, at: Numbers, lengths: Numbers, out: Bytes, offsets: OffsetArray
+    ) -> None: ...
 
     def plan_batch(
         self,
@@ -59,7 +61,7 @@ class Engine(Protocol):
     ) -> int: ...
 
     def place_keys(
-        self, data: Bytes, at: Numbers, lengths: Numbers, count: int, unkeyed: int, out: Offsets
+        self, data: Bytes, at: Numbers, lengths: Numbers, count: int, unkeyed: int, out: OffsetArray
     ) -> None: ...
 
 

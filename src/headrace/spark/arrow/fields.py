@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 from headrace.spark.arrow.layout import NULL_LENGTH, Bytes, Numbers
 
 
-class Fields(NamedTuple):
+class RecordFields(NamedTuple):
     data: Bytes
     at: Numbers
     lengths: Numbers
 
 
-def field_table(array: pa.Array) -> Fields:
+def field_table(array: pa.Array) -> RecordFields:
     """Where the bytes of each row are; a length of -1 for null."""
     if pat.is_null(array.type):
-        return Fields(np.empty(0, np.uint8), np.zeros(len(array), np.int64), np.full(len(array), NULL_LENGTH))
+        return RecordFields(
+            np.empty(0, np.uint8), np.zeros(len(array), np.int64), np.full(len(array), NULL_LENGTH)
+        )
     kind: type[np.int32] | type[np.int64]
     if pat.is_binary(array.type) or pat.is_string(array.type):
         kind = np.int32
@@ -35,7 +37,7 @@ def field_table(array: pa.Array) -> Fields:
         raise TypeError(f"bytes or text expected, not {array.type}")
     at, lengths = _bounds(array, kind)
     lengths[~valid_rows(array)] = NULL_LENGTH
-    return Fields(_bytes_of(array.buffers()[2]), at, lengths)
+    return RecordFields(_bytes_of(array.buffers()[2]), at, lengths)
 
 
 def list_bounds(array: pa.Array) -> tuple[Numbers, Numbers, pa.Array]:

@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     max_decompressed: int
 
 
-class Headers(NamedTuple):
+class HeaderColumns(NamedTuple):
     at: Numbers
     """Where each batch begins."""
     fields: NDArray[Any]
@@ -57,11 +57,11 @@ class Headers(NamedTuple):
     def ends(self) -> Numbers:
         return self.at + self.numbers("batch_length") + LENGTH_OVERHEAD
 
-    def chosen(self, which: NDArray[np.bool_]) -> Headers:
-        return Headers(self.at[which], self.fields[which])
+    def chosen(self, which: NDArray[np.bool_]) -> HeaderColumns:
+        return HeaderColumns(self.at[which], self.fields[which])
 
 
-def checked_headers(data: memoryview, wanted: Wanted) -> Headers:
+def checked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
     """Of the batches that begin before the end. The bytes of each are those that its CRC was made of."""
     positions, problem = _step_through(data, wanted)
     headers = _read_headers(np.frombuffer(data, np.uint8), np.array(positions, np.int64))
@@ -69,7 +69,7 @@ def checked_headers(data: memoryview, wanted: Wanted) -> Headers:
     if len(other_formats):
         first = int(other_formats[0])
         problem = _other_format(wanted.partition, headers.fields[first])
-        headers = Headers(headers.at[:first], headers.fields[:first])
+        headers = HeaderColumns(headers.at[:first], headers.fields[:first])
     _check_bytes(data, headers, wanted.partition)
     if problem is not None:
         raise problem
@@ -97,12 +97,12 @@ def _step_through(data: memoryview, wanted: Wanted) -> tuple[list[int], KafkaErr
     return positions, None
 
 
-def _read_headers(data: Bytes, at: Numbers) -> Headers:
+def _read_headers(data: Bytes, at: Numbers) -> HeaderColumns:
     raw = data[at[:, np.newaxis] + _HEADER_BYTES]
-    return Headers(at, raw.view(HEADER_TYPE).reshape(len(at)))
+    return HeaderColumns(at, raw.view(HEADER_TYPE).reshape(len(at)))
 
 
-def _check_bytes(data: memoryview, headers: Headers, partition: TopicPartition) -> None:
+def _check_bytes(data: memoryview, headers: HeaderColumns, partition: TopicPartition) -> None:
     starts, ends = (headers.at + CRC_START).tolist(), headers.ends.tolist()
     for index, expected in enumerate(headers.fields["crc"].tolist()):
         if crc32c(data[starts[index] : ends[index]]) != expected:

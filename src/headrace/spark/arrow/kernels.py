@@ -42,7 +42,7 @@ from headrace.spark.arrow.layout import (
     SECTION_START,
     Bytes,
     Numbers,
-    Offsets,
+    OffsetArray,
 )
 
 MAX_INT64 = 2**63 - 1
@@ -194,7 +194,7 @@ def index_headers(data: Bytes, at: Numbers, counts: Numbers, table: Numbers, hea
 
 
 @njit(void(READ, LINE, LINE, WRITE, int32[::1]), cache=True, nogil=True)
-def copy_fields(data: Bytes, at: Numbers, lengths: Numbers, out: Bytes, offsets: Offsets) -> None:
+def copy_fields(data: Bytes, at: Numbers, lengths: Numbers, out: Bytes, offsets: OffsetArray) -> None:
     """Copies fields one after the other to where Arrow's `offsets` say."""
     for row in range(at.shape[0]):
         source = at[row]
@@ -311,7 +311,7 @@ MASK = 0xFFFFFFFF
 
 
 @njit(void(READ, LINE, LINE, int64, int64, int32[::1]), cache=True, nogil=True)
-def place_keys(data: Bytes, at: Numbers, lengths: Numbers, count: int, unkeyed: int, out: Offsets) -> None:
+def place_keys(data: Bytes, at: Numbers, lengths: Numbers, count: int, unkeyed: int, out: OffsetArray) -> None:
     """The partition of every key by murmur2, as Java's producer computes it; `unkeyed` for null."""
     for row in range(at.shape[0]):
         length = lengths[row]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
-Offsets = NDArray[np.int32]
+OffsetArray = NDArray[np.int32]
 
 NULL_LENGTH = -1
 NOT_ASKED = -1

@@ -24,7 +24,7 @@ from headrace.spark.arrow.layout import (
     SECTION_NUMBERS,
     Bytes,
     Numbers,
-    Offsets,
+    OffsetArray,
 )
 
 _MAX_VARINT_BYTES = 10
@@ -139,7 +139,7 @@ def index_headers(data: Bytes, at: Numbers, counts: Numbers, table: Numbers, hea
             header += 1
 
 
-def copy_fields(data: Bytes, at: Numbers, lengths: Numbers, out: Bytes, offsets: Offsets) -> None:
+def copy_fields(data: Bytes, at: Numbers, lengths: Numbers, out: Bytes, offsets: OffsetArray) -> None:
     source, target = data.data, out.data
     for start, length, position in zip(at.tolist(), lengths.tolist(), offsets.tolist(), strict=False):
         if length > 0:
@@ -220,7 +220,7 @@ def write_records(
     return len(written)
 
 
-def place_keys(data: Bytes, at: Numbers, lengths: Numbers, count: int, unkeyed: int, out: Offsets) -> None:
+def place_keys(data: Bytes, at: Numbers, lengths: Numbers, count: int, unkeyed: int, out: OffsetArray) -> None:
     view = data.data
     out[:] = [
         unkeyed if length < 0 else partition_for_key(bytes(view[start : start + length]), count)

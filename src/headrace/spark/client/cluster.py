@@ -29,6 +29,7 @@ from headrace.client.requests import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    FoundOffset,
     coordinator_found,
     coordinator_request,
     is_passing,
@@ -83,11 +84,6 @@ class TopicInfo(NamedTuple):
     partition_count: int
     leaders: Mapping[int, int]
     """By partition; -1 where there is none now."""
-
-
-class FoundOffset(NamedTuple):
-    offset: int
-    timestamp: int
 
 
 class Patience:
@@ -369,10 +365,8 @@ def _ask_offsets(
     connection: BlockingConnection, times: Mapping[TopicPartition, int], isolation: int
 ) -> dict[TopicPartition, FoundOffset | None]:
     response = connection.request(offsets_request(times, isolation), ListOffsetsResponse)
-    return {
-        partition: FoundOffset(answer.offset, answer.timestamp) if answer.offset >= 0 else None
-        for partition, answer in offsets_found(response).items()
-    }
+    found = offsets_found(response)
+    return {partition: one if one.offset >= 0 else None for partition, one in found.items()}
 
 
 _shared: dict[ClusterSettings, BlockingCluster] = {}

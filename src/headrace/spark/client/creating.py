@@ -19,7 +19,7 @@ TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class TopicShape:
     """How a topic is made. Travels to the tasks."""
 
     partitions: int = AS_THE_BROKER_HAS_IT
@@ -27,7 +27,7 @@ class NewTopic:
     config: tuple[tuple[str, str], ...] = ()
 
 
-def ensure_topic(cluster: BlockingCluster, name: str, wanted: NewTopic) -> None:
+def ensure_topic(cluster: BlockingCluster, name: str, wanted: TopicShape) -> None:
     """Somebody else may make it at the same time: that is as good."""
     if name in cluster.topics([name]):
         return

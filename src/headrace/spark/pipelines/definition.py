@@ -61,7 +61,7 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class TopicCreation:
     """A sink's topic is created when it is not there. BROKER_DEFAULT: as CreateTopics takes it on the wire."""
 
     partitions: int = BROKER_DEFAULT
@@ -164,7 +164,7 @@ class Sink(Part):
     path: str = ""
     partition_by: tuple[str, ...] = ()
     mode: OutputMode = "append"
-    create: Create | None = None
+    create: TopicCreation | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 

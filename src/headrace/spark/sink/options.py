@@ -15,7 +15,7 @@ from headrace.model.errors import KafkaError
 from headrace.model.topics import check_topic_name
 from headrace.records.compression import CODEC_NAMES, Codec
 from headrace.spark.client.connection import ClusterSettings
-from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, NewTopic
+from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, TopicShape
 from headrace.spark.client.producing import ALL_IN_SYNC, DELIVERY_TIMEOUT_S, MAX_IN_FLIGHT, MAX_REQUEST_BYTES
 from headrace.spark.option_table import GivenOptions, Option, OptionError, near_name
 
@@ -100,7 +100,7 @@ class SinkOptions:
     request_bytes: int
     max_in_flight: int
     delivery_timeout_s: float
-    create: NewTopic | None = None
+    create: TopicShape | None = None
     """How topics are made that are not there; None: they are an error."""
 
 
@@ -195,7 +195,7 @@ def _topic(options: GivenOptions) -> str | None:
     return name
 
 
-def _new_topic(options: GivenOptions) -> NewTopic | None:
+def _new_topic(options: GivenOptions) -> TopicShape | None:
     partitions = options.integer("create.partitions", minimum=AS_THE_BROKER_HAS_IT)
     config = {name: options.text(name) or "" for name in options.names() if name.startswith(CREATE_CONFIG)}
     replication = options.integer("create.replication", minimum=AS_THE_BROKER_HAS_IT)
@@ -205,7 +205,7 @@ def _new_topic(options: GivenOptions) -> NewTopic | None:
             raise OptionError(stray, "it has no effect without create.partitions", "write create.partitions too")
         return None
     settings = tuple((name.removeprefix(CREATE_CONFIG), value) for name, value in config.items())
-    return NewTopic(partitions, AS_THE_BROKER_HAS_IT if replication is None else replication, settings)
+    return TopicShape(partitions, AS_THE_BROKER_HAS_IT if replication is None else replication, settings)
 
 
 def _codec(options: GivenOptions) -> Codec:

@@ -32,7 +32,7 @@ ADVICE = (
 )
 
 
-class Bounds(NamedTuple):
+class PartitionBounds(NamedTuple):
     """What a partition holds: [log_start, log_end), up to the last stable offset when only committed records
     count."""
 
@@ -41,11 +41,11 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class TopicsNow:
     """What the cluster has now, of what the query reads."""
 
     topic_ids: Mapping[str, str]
-    bounds: Mapping[TopicPartition, Bounds]
+    bounds: Mapping[TopicPartition, PartitionBounds]
 
     def has_topic(self, topic: str) -> bool:
         return topic in self.topic_ids or any(partition.topic == topic for partition in self.bounds)
@@ -63,7 +63,7 @@ class DataLoss(Exception):
         return f"{self.what} {ADVICE}"
 
 
-class TopicDeleted(DataLoss):
+class TopicGone(DataLoss):
     """The topic is gone, or no longer among those the query reads."""
 
 
@@ -104,7 +104,7 @@ class CheckedRange:
     losses: tuple[DataLoss, ...]
 
 
-def check_start(previous: StreamOffset, view: ClusterView) -> Checked:
+def check_start(previous: StreamOffset, view: TopicsNow) -> Checked:
     """Where to go on from `previous`, for latestOffset() (and for the start of a batch query)."""
     recreated = _recreated_topics(previous, view)
     losses = _vanished(previous.positions, view) + _recreated_losses(previous, view, recreated)
@@ -118,7 +118,7 @@ def check_start(previous: StreamOffset, view: ClusterView) -> Checked:
     return Checked(replace(previous, positions=starts, topic_ids=ids), tuple(losses))
 
 
-def check_range(start: StreamOffset, end: StreamOffset, view: ClusterView) -> CheckedRange:
+def check_range(start: StreamOffset, end: StreamOffset, view: TopicsNow) -> CheckedRange:
     """What can be read between the two offsets, for partitions(start, end).
 
     Partitions of `start` that `end` lacks were given up when `end` was chosen. A topic created again between the
@@ -158,7 +158,7 @@ def raise_or_warn(losses: Sequence[DataLoss], *, fail_on_data_loss: bool) -> lis
     return [f"{loss.what} The query goes on without these records (failOnDataLoss is false)." for loss in losses]
 
 
-def not_yet_visible(previous: StreamOffset, view: ClusterView) -> list[TopicPartition]:
+def not_yet_visible(previous: StreamOffset, view: TopicsNow) -> list[TopicPartition]:
     """Partitions that seem to end before what was read of them. A new leader may say so for a moment: ask again
     (fetchOffset.numRetries) before `check_start` calls it a loss."""
     recreated = _recreated_topics(previous, view)
@@ -172,7 +172,7 @@ def not_yet_visible(previous: StreamOffset, view: ClusterView) -> list[TopicPart
 
 
 def available_now_end(
-    start: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int], view: ClusterView
+    start: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int], view: TopicsNow
 ) -> dict[TopicPartition, int]:
     """The ends of a batch in a run up to `target`, the ends of the log when the run began.
 
@@ -192,7 +192,7 @@ def _differ(before: Mapping[str, str], after: Mapping[str, str], topic: str) -> 
     return bool(one and other and one != other)
 
 
-def _recreated_topics(offset: StreamOffset, view: ClusterView) -> set[str]:
+def _recreated_topics(offset: StreamOffset, view: TopicsNow) -> set[str]:
     topics = {partition.topic for partition in offset.positions}
     return {topic for topic in topics if _differ(offset.topic_ids, view.topic_ids, topic)}
 
@@ -205,7 +205,7 @@ def _positions_text(positions: Mapping[TopicPartition, int], partitions: Sequenc
     return ", ".join(f"{partition} at offset {positions[partition]}" for partition in partitions)
 
 
-def _vanished(positions: Mapping[TopicPartition, int], view: ClusterView) -> list[DataLoss]:
+def _vanished(positions: Mapping[TopicPartition, int], view: TopicsNow) -> list[DataLoss]:
     losses: list[DataLoss] = []
     for topic in sorted({partition.topic for partition in positions}):
         gone = [partition for partition in _of_topic(positions, topic) if partition not in view.bounds]
@@ -215,7 +215,7 @@ def _vanished(positions: Mapping[TopicPartition, int], view: ClusterView) -> lis
                 f"Topic {topic} is gone: it was deleted, or it is no longer among the topics this query reads. "
                 f"Its records after {where} cannot be read."
             )
-            losses.append(TopicDeleted(gone, what))
+            losses.append(TopicGone(gone, what))
         elif gone:
             what = (
                 f"Topic {topic} no longer has all partitions this query has read: they were assigned before and "
@@ -225,7 +225,7 @@ def _vanished(positions: Mapping[TopicPartition, int], view: ClusterView) -> lis
     return losses
 
 
-def _recreated_losses(offset: StreamOffset, view: ClusterView, topics: Iterable[str]) -> list[DataLoss]:
+def _recreated_losses(offset: StreamOffset, view: TopicsNow, topics: Iterable[str]) -> list[DataLoss]:
     losses: list[DataLoss] = []
     for topic in sorted(topics):
         partitions = _of_topic(offset.positions, topic)
@@ -240,7 +240,7 @@ def _recreated_losses(offset: StreamOffset, view: ClusterView, topics: Iterable[
 
 
 def _first_readable(
-    partition: TopicPartition, position: int | None, bounds: Bounds
+    partition: TopicPartition, position: int | None, bounds: PartitionBounds
 ) -> tuple[int, DataLoss | None]:
     """The offset to read first, and what is lost before it. position None: the partition is new."""
     if position is None:
@@ -263,7 +263,7 @@ def _first_readable(
     return position, None
 
 
-def _beyond_end(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
+def _beyond_end(partition: TopicPartition, offset: int, bounds: PartitionBounds) -> OffsetBeyondEnd:
     what = (
         f"Partition {partition} ends at offset {bounds.log_end}, before offset {offset} that this query has "
         f"reached: its log was cut off, or the topic was deleted and created again on a broker without topic ids, "

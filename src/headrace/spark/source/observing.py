@@ -20,7 +20,7 @@ from headrace.spark.client.cluster import EARLIEST, LATEST, BlockingCluster, Fou
 from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.fetching import RangeUnavailable, read_chunks
 from headrace.spark.errors import SourceError
-from headrace.spark.source.data_loss import Bounds, ClusterView
+from headrace.spark.source.data_loss import PartitionBounds, TopicsNow
 from headrace.spark.source.options import Retries, SourceOptions
 from headrace.spark.source.ranges import OffsetRange
 
@@ -66,7 +66,7 @@ def offset_lookup(cluster: BlockingCluster, isolation: int) -> OffsetLookup:
     return lambda wanted: cluster.list_offsets(wanted, isolation=isolation) if wanted else {}
 
 
-def observe(cluster: BlockingCluster, options: SourceOptions) -> ClusterView:
+def observe(cluster: BlockingCluster, options: SourceOptions) -> TopicsNow:
     """The partitions to read that exist now, with where their logs begin and end."""
     for attempt in range(1, VANISHING_ATTEMPTS + 1):
         topics = find_topics(cluster, options)
@@ -77,17 +77,17 @@ def observe(cluster: BlockingCluster, options: SourceOptions) -> ClusterView:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or attempt == VANISHING_ATTEMPTS:
                 raise
             continue
-        return ClusterView({name: topic.topic_id for name, topic in topics.items()}, bounds)
+        return TopicsNow({name: topic.topic_id for name, topic in topics.items()}, bounds)
     raise AssertionError("the last attempt returns or raises")
 
 
 def find_bounds(
     cluster: BlockingCluster, partitions: list[TopicPartition], isolation: int
-) -> dict[TopicPartition, Bounds]:
+) -> dict[TopicPartition, PartitionBounds]:
     ask = offset_lookup(cluster, isolation)
     first = ask(dict.fromkeys(partitions, EARLIEST))
     last = ask(dict.fromkeys(partitions, LATEST))
-    return {one: Bounds(_offset(first[one]), _offset(last[one])) for one in partitions}
+    return {one: PartitionBounds(_offset(first[one]), _offset(last[one])) for one in partitions}
 
 
 def _offset(found: FoundOffset | None) -> int:

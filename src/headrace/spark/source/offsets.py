@@ -27,7 +27,7 @@ IDS_KEY = "@ids"
 START_KEY = "@start"
 RESERVED_KEYS = frozenset({IDS_KEY, START_KEY})
 
-Positions = Mapping[TopicPartition, int]
+PartitionOffsets = Mapping[TopicPartition, int]
 Nested = dict[str, dict[str, int]]
 Json = dict[str, dict[str, int] | dict[str, str] | Nested]
 
@@ -40,9 +40,9 @@ class OffsetFormatError(ValueError):
 class StreamOffset:
     """The next offset of every partition, the ids of the topics, and for the first batch where it began."""
 
-    positions: Positions
+    positions: PartitionOffsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    first_start: Positions | None = None
+    first_start: PartitionOffsets | None = None
 
     @property
     def is_initial(self) -> bool:
@@ -75,12 +75,12 @@ def offset_from_json(given: Mapping[str, object]) -> StreamOffset:
     )
 
 
-def initial_offset(positions: Positions, topic_ids: Mapping[str, str]) -> StreamOffset:
+def initial_offset(positions: PartitionOffsets, topic_ids: Mapping[str, str]) -> StreamOffset:
     """What initialOffset() answers: it carries itself as `first_start`."""
     return StreamOffset(dict(positions), dict(topic_ids), dict(positions))
 
 
-def next_offset(start: StreamOffset, ends: Positions, topic_ids: Mapping[str, str]) -> StreamOffset:
+def next_offset(start: StreamOffset, ends: PartitionOffsets, topic_ids: Mapping[str, str]) -> StreamOffset:
     """What latestOffset() answers: where a batch from `start` ends. `start` itself when that holds nothing new.
 
     `start` is the offset Spark gave, not a repaired one: a start that had to be moved is something new, and a
@@ -114,7 +114,7 @@ def _known(topic_ids: Mapping[str, str]) -> dict[str, str]:
     return {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id}
 
 
-def _nested(positions: Positions) -> Nested:
+def _nested(positions: PartitionOffsets) -> Nested:
     nested: Nested = {}
     for partition in sorted(positions):
         nested.setdefault(partition.topic, {})[str(partition.partition)] = positions[partition]

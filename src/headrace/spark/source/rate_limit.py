@@ -17,12 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headrace.model.topics import TopicPartition
+from headrace.spark.source.offsets import PartitionOffsets
 
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 DEFAULT_RECORD_BYTES = 1024.0
 """What an offset is taken to hold where nothing is known: a byte limit has to hold from the first batch on."""
-
-Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,8 @@ class RateLimits:
 
 def limit_batch(
     limits: RateLimits,
-    start: Offsets,
-    end: Offsets,
+    start: PartitionOffsets,
+    end: PartitionOffsets,
     *,
     last_trigger_ms: int | None,
     now_ms: int,
@@ -60,7 +59,7 @@ def limit_batch(
     return ends
 
 
-def available_offsets(start: Offsets, end: Offsets) -> int:
+def available_offsets(start: PartitionOffsets, end: PartitionOffsets) -> int:
     """How many offsets lie between, over all partitions."""
     return sum(max(offset - start[partition], 0) for partition, offset in end.items())
 
@@ -72,7 +71,7 @@ def must_wait(limits: RateLimits, available: int, *, last_trigger_ms: int | None
     return now_ms - last_trigger_ms < limits.max_trigger_delay_ms
 
 
-def pro_rata(limit: int, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+def pro_rata(limit: int, start: PartitionOffsets, end: PartitionOffsets) -> dict[TopicPartition, int]:
     """The ends of a batch of about `limit` offsets, shared out by what each partition has; never below the start,
     never past the end."""
     total = available_offsets(start, end)
@@ -83,7 +82,7 @@ def pro_rata(limit: int, start: Offsets, end: Offsets) -> dict[TopicPartition, i
 
 
 def _within_bytes(
-    limit: int, start: Offsets, end: Offsets, record_bytes: Mapping[TopicPartition, float]
+    limit: int, start: PartitionOffsets, end: PartitionOffsets, record_bytes: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
     total = sum(
         (offset - start[partition]) * record_bytes.get(partition, DEFAULT_RECORD_BYTES)

@@ -39,8 +39,8 @@ from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from headrace.spark.errors import SourceError, explained
 from headrace.spark.source.data_loss import (
-    ClusterView,
     DataLoss,
+    TopicsNow,
     available_now_end,
     check_range,
     check_start,
@@ -142,7 +142,7 @@ class StreamPlanning:
         self.options = options
         self._sizes = RecordSizes()
         self._target: Mapping[TopicPartition, int] | None = None
-        self._seen: tuple[Given, ClusterView] | None = None
+        self._seen: tuple[Given, TopicsNow] | None = None
         self._planned_end: Given | None = None
         self._asked_before = False
         self._last_trigger_ms: int | None = None
@@ -238,7 +238,7 @@ class StreamPlanning:
         return answer
 
     def _ends(
-        self, starts: Mapping[TopicPartition, int], view: ClusterView, unlimited: bool
+        self, starts: Mapping[TopicPartition, int], view: TopicsNow, unlimited: bool
     ) -> Mapping[TopicPartition, int] | None:
         """How far the next batch goes; None: too little is there yet."""
         limits = self.options.limits
@@ -257,11 +257,11 @@ class StreamPlanning:
             limits, starts, ends, last_trigger_ms=self._last_trigger_ms, now_ms=_now_ms(), record_bytes=sizes
         )
 
-    def _observe(self) -> ClusterView:
+    def _observe(self) -> TopicsNow:
         cluster = self._cluster()
         return with_retries(cluster, self.options.retries, lambda: observe(cluster, self.options))
 
-    def _observe_from(self, start: StreamOffset) -> ClusterView:
+    def _observe_from(self, start: StreamOffset) -> TopicsNow:
         """A new leader may for a moment not know of the last records: ask again before that counts as a loss."""
         view = self._observe()
         for _ in range(self.options.retries.count):

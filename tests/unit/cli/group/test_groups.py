@@ -10,10 +10,10 @@ import pytest
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.offset_spec import END, START, Kind, Point
 from headrace.cli.common.screen import Screen
-from headrace.cli.group.change import Move, Shift, parse_where, summary
-from headrace.cli.group.options import TopicChoice, parse_choice
-from headrace.cli.group.view import GroupLag, GroupView, MemberView, PositionView, assignment_text, by_topic
-from headrace.cli.group.watch import Watch, chart
+from headrace.cli.group.change import OffsetMove, Shift, parse_where, summary
+from headrace.cli.group.options import PartitionChoice, parse_choice
+from headrace.cli.group.view import GroupView, GroupWithLag, MemberView, PositionView, assignment_text, by_topic
+from headrace.cli.group.watch import LagWatch, chart
 from headrace.cli.kafka_tools.consumer_groups import parse_datetime, parse_iso_duration, read_plan
 from headrace.client.address import Address
 from headrace.model.topics import TopicPartition
@@ -24,9 +24,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MEMBER = MemberView("m-1", None, "app", "/10.0.0.1", (T0,))
 
 
-def group(*positions: PositionView, members: tuple[MemberView, ...] = ()) -> GroupLag:
+def group(*positions: PositionView, members: tuple[MemberView, ...] = ()) -> GroupWithLag:
     view = GroupView("g", "classic", "Stable", "range", 1, Address("host", 9092), members)
-    return GroupLag(view, positions)
+    return GroupWithLag(view, positions)
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_no_place_to_move(text: str, problem: str) -> None:
 
 
 def test_which_partitions() -> None:
-    assert parse_choice("orders") == TopicChoice("orders", ())
-    assert parse_choice("orders:0,2") == TopicChoice("orders", (0, 2))
+    assert parse_choice("orders") == PartitionChoice("orders", ())
+    assert parse_choice("orders:0,2") == PartitionChoice("orders", (0, 2))
     for text in ("", ":1", "orders:", "orders:a", "orders:1,", "orders:1:2"):
         with pytest.raises(ValueError, match="not of the form"):
             parse_choice(text)
 
 
 def test_what_a_move_means() -> None:
-    assert summary([Move(T0, 10, 4, 0, 20), Move(T1, 5, 8, 0, 20)]) == (
+    assert summary([OffsetMove(T0, 10, 4, 0, 20), OffsetMove(T1, 5, 8, 0, 20)]) == (
         "6 records will be read again, 3 records will be skipped"
     )
-    assert summary([Move(T0, None, 4, 0, 20)]) == "1 new position"
-    assert summary([Move(T0, 4, 4, 0, 20)]) == "nothing changes"
+    assert summary([OffsetMove(T0, None, 4, 0, 20)]) == "1 new position"
+    assert summary([OffsetMove(T0, 4, 4, 0, 20)]) == "nothing changes"
 
 
 def test_lag_of_a_group() -> None:
@@ -85,7 +85,7 @@ def test_assignments_as_text() -> None:
 
 
 def test_rates_between_two_looks() -> None:
-    watch = Watch(by_partition=False)
+    watch = LagWatch(by_partition=False)
     (first,) = watch.rows([group(PositionView(T0, 0, 100, 1.0, None), PositionView(T1, 0, 0, 0.0, None))], 10.0)
     assert (first["lag"], first["produced_per_second"], first["consumed_per_second"]) == (100, None, None)
     (second,) = watch.rows(
@@ -97,14 +97,14 @@ def test_rates_between_two_looks() -> None:
 
 
 def test_each_partition_on_its_own() -> None:
-    rows = Watch(by_partition=True).rows(
+    rows = LagWatch(by_partition=True).rows(
         [group(PositionView(T0, 0, 1, 1.0, None), PositionView(T1, 0, 2, 1.0, None))], 1.0
     )
     assert [(row["partition"], row["lag"]) for row in rows] == [(0, 1), (1, 2)]
 
 
 def test_a_group_without_positions_has_a_row_too() -> None:
-    (row,) = Watch(by_partition=False).rows([group(members=(MEMBER,))], 1.0)
+    (row,) = LagWatch(by_partition=False).rows([group(members=(MEMBER,))], 1.0)
     assert (row["group"], row["members"], row["topic"], row["lag"]) == ("g", 1, None, None)
 
 

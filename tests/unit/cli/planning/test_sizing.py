@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.planning.sizing import DISK_HEADROOM, Load, Machine, Plan, decide
+from headrace.cli.planning.sizing import DISK_HEADROOM, ClusterPlan, ExpectedLoad, Machine, decide
 
 MB, TB = 1_000_000, 1_000_000_000_000
-LOAD = Load(
+LOAD = ExpectedLoad(
     throughput=50 * MB,
     average_share=0.5,
     growth=2.0,
@@ -27,7 +27,7 @@ MACHINE = Machine(
 )
 
 
-def needs(plan: Plan) -> dict[str, int]:
+def needs(plan: ClusterPlan) -> dict[str, int]:
     return {reason.what: reason.need for reason in (*plan.partition_reasons, *plan.broker_reasons)}
 
 

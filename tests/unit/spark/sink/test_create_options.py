@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.client.creating import NewTopic
+from headrace.spark.client.creating import TopicShape
 from headrace.spark.option_table import OptionError
 from headrace.spark.sink.options import parse_sink_options
 
@@ -15,19 +15,19 @@ BROKER = {"kafka.bootstrap.servers": "host:9092"}
     ("given", "expected"),
     [
         ({}, None),
-        ({"create.partitions": "3"}, NewTopic(3)),
-        ({"create.partitions": "-1", "create.replication": "2"}, NewTopic(-1, 2)),
+        ({"create.partitions": "3"}, TopicShape(3)),
+        ({"create.partitions": "-1", "create.replication": "2"}, TopicShape(-1, 2)),
         (
             {
                 "create.partitions": "1",
                 "create.config.retention.ms": "5",
                 "create.config.cleanup.policy": "compact",
             },
-            NewTopic(1, config=(("cleanup.policy", "compact"), ("retention.ms", "5"))),
+            TopicShape(1, config=(("cleanup.policy", "compact"), ("retention.ms", "5"))),
         ),
     ],
 )
-def test_how_topics_are_made(given: dict[str, str], expected: NewTopic | None) -> None:
+def test_how_topics_are_made(given: dict[str, str], expected: TopicShape | None) -> None:
     assert parse_sink_options({**BROKER, **given}).create == expected
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from headrace.model.topics import TopicPartition
 from headrace.spark.source.data_loss import (
-    Bounds,
-    ClusterView,
     DataLoss,
     NewPartitionTrimmed,
     OffsetAgedOut,
     OffsetBeyondEnd,
+    PartitionBounds,
     PartitionGone,
-    TopicDeleted,
+    TopicGone,
     TopicRecreated,
+    TopicsNow,
     available_now_end,
     check_range,
     check_start,
@@ -30,16 +30,16 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 IDS = {"a": "A-id", "b": "B-id"}
 
 
-def view(bounds: dict[TopicPartition, tuple[int, int]], ids: dict[str, str] | None = None) -> ClusterView:
+def view(bounds: dict[TopicPartition, tuple[int, int]], ids: dict[str, str] | None = None) -> TopicsNow:
     topics = {partition.topic for partition in bounds}
     known = IDS if ids is None else ids
-    return ClusterView(
+    return TopicsNow(
         {topic: known.get(topic, "") for topic in topics},
-        {partition: Bounds(*pair) for partition, pair in bounds.items()},
+        {partition: PartitionBounds(*pair) for partition, pair in bounds.items()},
     )
 
 
-Case = tuple[StreamOffset, ClusterView, dict[TopicPartition, int], list[type[DataLoss]]]
+Case = tuple[StreamOffset, TopicsNow, dict[TopicPartition, int], list[type[DataLoss]]]
 
 CASES: dict[str, Case] = {
     "nothing happened": (StreamOffset({A0: 5, B0: 0}, IDS), view({A0: (0, 9), B0: (0, 0)}), {A0: 5, B0: 0}, []),
@@ -54,12 +54,12 @@ CASES: dict[str, Case] = {
     ),
     "aged out": (StreamOffset({A0: 5}, IDS), view({A0: (7, 9)}), {A0: 7}, [OffsetAgedOut]),
     "cut off": (StreamOffset({A0: 12}, IDS), view({A0: (0, 9)}), {A0: 9}, [OffsetBeyondEnd]),
-    "deleted": (StreamOffset({A0: 5, B0: 6}, IDS), view({A0: (0, 9)}), {A0: 5}, [TopicDeleted]),
+    "deleted": (StreamOffset({A0: 5, B0: 6}, IDS), view({A0: (0, 9)}), {A0: 5}, [TopicGone]),
     "everything deleted": (
         StreamOffset({A0: 5, B0: 6}, IDS),
         view({}),
         {},
-        [TopicDeleted, TopicDeleted],
+        [TopicGone, TopicGone],
     ),
     "fewer partitions": (StreamOffset({A0: 5, A1: 6}, IDS), view({A0: (0, 9)}), {A0: 5}, [PartitionGone]),
     "created again, larger": (
@@ -121,7 +121,7 @@ def test_the_repaired_offset_knows_the_new_id() -> None:
     ],
 )
 def test_a_loss_says_what_happened_where_and_what_to_do(
-    previous: StreamOffset, now: ClusterView, says: list[str]
+    previous: StreamOffset, now: TopicsNow, says: list[str]
 ) -> None:
     text = str(check_start(previous, now).losses[0])
     for part in (*says, "failOnDataLoss", "new checkpoint"):
@@ -130,7 +130,7 @@ def test_a_loss_says_what_happened_where_and_what_to_do(
 
 def test_failing_raises_the_first_and_names_all() -> None:
     losses = check_start(StreamOffset({A0: 5, B0: 6}, IDS), view({A0: (7, 9)})).losses
-    with pytest.raises(TopicDeleted) as caught:
+    with pytest.raises(TopicGone) as caught:
         raise_or_warn(losses, fail_on_data_loss=True)
     assert caught.value.partitions == (B0, A0)
     assert "Topic b is gone" in str(caught.value)
@@ -157,13 +157,13 @@ def test_a_log_that_seems_too_short_is_asked_for_again() -> None:
     assert not_yet_visible(previous, now) == [A0]
 
 
-def planned(start: StreamOffset, end: StreamOffset, now: ClusterView) -> tuple[list[tuple[int, int]], list[type]]:
+def planned(start: StreamOffset, end: StreamOffset, now: TopicsNow) -> tuple[list[tuple[int, int]], list[type]]:
     checked = check_range(start, end, now)
     ranges = ranges_between(checked.starts, checked.ends, end.topic_ids)
     return [(one.start, one.end) for one in ranges], [type(loss) for loss in checked.losses]
 
 
-Plan = tuple[StreamOffset, StreamOffset, ClusterView, list[tuple[int, int]], list[type[DataLoss]]]
+Plan = tuple[StreamOffset, StreamOffset, TopicsNow, list[tuple[int, int]], list[type[DataLoss]]]
 
 PLANS: dict[str, Plan] = {
     "all there": (StreamOffset({A0: 5}, IDS), StreamOffset({A0: 8}, IDS), view({A0: (0, 9)}), [(5, 8)], []),
@@ -209,7 +209,7 @@ PLANS: dict[str, Plan] = {
         [(5, 6)],
         [OffsetBeyondEnd],
     ),
-    "deleted since": (StreamOffset({B0: 5}, IDS), StreamOffset({B0: 8}, IDS), view({}), [], [TopicDeleted]),
+    "deleted since": (StreamOffset({B0: 5}, IDS), StreamOffset({B0: 8}, IDS), view({}), [], [TopicGone]),
     "given up before": (
         StreamOffset({A0: 5, B0: 5}, IDS),
         StreamOffset({A0: 8}, IDS),

@@ -16,7 +16,7 @@ from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.fetching import Chunk, RangeUnavailable
 from headrace.spark.errors import SourceError
 from headrace.spark.source import reading
-from headrace.spark.source.data_loss import Bounds
+from headrace.spark.source.data_loss import PartitionBounds
 from headrace.spark.source.reading import Reading, ReadTask
 
 A0 = TopicPartition("a", 0)
@@ -35,7 +35,7 @@ class Log:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers: list[tuple[list[Chunk], Exception | None]] = []
         self.asked: list[tuple[int, int]] = []
-        self.bounds = Bounds(0, 10)
+        self.bounds = PartitionBounds(0, 10)
         self.streaming = False
         monkeypatch.setattr(reading, "read_chunks", self._read)
         monkeypatch.setattr(reading, "find_bounds", lambda cluster, partitions, isolation: {A0: self.bounds})
@@ -77,7 +77,7 @@ def test_an_open_end_is_followed_in_a_streaming_query_only(log: Log) -> None:
 
 
 def test_the_beginning_of_the_log_may_have_moved(log: Log) -> None:
-    log.bounds = Bounds(4, 10)
+    log.bounds = PartitionBounds(4, 10)
     log.answers = [([chunk(4, 8)], None)]
     assert read(ReadTask(A0, 0, 8, from_earliest=True)) == [4, 5, 6, 7]
     assert read(ReadTask(A0, 0, 4, from_earliest=True)) == [], "all of it is gone"
@@ -85,7 +85,7 @@ def test_the_beginning_of_the_log_may_have_moved(log: Log) -> None:
 
 def test_records_that_age_while_they_are_read(log: Log) -> None:
     lost = ([chunk(0, 3)], OUT_OF_RANGE)
-    log.bounds = Bounds(6, 10)
+    log.bounds = PartitionBounds(6, 10)
     log.answers = [lost]
     with pytest.raises(
         SourceError, match=r"offsets 3 to 9 of partition a-0 .* holds offsets 6 to 9 now.*failOnDataLoss"
@@ -103,7 +103,7 @@ def test_records_that_age_while_they_are_read(log: Log) -> None:
 )
 def test_a_log_that_ends_too_early(log: Log, error: Exception) -> None:
     """Cut off, deleted, or shorter: there is nothing to go on with."""
-    log.bounds = Bounds(0, 3)
+    log.bounds = PartitionBounds(0, 3)
     log.answers = [([chunk(0, 3)], error)]
     with pytest.raises(SourceError, match=r"Records are lost: .*a-0"):
         read(ReadTask(A0, 0, 10))

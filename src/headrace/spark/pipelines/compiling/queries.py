@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.spark.client.cluster import ClusterSettings, shared_cluster
-from headrace.spark.client.creating import NewTopic, ensure_topic
+from headrace.spark.client.creating import TopicShape, ensure_topic
 from headrace.spark.errors import explained
 from headrace.spark.pipelines.compiling.checkpoint_folders import (
     CheckpointFolder,
@@ -35,7 +35,7 @@ from headrace.spark.pipelines.compiling.checkpoints import (
     what_it_reads,
 )
 from headrace.spark.pipelines.compiling.dead_letters import dead_letters
-from headrace.spark.pipelines.compiling.sinks import SinkError, rows_to_write, template_columns, writer_for
+from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write, template_columns, writer_for
 from headrace.spark.pipelines.compiling.sources import (
     Opening,
     RealOpening,
@@ -93,7 +93,7 @@ class Building:
     def opening(self, query: str) -> RealOpening:
         return RealOpening(self.session, self.bootstrap, query, self.stop_file)
 
-    def ensure_topic(self, name: str, wanted: NewTopic) -> None:
+    def ensure_topic(self, name: str, wanted: TopicShape) -> None:
         """Whoever starts queries waits for this: a broker that is away is told soon."""
         settings = ClusterSettings(self.bootstrap, request_timeout_s=TOPIC_TIMEOUT_S)
         with explained(self.bootstrap):
@@ -148,7 +148,7 @@ def _sink_plan(building: Building, sink: Sink) -> QueryPlan:
     def start(trigger: Mapping[str, Any]) -> StreamingQuery:
         _check_checkpoint(building, sink, location, fingerprint)
         if sink.kind == "topic" and sink.create is not None and not template_columns(sink.topic):
-            wanted = NewTopic(sink.create.partitions, sink.create.replication, tuple(sink.create.config.items()))
+            wanted = TopicShape(sink.create.partitions, sink.create.replication, tuple(sink.create.config.items()))
             building.ensure_topic(sink.topic, wanted)
         return _started(writer_for(rows, sink, building.bootstrap), location, name, trigger)
 
@@ -179,7 +179,7 @@ def _dead_letter_plan(building: Building, source: Source, readers: Sequence[Quer
         writer = letters.writeStream.outputMode("append")
         if source.dead_letter is None:
             return _started(writer.format("noop"), location, name, trigger)
-        building.ensure_topic(source.dead_letter, NewTopic())
+        building.ensure_topic(source.dead_letter, TopicShape())
         to_topic = {"kafka.bootstrap.servers": building.bootstrap, "topic": source.dead_letter}
         return _started(writer.format("headrace").options(**to_topic), location, name, trigger)
 
@@ -292,7 +292,7 @@ class Blaming:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SinkError):
+        if isinstance(error, SinkProblem):
             raise self._problem(error.key, error.what, error.advice) from None
         if isinstance(error, (SchemaFileError, AvroSchemaError)):
             raise self._problem("schema_file", str(error)) from None

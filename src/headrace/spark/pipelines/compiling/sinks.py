@@ -33,7 +33,7 @@ _TEMPLATE = re.compile(r"\{([^{}]+)\}")
 _NOT_IN_NAMES = "[^a-zA-Z0-9._-]"
 
 
-class SinkError(Exception):
+class SinkProblem(Exception):
     """Rows that the sink cannot write. `key` is the key of the sink in the file that is to blame."""
 
     def __init__(self, key: str, what: str, advice: str | None = None) -> None:
@@ -52,11 +52,11 @@ def written_columns(frame: DataFrame, sink: Sink) -> list[str]:
     names = [name for name in frame.columns if name not in HIDDEN]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SinkError(
+        raise SinkProblem(
             "from", f"{sink.input} has several columns called {twice[0]}", "Give each a name of its own."
         )
     if not names:
-        raise SinkError(
+        raise SinkProblem(
             "from", f"{sink.input} has no columns to write", "Metadata is not written: _offset AS offset"
         )
     return names
@@ -69,14 +69,14 @@ def rows_to_write(frame: DataFrame, sink: Sink) -> DataFrame:
     names = written_columns(frame, sink) if sink.kind == "parquet" else list(dict.fromkeys(frame.columns))
     missing = [name for name in sink.partition_by if name not in names]
     if missing:
-        raise SinkError("partition_by", f"{sink.input} has no column {missing[0]}", _listed(names))
+        raise SinkProblem("partition_by", f"{sink.input} has no column {missing[0]}", _listed(names))
     return frame.select(*(F.col(quoted(name)) for name in names)) if sink.kind == "parquet" else frame
 
 
 def _raw_records(frame: DataFrame) -> DataFrame:
     names = [name for name in frame.columns if name in RAW_COLUMNS]
     if "value" not in names:
-        raise SinkError("format", "raw needs a column value", f"It takes {', '.join(RAW_COLUMNS)}.")
+        raise SinkProblem("format", "raw needs a column value", f"It takes {', '.join(RAW_COLUMNS)}.")
     return frame.select(*names)
 
 
@@ -94,7 +94,7 @@ def _records(frame: DataFrame, sink: Sink) -> DataFrame:
 def _require(frame: DataFrame, key: str, names: Sequence[str]) -> None:
     for name in names:
         if name not in frame.columns:
-            raise SinkError(key, f"there is no column {name}", _listed(frame.columns))
+            raise SinkProblem(key, f"there is no column {name}", _listed(frame.columns))
 
 
 def _row(frame: DataFrame, sink: Sink) -> Column:
@@ -113,12 +113,12 @@ def _text_column(frame: DataFrame, sink: Sink, names: Sequence[str]) -> str:
     others = [name for name in names if name != sink.key] or list(names)
     chosen = "value" if "value" in names else others[0]
     if "value" not in names and len(others) > 1:
-        raise SinkError(
+        raise SinkProblem(
             "format", f"text writes one column, and there are {', '.join(others)}", "Call one of them value."
         )
     if not isinstance(frame.schema[chosen].dataType, StringType | BinaryType):
         kind = frame.schema[chosen].dataType.simpleString()
-        raise SinkError("format", f"text writes strings, and {chosen} is {kind}", f"CAST({chosen} AS STRING)")
+        raise SinkProblem("format", f"text writes strings, and {chosen} is {kind}", f"CAST({chosen} AS STRING)")
     return chosen
 
 
@@ -126,7 +126,7 @@ def _require_flat(frame: DataFrame, names: Sequence[str]) -> None:
     for name in names:
         if _is_nested(frame.schema[name].dataType):
             kind = frame.schema[name].dataType.simpleString()
-            raise SinkError(
+            raise SinkProblem(
                 "format", f"a line of CSV cannot hold {name}, which is {kind}", f"Use to_json({name})."
             )
 
@@ -137,12 +137,14 @@ def _avro_row(sink: Sink, names: Sequence[str]) -> Column:
     known = {name for name, _ in columns}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SinkError(
+        raise SinkProblem(
             "schema_file", f"the schema has no field {unknown[0]}", "Leave the column out, or add the field."
         )
     missing = avro.missing_columns(schema_text, names)
     if missing:
-        raise SinkError("schema_file", f"the schema needs a field {missing[0]}", f"There are {', '.join(names)}.")
+        raise SinkProblem(
+            "schema_file", f"the schema needs a field {missing[0]}", f"There are {', '.join(names)}."
+        )
     return F.struct(*(F.col(quoted(name)).cast(kind).alias(name) for name, kind in columns))
 
 

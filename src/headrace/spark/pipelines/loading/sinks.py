@@ -7,7 +7,7 @@ from typing import cast
 
 import yaml
 
-from headrace.spark.pipelines.definition import BROKER_DEFAULT, Create, OutputMode, Place, Sink, SinkKind
+from headrace.spark.pipelines.definition import BROKER_DEFAULT, OutputMode, Place, Sink, SinkKind, TopicCreation
 from headrace.spark.pipelines.loading.keys import CREATE_KEYS, MODES, SINK_KEYS, TOPIC_FORMATS
 from headrace.spark.pipelines.loading.parts import check_topic, one_of, places_of, refuse_keys_of_others
 from headrace.spark.pipelines.loading.reading import Fields
@@ -68,11 +68,11 @@ def _mode(fields: Fields, kind: str) -> OutputMode:
     return cast(OutputMode, mode)
 
 
-def _create(fields: Fields) -> Create | None:
+def _create(fields: Fields) -> TopicCreation | None:
     flag = fields.flag("create")
     if flag is not None:
         line = fields.nodes["create"].start_mark.line + 1
-        return Create(line=line) if flag else None
+        return TopicCreation(line=line) if flag else None
     node = fields.nodes.get("create")
     if node is not None and not isinstance(node, yaml.MappingNode):
         fields.problem("create", "create needs true or a mapping", "For example: create: {partitions: 3}")
@@ -80,4 +80,4 @@ def _create(fields: Fields) -> Create | None:
         return None
     own = Fields(fields.document, node, CREATE_KEYS, "create")
     partitions, replication = (own.count(key) or BROKER_DEFAULT for key in ("partitions", "replication"))
-    return Create(partitions, replication, own.table("config"), node.start_mark.line + 1)
+    return TopicCreation(partitions, replication, own.table("config"), node.start_mark.line + 1)

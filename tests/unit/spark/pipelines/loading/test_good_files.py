@@ -9,11 +9,11 @@ import pytest
 
 from headrace.spark.pipelines.definition import (
     BROKER_DEFAULT,
-    Create,
     KeyColumn,
     Pipeline,
     Place,
     SparkSettings,
+    TopicCreation,
     Watermark,
 )
 from headrace.spark.pipelines.loading.files import load_pipeline
@@ -112,8 +112,12 @@ def test_the_sinks(pipeline: Pipeline, tmp_path: Path) -> None:
     errors, by_service, archive, screen = pipeline.sinks
     assert (errors.kind, errors.input, errors.topic, errors.format) == ("topic", "errors", "logs.errors", "json")
     assert (errors.key, errors.mode) == ("host", "append")
-    assert errors.create == Create(3, BROKER_DEFAULT, {"retention.ms": "1000"}, 36)
-    assert (by_service.topic, by_service.format, by_service.create) == ("logs.{service}", "csv", Create(line=37))
+    assert errors.create == TopicCreation(3, BROKER_DEFAULT, {"retention.ms": "1000"}, 36)
+    assert (by_service.topic, by_service.format, by_service.create) == (
+        "logs.{service}",
+        "csv",
+        TopicCreation(line=37),
+    )
     assert (archive.kind, archive.path, archive.partition_by) == (
         "parquet",
         str(tmp_path / "out/parsed"),
@@ -163,7 +167,7 @@ def test_variables_of_the_environment(tmp_path: Path, environment: dict[str, str
 
 def test_variables_can_be_numbers(tmp_path: Path) -> None:
     text = SHORT.replace("format: raw}", 'format: raw, create: {partitions: "${N}"}}')
-    assert load(tmp_path, text, {"N": "7"}).sinks[0].create == Create(7, line=4)
+    assert load(tmp_path, text, {"N": "7"}).sinks[0].create == TopicCreation(7, line=4)
 
 
 def test_merged_mappings(tmp_path: Path) -> None:
