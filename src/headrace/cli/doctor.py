@@ -20,7 +20,7 @@ from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import size_text
 from headrace.cli.common.session import run
 from headrace.client.address import Address
-from headrace.client.admin import Resource, ResourceType, describe_configs
+from headrace.client.admin import ConfigResource, ResourceType, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection
 from headrace.client.errors import CannotReach, Reason
@@ -132,7 +132,7 @@ async def _cluster(cluster: Cluster) -> list[Finding]:
 
 async def _store(cluster: Cluster, broker: int) -> list[Finding]:
     """The store that the brokers share; of ZooKeeper, whether each server answers from here."""
-    resource = Resource(ResourceType.BROKER, str(broker))
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
     entries = await describe_configs(cluster, resource, ["zookeeper.connect"])
     connect = entries[0].value if entries else None
     if not connect:
