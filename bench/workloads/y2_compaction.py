@@ -14,7 +14,7 @@ from bench.run import Run
 from bench.shapes import KB, MB
 from headrace.env.real import RealDisk
 from headrace.records.builder import NewRecord, build_batch
-from headrace.storage.compaction.messages import CleaningReport, CleaningRequest, Source
+from headrace.storage.compaction.messages import CleaningReport, CleaningRequest, SegmentToClean
 from headrace.storage.compaction.worker import Usage, clean
 
 PER_BATCH = 100
@@ -39,7 +39,7 @@ def clean_case(run: Run, case: str, value_size: int, records: int) -> Measuremen
     size, keys = write_segment(directory / f"{0:020}.log", value_size, records)
     request = CleaningRequest(
         directory=str(directory),
-        sources=(Source(0, size, records),),
+        sources=(SegmentToClean(0, size, records),),
         dirty_offset=0,
         upper_offset=records,
         now_ms=NOW_MS,

@@ -40,7 +40,7 @@ class Ticket(NamedTuple):
     """How long its answer is waited for, once somebody waits."""
 
 
-class Answered(NamedTuple):
+class AnswerFrame(NamedTuple):
     ticket: Ticket
     frame: memoryview
 
@@ -110,16 +110,16 @@ class ClientProtocol:
         """Where the socket puts what comes next."""
         return self._frames.writable()
 
-    def received(self, count: int) -> list[Answered]:
+    def received(self, count: int) -> list[AnswerFrame]:
         """The answers that `count` more bytes have completed. A frame stays valid for as long as it is held."""
         return [self._answer(frame) for frame in self._frames.received(count)]
 
-    def _answer(self, frame: memoryview) -> Answered:
+    def _answer(self, frame: memoryview) -> AnswerFrame:
         correlation_id = LENGTH.unpack_from(frame)[0] if len(frame) >= LENGTH.size else None
         if not self._outstanding or correlation_id != self._outstanding[0].correlation_id:
             expected = self._outstanding[0].correlation_id if self._outstanding else "none"
             raise ProtocolError(f"{self.address} answered request {correlation_id}, not {expected}")
-        return Answered(self._outstanding.popleft(), frame)
+        return AnswerFrame(self._outstanding.popleft(), frame)
 
     def decode(self, ticket: Ticket, frame: memoryview, answer: type[R]) -> R:
         _, position = parse_response_header(frame, ticket.message.api_key, ticket.version)

@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from headrace.config.group_settings import check_group_limits
-from headrace.config.listeners import Listener, check_advertised, check_served, parse_listeners, parse_protocol_map
+from headrace.config.listeners import (
+    ConfiguredListener,
+    check_advertised,
+    check_served,
+    parse_listeners,
+    parse_protocol_map,
+)
 from headrace.config.settings import (
     BROKER_NOT_ACTED_ON,
     BROKER_SETTINGS,
@@ -38,8 +44,8 @@ class BrokerConfig:
         texts: Mapping[str, str],
         sources: Mapping[str, str],
         warnings: tuple[str, ...],
-        listeners: tuple[Listener, ...],
-        advertised_listeners: tuple[Listener, ...],
+        listeners: tuple[ConfiguredListener, ...],
+        advertised_listeners: tuple[ConfiguredListener, ...],
         values: dict[str, Value],
     ) -> None:
         self.texts = texts
@@ -128,7 +134,7 @@ class BrokerConfig:
         return self.text("broker.rack")
 
     @property
-    def inter_broker_listener(self) -> Listener:
+    def inter_broker_listener(self) -> ConfiguredListener:
         name = self.text("inter.broker.listener.name")
         if name is None:
             return self.listeners[0]
@@ -166,7 +172,7 @@ def _is_used(name: str, warnings: list[str]) -> bool:
     return False
 
 
-def _listeners(texts: Mapping[str, str], warnings: list[str]) -> tuple[Listener, ...]:
+def _listeners(texts: Mapping[str, str], warnings: list[str]) -> tuple[ConfiguredListener, ...]:
     controllers = {name.strip().upper() for name in texts.get("controller.listener.names", "").split(",")}
     listeners = parse_listeners("listeners", _text(texts, "listeners"), _protocols(texts, controllers))
     served = tuple(listener for listener in listeners if listener.name not in controllers)
@@ -179,8 +185,8 @@ def _listeners(texts: Mapping[str, str], warnings: list[str]) -> tuple[Listener,
 
 
 def _advertised(
-    texts: Mapping[str, str], listeners: tuple[Listener, ...], host_name: Callable[[], str]
-) -> tuple[Listener, ...]:
+    texts: Mapping[str, str], listeners: tuple[ConfiguredListener, ...], host_name: Callable[[], str]
+) -> tuple[ConfiguredListener, ...]:
     controllers = {name.strip().upper() for name in texts.get("controller.listener.names", "").split(",")}
     text = texts.get("advertised.listeners", "")
     given = parse_listeners("advertised.listeners", text, _protocols(texts, controllers))

@@ -12,7 +12,7 @@ _META_ADDRESSES = ("0.0.0.0", "::")
 MAX_PORT = 65535
 
 
-class Listener(NamedTuple):
+class ConfiguredListener(NamedTuple):
     name: str
     host: str
     """Empty or a meta-address for every interface."""
@@ -50,7 +50,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def parse_listeners(key: str, text: str, protocols: dict[str, str]) -> tuple[Listener, ...]:
+def parse_listeners(key: str, text: str, protocols: dict[str, str]) -> tuple[ConfiguredListener, ...]:
     """`name://host:port,...`; names and ports may not repeat."""
     listeners = tuple(_parse_listener(key, entry, protocols) for entry in _entries(text))
     for index, listener in enumerate(listeners):
@@ -66,7 +66,9 @@ def parse_listeners(key: str, text: str, protocols: dict[str, str]) -> tuple[Lis
     return listeners
 
 
-def check_advertised(advertised: tuple[Listener, ...], listeners: tuple[Listener, ...]) -> None:
+def check_advertised(
+    advertised: tuple[ConfiguredListener, ...], listeners: tuple[ConfiguredListener, ...]
+) -> None:
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:
@@ -79,7 +81,7 @@ def check_advertised(advertised: tuple[Listener, ...], listeners: tuple[Listener
             )
 
 
-def check_served(listeners: tuple[Listener, ...], allow_insecure: bool) -> None:
+def check_served(listeners: tuple[ConfiguredListener, ...], allow_insecure: bool) -> None:
     """Refuse what we cannot serve, and an open door that nobody asked for (R-OPS-5)."""
     for listener in listeners:
         if listener.security_protocol not in SERVED_PROTOCOLS:
@@ -100,7 +102,7 @@ def _entries(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
-def _parse_listener(key: str, entry: str, protocols: dict[str, str]) -> Listener:
+def _parse_listener(key: str, entry: str, protocols: dict[str, str]) -> ConfiguredListener:
     name, slashes, address = entry.partition("://")
     host, colon, port_text = address.rpartition(":")
     name = name.strip().upper()
@@ -116,4 +118,4 @@ def _parse_listener(key: str, entry: str, protocols: dict[str, str]) -> Listener
         raise ConfigError(
             f"{key}: listener.security.protocol.map does not say which security protocol {name} stands for"
         )
-    return Listener(name, host, int(port_text), protocols[name])
+    return ConfiguredListener(name, host, int(port_text), protocols[name])

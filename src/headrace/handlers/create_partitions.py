@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.handlers.context import Context, topic_alter
 from headrace.handlers.registry import api
-from headrace.metadata.topic_decisions import NewPartitions, Outcome
+from headrace.metadata.topic_decisions import NewPartitions, TopicOutcome
 from headrace.model.errors import KafkaError
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -27,7 +27,7 @@ async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> C
     return CreatePartitionsResponse(results=[_result(*answer) for answer in by_name.items()])
 
 
-async def _create(ctx: Context, growths: list[NewPartitions], validate_only: bool) -> list[Outcome]:
+async def _create(ctx: Context, growths: list[NewPartitions], validate_only: bool) -> list[TopicOutcome]:
     try:
         outcomes = await ctx.broker.controller.create_partitions(growths, validate_only)
     except KafkaError as error:
@@ -42,7 +42,7 @@ def _growth(topic: CreatePartitionsTopic) -> NewPartitions:
     return NewPartitions(topic.name, topic.count, chosen)
 
 
-def _result(name: str, outcome: Outcome) -> CreatePartitionsTopicResult:
+def _result(name: str, outcome: TopicOutcome) -> CreatePartitionsTopicResult:
     if isinstance(outcome, KafkaError):
         return CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
     return CreatePartitionsTopicResult(name=name)

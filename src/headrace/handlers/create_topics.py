@@ -11,7 +11,7 @@ from headrace.config.topic_config import DynamicConfigs
 from headrace.handlers.context import Context, topic_create
 from headrace.handlers.registry import api
 from headrace.metadata.image import TopicImage
-from headrace.metadata.topic_decisions import NewTopic, Outcome
+from headrace.metadata.topic_decisions import NewTopic, TopicOutcome
 from headrace.model.errors import KafkaError
 from headrace.wire.messages.create_topics import (
     CreatableTopic,
@@ -32,7 +32,7 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
     return CreateTopicsResponse(topics=[_result(ctx, *answer) for answer in by_name.items()])
 
 
-async def _create(ctx: Context, topics: list[NewTopic], validate_only: bool) -> list[Outcome]:
+async def _create(ctx: Context, topics: list[NewTopic], validate_only: bool) -> list[TopicOutcome]:
     try:
         outcomes = await ctx.broker.controller.create_topics(topics, validate_only)
     except KafkaError as error:
@@ -51,7 +51,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(ctx: Context, name: str, outcome: Outcome) -> CreatableTopicResult:
+def _result(ctx: Context, name: str, outcome: TopicOutcome) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return CreatableTopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
     return CreatableTopicResult(

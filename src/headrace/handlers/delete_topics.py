@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.handlers.context import Context, topic_delete
 from headrace.handlers.registry import api
-from headrace.metadata.topic_decisions import Outcome
+from headrace.metadata.topic_decisions import TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId
 from headrace.wire.messages.delete_topics import (
@@ -44,7 +44,7 @@ def _key(topic: DeleteTopicState) -> str | TopicId:
     return topic.topic_id if topic.name is None else topic.name
 
 
-async def _delete(ctx: Context, topics: list[str | TopicId]) -> list[Outcome]:
+async def _delete(ctx: Context, topics: list[str | TopicId]) -> list[TopicOutcome]:
     try:
         if not ctx.broker.config.boolean("delete.topic.enable"):
             old = ctx.version < DELETION_DISABLED_SINCE
@@ -56,7 +56,7 @@ async def _delete(ctx: Context, topics: list[str | TopicId]) -> list[Outcome]:
     return outcomes
 
 
-def _result(asked: DeleteTopicState, outcome: Outcome) -> DeletableTopicResult:
+def _result(asked: DeleteTopicState, outcome: TopicOutcome) -> DeletableTopicResult:
     if isinstance(outcome, KafkaError):
         return DeletableTopicResult(
             name=asked.name, topic_id=asked.topic_id, error_code=outcome.code, error_message=outcome.message

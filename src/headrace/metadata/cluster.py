@@ -42,7 +42,7 @@ from headrace.metadata.loading import (
 RETRY_SECONDS = 0.2
 """Before reading again when the store could not answer."""
 
-Listener = Callable[[MetadataImage, MetadataImage], None]
+ImageListener = Callable[[MetadataImage, MetadataImage], None]
 _WATCHED = (CHANGES, BROKER_IDS, CONTROLLER)
 
 
@@ -54,7 +54,7 @@ class ClusterMetadata:
         self._loaded = False
         self._sequence = 0
         self._oldest_sequence = 0
-        self._listeners: list[Listener] = []
+        self._listeners: list[ImageListener] = []
         self._stale: set[str] = set()
         self._loading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class ClusterMetadata:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: ImageListener) -> Callable[[], None]:
         """Call `listener(old, new)` on the loop after each replacement; returns how to stop it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)

@@ -75,8 +75,8 @@ from headrace.metadata.registration import allocate_producer_id_block, register
 from headrace.metadata.topic_decisions import (
     NewPartitions,
     NewTopic,
-    Outcome,
     TopicDefaults,
+    TopicOutcome,
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
@@ -91,8 +91,8 @@ __all__ = [
     "Controller",
     "NewPartitions",
     "NewTopic",
-    "Outcome",
     "ResourceType",
+    "TopicOutcome",
 ]
 
 KEPT_CHANGES = 64
@@ -174,19 +174,19 @@ class Controller:
 
     # What only the controller may do; each raises NOT_CONTROLLER elsewhere
 
-    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> list[Outcome]:
+    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> list[TopicOutcome]:
         """For each the new topic or its error."""
 
-        def decide(image: MetadataImage) -> tuple[list[Outcome], list[Change]]:
+        def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
             outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id)
             return outcomes, [TopicCreated(topic) for topic in _successes(outcomes)]
 
         return await self.change(decide, validate_only)
 
-    async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[Outcome]:
+    async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicOutcome]:
         """By name or id; for each the topic that was deleted or its error."""
 
-        def decide(image: MetadataImage) -> tuple[list[Outcome], list[Change]]:
+        def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
             outcomes = decide_delete_topics(image, topics)
             return outcomes, [TopicDeleted(topic) for topic in _successes(outcomes)]
 
@@ -194,10 +194,10 @@ class Controller:
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], validate_only: bool = False
-    ) -> list[Outcome]:
+    ) -> list[TopicOutcome]:
         """For each the topic as it is then or its error."""
 
-        def decide(image: MetadataImage) -> tuple[list[Outcome], list[Change]]:
+        def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
             outcomes = decide_create_partitions(image, requests)
             grown = _successes(outcomes)
             return outcomes, [PartitionsAdded(topic, len(image.topics[topic.name].partitions)) for topic in grown]
@@ -385,7 +385,7 @@ def _granted_changes(image: MetadataImage, outcomes: Sequence[tuple[InSyncWish, 
     return [PartitionsChanged(name, partitions) for name, partitions in by_topic.items()]
 
 
-def _successes(outcomes: Sequence[Outcome]) -> list[TopicImage]:
+def _successes(outcomes: Sequence[TopicOutcome]) -> list[TopicImage]:
     return [outcome for outcome in outcomes if isinstance(outcome, TopicImage)]
 
 

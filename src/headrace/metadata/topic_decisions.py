@@ -23,7 +23,7 @@ from headrace.model.topics import INTERNAL_TOPICS, TopicId, check_topic_name, co
 DEFAULT = -1
 """For a number of partitions or a replication factor: what the broker is configured with."""
 
-Outcome = TopicImage | KafkaError
+TopicOutcome = TopicImage | KafkaError
 Assignment = tuple[int, ...]
 
 
@@ -58,13 +58,13 @@ class TopicDefaults:
 
 def decide_create_topics(
     image: MetadataImage, requests: Sequence[NewTopic], defaults: TopicDefaults, new_id: Callable[[], TopicId]
-) -> list[Outcome]:
+) -> list[TopicOutcome]:
     wanted = sum(len(request.assignments) or max(request.num_partitions, 0) for request in requests)
     if wanted > MAX_PARTITIONS_PER_REQUEST:
         return [_too_many(wanted) for _ in requests]
     counts = Counter(request.name for request in requests)
     creation = _Creation(image, defaults, new_id)
-    outcomes: list[Outcome] = []
+    outcomes: list[TopicOutcome] = []
     for request in requests:
         try:
             _check_once(request.name, counts)
@@ -74,10 +74,10 @@ def decide_create_topics(
     return outcomes
 
 
-def decide_delete_topics(image: MetadataImage, topics: Sequence[str | TopicId]) -> list[Outcome]:
+def decide_delete_topics(image: MetadataImage, topics: Sequence[str | TopicId]) -> list[TopicOutcome]:
     """By name or by id; a topic named twice, also once by each, is deleted for neither."""
     counts = Counter(found.name for found in (_find(image, topic) for topic in topics) if found)
-    outcomes: list[Outcome] = []
+    outcomes: list[TopicOutcome] = []
     for topic in topics:
         found = _find(image, topic)
         if found is not None and counts[found.name] > 1:
@@ -91,10 +91,10 @@ def decide_delete_topics(image: MetadataImage, topics: Sequence[str | TopicId]) 
     return outcomes
 
 
-def decide_create_partitions(image: MetadataImage, requests: Sequence[NewPartitions]) -> list[Outcome]:
+def decide_create_partitions(image: MetadataImage, requests: Sequence[NewPartitions]) -> list[TopicOutcome]:
     counts = Counter(request.name for request in requests)
     cluster = _cluster_load(image)
-    outcomes: list[Outcome] = []
+    outcomes: list[TopicOutcome] = []
     for request in requests:
         try:
             _check_once(request.name, counts)

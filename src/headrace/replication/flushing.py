@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.env import Env, Timer
-from headrace.replication.sync_rounds import Outcome, SyncRounds
+from headrace.replication.sync_rounds import SyncOutcome, SyncRounds
 from headrace.storage.log import Log
 from headrace.storage.log_config import NEVER_MS, LogConfig
 
@@ -75,7 +75,7 @@ class Flusher:
             self._asked = True
             self._rounds.ask(self)
 
-    def synced(self, error: Outcome) -> None:
+    def synced(self, error: SyncOutcome) -> None:
         self._asked = False
         partition = self._partition
         if partition.flusher is self:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 ConfigOf = Callable[[TopicImage, MetadataImage], LogConfig]
 Placed = tuple[TopicPartition, TopicImage]
-Listener = Callable[[MetadataImage, MetadataImage], None]
+ImageListener = Callable[[MetadataImage, MetadataImage], None]
 
 
 class ReplicaSet:
@@ -48,7 +48,7 @@ class ReplicaSet:
         """What the partitions agree with."""
         self._target = self._image
         self._reconciling: asyncio.Task[None] | None = None
-        self._listeners: list[Listener] = []
+        self._listeners: list[ImageListener] = []
         self._elsewhere: set[tuple[TopicId, int]] = set()
         """Partitions whose logs may be in a directory that is missing: they are not made anew."""
         self._lost: LostLogs = {}
@@ -57,7 +57,7 @@ class ReplicaSet:
 
     # -- keeping in step
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: ImageListener) -> None:
         """Call `listener(old, new)` each time the partitions have come to agree with a new image."""
         self._listeners.append(listener)
 

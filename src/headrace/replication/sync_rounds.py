@@ -23,7 +23,7 @@ from headrace.storage.log import Log
 LANES = 2
 LOGS_PER_ROUND = 16
 
-Outcome = KafkaError | None
+SyncOutcome = KafkaError | None
 
 
 class Syncing(Protocol):
@@ -32,7 +32,7 @@ class Syncing(Protocol):
     @property
     def log(self) -> Log: ...
 
-    def synced(self, error: Outcome) -> None: ...
+    def synced(self, error: SyncOutcome) -> None: ...
 
 
 class SyncRounds:
@@ -83,7 +83,7 @@ class _Round:
         self._env = env
         self._directory = directory
         self._members = members
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[SyncOutcome] = []
 
     def start(self) -> None:
         asyncio.ensure_future(self._env.run_blocking(self._work)).add_done_callback(self._ended)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.client.address import Address
 from headrace.client.framing import NO_READ_AHEAD, RECEIVE_BUFFER_BYTES, FrameReader
-from headrace.client.protocol import Answered, ClientProtocol, next_step
+from headrace.client.protocol import AnswerFrame, ClientProtocol, next_step
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.wire.header import parse_request_header, response_header
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -31,8 +31,8 @@ def frame(key: int, version: int, correlation_id: int, message: Response) -> byt
     return struct.pack(">i", len(body)) + body
 
 
-def feed(made: ClientProtocol, data: bytes, step: int = 1 << 30) -> list[Answered]:
-    found: list[Answered] = []
+def feed(made: ClientProtocol, data: bytes, step: int = 1 << 30) -> list[AnswerFrame]:
+    found: list[AnswerFrame] = []
     while data:
         room = made.writable()
         count = min(len(room), len(data), step)

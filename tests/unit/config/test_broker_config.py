@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.config.broker_config import BrokerConfig, environment_name
-from headrace.config.listeners import Listener
+from headrace.config.listeners import ConfiguredListener
 from headrace.config.setting import ConfigError
 
 STOCK_KRAFT_FILE = {
@@ -35,7 +35,7 @@ STOCK_KRAFT_FILE = {
 def test_defaults() -> None:
     """R-TOP-5: explicit creation; R-OPS-5: loopback."""
     config = BrokerConfig.build()
-    assert config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+    assert config.listeners == (ConfiguredListener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     assert config.advertised_listeners == config.listeners
     assert config.inter_broker_listener == config.listeners[0]
     assert config.node_id == 1
@@ -97,8 +97,8 @@ def test_a_wrong_value_is_refused_at_once() -> None:
 
 def test_a_stock_kraft_file_starts_when_its_open_listener_is_accepted() -> None:
     config = BrokerConfig.build(STOCK_KRAFT_FILE, flags={"headrace.allow.insecure": "true"})
-    assert config.listeners == (Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),)
-    assert config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
+    assert config.listeners == (ConfiguredListener("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert config.advertised_listeners == (ConfiguredListener("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
     assert any("CONTROLLER://:9093" in warning for warning in config.warnings)
 
 

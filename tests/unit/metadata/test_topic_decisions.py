@@ -13,8 +13,8 @@ from headrace.metadata.image import BrokerImage, MetadataImage, TopicImage
 from headrace.metadata.topic_decisions import (
     NewPartitions,
     NewTopic,
-    Outcome,
     TopicDefaults,
+    TopicOutcome,
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
@@ -35,7 +35,7 @@ def cluster(size: int = 3) -> MetadataImage:
     return MetadataImage("c", brokers={number: BrokerImage(number, 1, ()) for number in range(size)})
 
 
-def create(image: MetadataImage, *requests: NewTopic) -> list[Outcome]:
+def create(image: MetadataImage, *requests: NewTopic) -> list[TopicOutcome]:
     return decide_create_topics(image, requests, DEFAULTS, ids())
 
 
@@ -45,7 +45,7 @@ def with_topics(image: MetadataImage, *requests: NewTopic) -> MetadataImage:
     return image.with_topics([topic for topic in made if isinstance(topic, TopicImage)], [])
 
 
-def codes(outcomes: Sequence[Outcome]) -> list[ErrorCode]:
+def codes(outcomes: Sequence[TopicOutcome]) -> list[ErrorCode]:
     return [outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE for outcome in outcomes]
 
 

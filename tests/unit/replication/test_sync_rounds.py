@@ -11,7 +11,7 @@ import pytest
 from headrace.env import Env
 from headrace.env.real import RealClock, RealDisk, RealRng
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.replication.sync_rounds import LANES, LOGS_PER_ROUND, Outcome, SyncRounds
+from headrace.replication.sync_rounds import LANES, LOGS_PER_ROUND, SyncOutcome, SyncRounds
 from headrace.storage.log import Log
 
 
@@ -51,9 +51,9 @@ class FakeLog:
 class Asking:
     def __init__(self, log: FakeLog) -> None:
         self.log = cast(Log, log)
-        self.heard: list[Outcome] = []
+        self.heard: list[SyncOutcome] = []
 
-    def synced(self, error: Outcome) -> None:
+    def synced(self, error: SyncOutcome) -> None:
         self.heard.append(error)
 
 

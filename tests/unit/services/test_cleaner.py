@@ -25,7 +25,7 @@ from headrace.storage.checkpoints import CLEANER_OFFSETS, read_offsets
 from headrace.storage.compaction.messages import (
     CleaningFailure,
     CleaningRequest,
-    Reply,
+    WorkerReply,
     decode_request,
     encode_reply,
 )
@@ -57,7 +57,7 @@ class InlineWorker:
         request = decode_request(line)
         self.requests.append(request)
         work = clean(request, self._env.disk, lambda size: None, Usage(lambda: 0.0, lambda: 0))
-        replies: list[Reply] = [self.failure] if self.failure is not None else list(work)
+        replies: list[WorkerReply] = [self.failure] if self.failure is not None else list(work)
         for reply in replies:
             self._lines.put_nowait(encode_reply(reply))
 

@@ -35,7 +35,7 @@ RECORD_OVERHEAD = 32
 MAX_BATCH_BYTES = 512 * 1024
 
 
-class Outcome(Protocol):
+class DecisionWaiter(Protocol):
     """Whoever waits for a decision to be stored."""
 
     def stored(self) -> None:
@@ -54,7 +54,7 @@ class Outcome(Protocol):
 class _Write(NamedTuple):
     records: list[NewRecord]
     size: int
-    outcome: Outcome
+    outcome: DecisionWaiter
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class DecisionWriter:
         self._alarm: LoopTimer | None = None
         self._closed = False
 
-    def write(self, events: Iterable[Event], now_ms: int, outcome: Outcome) -> None:
+    def write(self, events: Iterable[Event], now_ms: int, outcome: DecisionWaiter) -> None:
         """Store a decision's records; `outcome` hears of it, during this call if nothing is to be collected."""
         records = []
         size = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.records.batch import HEADER_SIZE, parse_header
-from headrace.storage.compaction.messages import CleaningRequest, Source
+from headrace.storage.compaction.messages import CleaningRequest, SegmentToClean
 from headrace.storage.log import Log
 from headrace.storage.log_config import NEVER_MS
 from headrace.storage.record_checks import decompression_limit
@@ -96,7 +96,7 @@ def request_for(target: Cleanable, now_ms: int, memory_bytes: int, bytes_per_sec
     pairs = [pair for pair in zip(segments, ends, strict=True) if pair[0].base_offset < target.upper_offset]
     return CleaningRequest(
         directory=log.directory,
-        sources=tuple(Source(segment.base_offset, segment.size, end) for segment, end in pairs),
+        sources=tuple(SegmentToClean(segment.base_offset, segment.size, end) for segment, end in pairs),
         dirty_offset=target.dirty_offset,
         upper_offset=target.upper_offset,
         now_ms=now_ms,

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SegmentToClean:
     """A segment to be cleaned."""
 
     base_offset: int
@@ -25,7 +25,7 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class CleaningRequest:
     directory: str
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentToClean, ...]
     """Every segment that lies below `upper_offset`, in order."""
     dirty_offset: int
     upper_offset: int
@@ -81,8 +81,12 @@ class CleaningFailure:
     """A segment is not what it was when it was written: trying again will not help."""
 
 
-Reply = CleanedGroup | CleaningReport | CleaningFailure
-_KINDS: dict[str, type[Reply]] = {"group": CleanedGroup, "report": CleaningReport, "failure": CleaningFailure}
+WorkerReply = CleanedGroup | CleaningReport | CleaningFailure
+_KINDS: dict[str, type[WorkerReply]] = {
+    "group": CleanedGroup,
+    "report": CleaningReport,
+    "failure": CleaningFailure,
+}
 
 
 def encode_request(request: CleaningRequest) -> bytes:
@@ -91,18 +95,18 @@ def encode_request(request: CleaningRequest) -> bytes:
 
 def decode_request(line: bytes) -> CleaningRequest:
     fields = json.loads(line)
-    fields["sources"] = tuple(Source(**source) for source in fields["sources"])
+    fields["sources"] = tuple(SegmentToClean(**source) for source in fields["sources"])
     fields["producers"] = tuple((row[0], row[1], row[2]) for row in fields["producers"])
     fields["later_segments"] = tuple(fields["later_segments"])
     return CleaningRequest(**fields)
 
 
-def encode_reply(reply: Reply) -> bytes:
+def encode_reply(reply: WorkerReply) -> bytes:
     kind = next(name for name, known in _KINDS.items() if isinstance(reply, known))
     return json.dumps({"kind": kind, **asdict(reply)}).encode() + b"\n"
 
 
-def decode_reply(line: bytes) -> Reply:
+def decode_reply(line: bytes) -> WorkerReply:
     fields = json.loads(line)
     kind = fields.pop("kind")
     if kind == "group":

@@ -17,7 +17,7 @@ from headrace.records.batch import CONTROL, HEADER_SIZE, BatchHeader, parse_head
 from headrace.records.reader import records_data
 from headrace.storage.compaction.batches import BatchFilter, ProducerEnd
 from headrace.storage.compaction.layout import MalformedRecords, record_layout
-from headrace.storage.compaction.messages import CleanedGroup, CleaningReport, CleaningRequest, Source
+from headrace.storage.compaction.messages import CleanedGroup, CleaningReport, CleaningRequest, SegmentToClean
 from headrace.storage.compaction.offset_map import OffsetMap
 from headrace.storage.compaction.output import CleanedOutput
 from headrace.storage.compaction.transactions import AbortedTransaction, TransactionView, read_transaction_index
@@ -97,11 +97,11 @@ class _Cleaning:
             self._pace(self._unpaced)
             self._unpaced = 0
 
-    def _path(self, source: Source, suffix: str) -> str:
+    def _path(self, source: SegmentToClean, suffix: str) -> str:
         return f"{self._request.directory}/{file_name(source.base_offset, suffix)}"
 
     def _batches(
-        self, source: Source, file: OpenFile, from_offset: int = 0
+        self, source: SegmentToClean, file: OpenFile, from_offset: int = 0
     ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
         """Every batch from the one that holds `from_offset`, and where it ends. Damage is an error."""
         position = self._position_of(source, file, from_offset)
@@ -116,7 +116,7 @@ class _Cleaning:
                 f"{self._path(source, LOG)} has no valid batch at position {position} of {source.size}"
             )
 
-    def _position_of(self, source: Source, file: OpenFile, offset: int) -> int:
+    def _position_of(self, source: SegmentToClean, file: OpenFile, offset: int) -> int:
         """Where to begin to look for an offset: a place that the index names, if it is really there."""
         if offset <= source.base_offset:
             return 0
@@ -146,7 +146,7 @@ class _Cleaning:
             offset_map.latest_offset = max(offset_map.latest_offset, min(source.end_offset, upper) - 1)
         return offset_map
 
-    def _map_segment(self, offset_map: OffsetMap, source: Source, transactions: TransactionView) -> bool:
+    def _map_segment(self, offset_map: OffsetMap, source: SegmentToClean, transactions: TransactionView) -> bool:
         """False if the map has no room for the next batch."""
         dirty = self._request.dirty_offset
         file = OpenFile(self._disk, self._path(source, LOG), READ_ONLY)
@@ -192,10 +192,10 @@ class _Cleaning:
         for group in self._groups(end_offset):
             yield self._clean_group(group, rules, transactions)
 
-    def _groups(self, end_offset: int) -> Iterator[list[Source]]:
+    def _groups(self, end_offset: int) -> Iterator[list[SegmentToClean]]:
         """Runs of segments that together are no larger than one may be."""
         request = self._request
-        group: list[Source] = []
+        group: list[SegmentToClean] = []
         size = index_size = time_size = 0
         for source in request.sources:
             if source.base_offset >= end_offset:
@@ -215,11 +215,13 @@ class _Cleaning:
         if group:
             yield group
 
-    def _file_size(self, source: Source, suffix: str) -> int:
+    def _file_size(self, source: SegmentToClean, suffix: str) -> int:
         path = self._path(source, suffix)
         return self._disk.file_size(path) if self._disk.exists(path) else 0
 
-    def _clean_group(self, group: list[Source], rules: BatchFilter, transactions: TransactionView) -> CleanedGroup:
+    def _clean_group(
+        self, group: list[SegmentToClean], rules: BatchFilter, transactions: TransactionView
+    ) -> CleanedGroup:
         request = self._request
         files = [OpenFile(self._disk, self._path(source, LOG), READ_ONLY) for source in group]
         original = files[0] if len(group) == 1 else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.env.worker_process import WorkerProcess
-from headrace.storage.compaction.messages import CleaningRequest, Source, encode_request
+from headrace.storage.compaction.messages import CleaningRequest, SegmentToClean, encode_request
 
 MODULE = "headrace.cli.broker.compaction_worker"
 TIMEOUT_S = 60
@@ -20,7 +20,7 @@ def request(directory: Path) -> bytes:
     return encode_request(
         CleaningRequest(
             directory=str(directory),
-            sources=(Source(base_offset=0, size=1000, end_offset=10),),
+            sources=(SegmentToClean(base_offset=0, size=1000, end_offset=10),),
             dirty_offset=0,
             upper_offset=10,
             now_ms=0,
