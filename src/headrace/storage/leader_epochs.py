@@ -43,9 +43,9 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """An epoch begins at an offset. Entries that contradict it were never committed and go."""
-        if epoch < 0 or epoch == self.latest:
-            return
         entries = self._entries
+        if epoch < 0 or (entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset):
+            return
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))

@@ -1,20 +1,11 @@
-"""The log of one partition: append, read, roll, cut, flush. The batches are the truth, in segments in order.
-
-What it is made of:
-- `SegmentList`: the files, and where in them a batch is.
-- `LogProducers`: what the batches say of their producers, and its snapshots.
-- `LeaderEpochs`: where each leader began.
-- `Durability`: what of all that is on the device.
-The log holds them together: which offsets there are, and that a cut reaches every part.
+"""The log of one partition: append, read, roll, cut. What it is made of is in `log_parts`.
 
 Rules:
-- One owner, the loop's thread. `flush` and the searches by time alone may run in another thread meanwhile.
 - An append is one `pwrite` of the whole batch; nothing is done per record. Whatever fails, size and end offset
   still say what they said before, and the next append writes over the rest.
 - A read is a range of one file; batches are never looked into. Its cost does not depend on the size of the log.
-- `recovery_point`: everything below it is on the device. Above it, a start after a crash verifies every batch.
-- Producer state and leader epochs are changed in memory with the batch, and saved at rolls and flushes.
-- An `OSError` of the disk is judged here, and leaves as KAFKA_STORAGE_ERROR.
+- Producer state and leader epochs are changed in memory with the batch.
+- A cut reaches every part: files, offsets, durability, epochs, producers.
 """
 
 from __future__ import annotations
@@ -23,24 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
+from headrace.records.compression import Buffer
 from headrace.storage.append_checks import adapted, check_header, check_size
-from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_topic_id
-from headrace.storage.compaction.swap import Cleaning
 from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.health import cut_short
-from headrace.storage.leader_epochs import LeaderEpochs
-from headrace.storage.log_config import LogConfig
-from headrace.storage.log_producers import LogProducers
-from headrace.storage.producer_state import ProducerStates
+from headrace.storage.log_parts import LogParts
 from headrace.storage.replay import apply_batch
-from headrace.storage.resources import StorageResources
 from headrace.storage.retention import expired_segments
 from headrace.storage.scan import split_batches
-from headrace.storage.segment import MAX_RELATIVE_OFFSET, SMALL_BYTES, Segment
-from headrace.storage.segment_list import SegmentList
-from headrace.storage.syncing import Durability
+from headrace.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
 
 _SEARCHES = 5
@@ -55,137 +38,8 @@ class Append(NamedTuple):
     append_time: int
 
 
-class Log:
-    __slots__ = (
-        "_durability",
-        "_leader_epoch",
-        "_leader_epochs",
-        "_producers",
-        "_resources",
-        "_roll_ms",
-        "_segments",
-        "abandoned",
-        "allow_transactional",
-        "cleaning",
-        "config",
-        "directory",
-        "end_offset",
-        "first_dirty_offset",
-        "partition",
-        "start_offset",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        directory: str,
-        partition: TopicPartition,
-        config: LogConfig,
-        resources: StorageResources,
-        segments: list[Segment],
-    ) -> None:
-        """`segments` in order and the last one open; offsets and states are set by whoever loads or creates."""
-        self.directory = directory
-        self.partition = partition
-        self.config = config
-        self.topic_id: TopicId = NO_TOPIC_ID
-        self._resources = resources
-        self._segments = SegmentList(segments, resources)
-        self.start_offset = segments[0].base_offset
-        self.end_offset = segments[-1].base_offset
-        self._durability = Durability(self.start_offset)
-        self.allow_transactional = False
-        self.abandoned = False
-        """Deleted, or the process stops: its files may be gone while a thread still works on them."""
-        self._producers = LogProducers()
-        self._leader_epochs: LeaderEpochs | None = None
-        self._leader_epoch = -1
-        self.first_dirty_offset = -1
-        """Up to where the log was compacted; -1 if it never was. Where it was, offsets may be missing."""
-        self.cleaning: Cleaning | None = None
-        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
-
-    # What it is
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self._segments.all
-
-    @property
-    def active_base_offset(self) -> int:
-        return self._segments.active.base_offset
-
-    @property
-    def start_raised(self) -> bool:
-        """Does the log start inside a segment? Only then must a checkpoint remember where."""
-        return self.start_offset > self._segments.first_offset
-
-    @property
-    def size(self) -> int:
-        return self._segments.size
-
-    @property
-    def recovery_point(self) -> int:
-        return self._durability.recovery_point
-
-    @property
-    def leader_epochs(self) -> LeaderEpochs:
-        if self._leader_epochs is None:
-            self._leader_epochs = LeaderEpochs(f"{self.directory}/{LEADER_EPOCHS}")
-        return self._leader_epochs
-
-    @property
-    def producers(self) -> ProducerStates:
-        return self._producers.made()
-
-    @property
-    def failure(self) -> OSError | None:
-        """Why the data directory is offline: this log, and all beside it, take no more."""
-        return self._resources.health.failure
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where a read_committed consumer may read: before the first open transaction."""
-        return self._producers.last_stable_offset(self.start_offset, high_watermark)
-
-    def update_config(self, config: LogConfig) -> None:
-        self.config = config
-        self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)
-
-    # What it is told by whoever loads it, or makes it of another
-
-    def assign_leader_epoch(self, epoch: int) -> None:
-        """This replica leads from now on: the epoch begins at the end of the log."""
-        self.leader_epochs.assign(epoch, self.end_offset)
-        self._leader_epoch = self.leader_epochs.latest
-
-    def set_leader_epochs(self, epochs: LeaderEpochs) -> None:
-        self._leader_epochs = epochs
-        self._leader_epoch = epochs.latest
-
-    def set_producers(self, producers: ProducerStates, snapshot_offset: int) -> None:
-        """The state as of the end offset, and where it was last saved."""
-        self._producers.take(producers, snapshot_offset)
-
-    def adopt(self, topic_id: TopicId) -> None:
-        """Take the id of the topic this log belongs to, where its own record of it was lost."""
-        assert self.topic_id == NO_TOPIC_ID
-        self.topic_id = topic_id
-        write_topic_id(self._resources.env.disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
-        self._durability.directory_changed()
-
-    def load_offsets(self, start_offset: int, end_offset: int, recovery_point: int) -> None:
-        """Called once, by whoever loads the log."""
-        assert start_offset <= end_offset
-        assert recovery_point <= end_offset
-        self.start_offset, self.end_offset = start_offset, end_offset
-        self._durability.recovery_point = recovery_point
-
-    def relocate(self, directory: str, resources: StorageResources) -> None:
-        """The files were renamed into another data directory, and are all there."""
-        self._segments.relocate(directory, resources)
-        self.directory, self._resources = directory, resources
-        self.set_leader_epochs(self.leader_epochs.copy_to(f"{directory}/{LEADER_EPOCHS}"))
-        self._durability.directory_changed()
+class Log(LogParts):
+    __slots__ = ()
 
     # Append
 
@@ -223,24 +77,55 @@ class Log:
             self._producers.made().apply(header, base_offset)
         return _new_tuple(Append, (base_offset, append_time))
 
-    def append_as_follower(self, batches: memoryview | bytes) -> int:
-        """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset."""
+    def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> int:
+        """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset.
+
+        Every batch is checked against its CRC, and offsets must grow; gaps are the leader's compaction. A batch
+        that is cut off at the end is left out, and so is everything from the first of a later epoch than
+        `leader_epoch` on: another leader wrote it, and this replica must hear of that one first.
+        """
         view = memoryview(batches)
         now_ms = self._resources.env.clock.wall_ms()
         for position, size in split_batches(view):
             batch = view[position : position + size]
             header = checked_header(batch)
-            if header.base_offset < self.end_offset:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.partition}: a batch for offset {header.base_offset} after {self.end_offset}",
-                )
+            if leader_epoch is not None and header.leader_epoch > leader_epoch:
+                break
+            start_offset = self._make_room(header)
             self._write(header, batch, header.base_offset, now_ms)
-            self.leader_epochs.assign(header.leader_epoch, header.base_offset)
-            self._leader_epoch = self.leader_epochs.latest
+            if header.leader_epoch != self._leader_epoch:
+                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+                self._leader_epoch = self.leader_epochs.latest
             if header.producer_id >= 0:
                 apply_batch(self._producers.made(), header, batch)
+            self.delete_records_to(start_offset)
         return self.end_offset
+
+    def _make_room(self, header: BatchHeader) -> int:
+        """Refuse a batch of the leader that does not follow the log; where the log starts with it.
+
+        An empty log may start inside the batch, where records of the leader were deleted: then it is begun anew.
+        """
+        start_offset, end_offset = self.start_offset, self.end_offset
+        if header.last_offset_delta < 0:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.partition}: a batch ends before it begins")
+        if header.base_offset >= end_offset:
+            return start_offset
+        if not start_offset == end_offset <= header.last_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.partition}: a batch of offsets {header.base_offset} to {header.last_offset} "
+                f"after {end_offset}",
+            )
+        self.truncate_fully_and_start_at(header.base_offset)
+        return start_offset
+
+    def follow_start(self, leader_start_offset: int) -> None:
+        """Let go of what the leader has let go of; if that is all of it, go on where the leader starts."""
+        if leader_start_offset > self.end_offset:
+            self.truncate_fully_and_start_at(leader_start_offset)
+        else:
+            self.delete_records_to(leader_start_offset)
 
     def _write(
         self, header: BatchHeader, batch: memoryview | bytearray | bytes, base_offset: int, now_ms: int
@@ -310,19 +195,6 @@ class Log:
         self._durability.directory_changed()
         return segment
 
-    def _refused(self, error: OSError) -> KafkaError:
-        if not self.abandoned:  # else its files may well be gone
-            self._resources.health.judge(error)
-        return self._storage_error(error)
-
-    def _failed(self, error: OSError) -> KafkaError:
-        """What is in memory and what is on disk may have parted: whatever the error, the directory is given up."""
-        self._resources.health.fail(error)
-        return self._storage_error(error)
-
-    def _storage_error(self, error: OSError) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition} in {self.directory}: {error}")
-
     # Read
 
     def read(self, offset: int, max_bytes: int, limit_offset: int, at_least_one: bool = False) -> FileRange | None:
@@ -391,6 +263,8 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on. A batch that holds it goes whole, so the end may come before it."""
         if offset >= self.end_offset:
+            # An epoch that began here, and in which nothing was written, is not in the leader's history.
+            self._cut_leader_epochs()
             return
         if offset <= self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)
@@ -401,13 +275,17 @@ class Log:
             self._durability.cut(self.end_offset)
             self.start_offset = min(self.start_offset, self.end_offset)
             self.first_dirty_offset = min(self.first_dirty_offset, self.end_offset)
-            self.leader_epochs.truncate_from_end(self.end_offset)
-            self._leader_epoch = self.leader_epochs.latest
+            self._cut_leader_epochs()
             self._producers.reload(
                 self.directory, self.segments, self.start_offset, self.end_offset, self._resources
             )
         except OSError as error:
             raise self._failed(error) from error
+
+    def _cut_leader_epochs(self) -> None:
+        self.leader_epochs.truncate_from_end(self.end_offset)
+        self._leader_epoch = self.leader_epochs.latest
+        self._save_leader_epochs()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`."""
@@ -420,6 +298,7 @@ class Log:
             self.first_dirty_offset = -1
             self.leader_epochs.clear()
             self._leader_epoch = -1
+            self._save_leader_epochs()
             self._producers.clear(self.directory, self._resources.env.disk)
         except OSError as error:
             raise self._failed(error) from error
@@ -452,6 +331,8 @@ class Log:
 
     def delete_expired(self, high_watermark: int) -> int:
         """Apply retention by time, size and start offset; how many segments went."""
+        if self._producers.states is not None:
+            self._producers.states.committed_to(high_watermark)
         try:
             count = expired_segments(self, self._resources, high_watermark)
         except OSError as error:
@@ -474,63 +355,3 @@ class Log:
             self._segments.replace(old, new, self.config.file_delete_delay_ms)
         except OSError as error:
             raise self._failed(error) from error
-
-    def _abort_cleaning(self) -> None:
-        if self.cleaning is not None:
-            self.cleaning.abort()
-
-    # Flush and close
-
-    def flush(self, up_to: int | None = None, save_index: bool = True) -> None:
-        """Blocking. Everything below `up_to` (or the end) is on the device when this returns.
-
-        A failed sync is never tried again: the kernel may have dropped the pages it could not write. Without
-        `save_index` a recovery has further back to look, and loses nothing.
-        """
-        durability = self._durability
-        cuts = durability.cuts
-        end_offset = self.end_offset  # after the cuts: see `syncing`
-        if (end_offset if up_to is None else up_to) <= durability.recovery_point:
-            return
-        if self.failure is not None:
-            raise self._storage_error(self.failure)
-        try:
-            durability.sync(self._resources, self._segments, self.directory, self._leader_epochs, save_index)
-        except OSError as error:
-            if self.abandoned:
-                return
-            raise self._failed(error) from error
-        durability.synced(end_offset, cuts)
-
-    def save_state(self, final: bool = False) -> None:
-        """Blocking. Write, without syncing, what lets recovery in the same boot begin at the end of now.
-
-        `final`: also what a start after a clean stop needs so as not to scan. A few batches without a producer are
-        read again in less time than that takes.
-        """
-        active = self._segments.active
-        if not final or active.size > SMALL_BYTES or (active.size and self._producers.states is not None):
-            active.save_index(self._resources, final)
-            if final:
-                self._producers.save(self._resources.env.disk, self.directory, self.end_offset)
-        self._save_leader_epochs()
-
-    def _save_leader_epochs(self) -> None:
-        if self._leader_epochs is not None:
-            self._leader_epochs.save(self._resources.env.disk)
-
-    def mark_synced(self) -> None:
-        """Everything on the volume was synced at once, and nothing was written since."""
-        self._durability.all_synced(self.end_offset)
-
-    def close(self) -> None:
-        """Blocking. Everything on the device, and every file let go of."""
-        self.save_state(final=True)
-        self.flush()
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Let go of every file without writing anything: the log is deleted, or the process stops uncleanly."""
-        self.abandoned = True
-        self._abort_cleaning()
-        self._segments.let_go()

@@ -40,11 +40,11 @@ class LogProducers:
         self._saved_at = saved_at
 
     def last_stable_offset(self, start_offset: int, high_watermark: int) -> int:
-        """Up to where a read_committed consumer may read: before the first open transaction."""
+        """Up to where a read_committed consumer may read: before the first transaction that is not settled."""
         if self.states is None:
             return high_watermark
-        first_open = self.states.first_open_transaction()
-        return high_watermark if first_open == NO_TRANSACTION else min(first_open, high_watermark)
+        first = self.states.first_unstable_offset(high_watermark)
+        return high_watermark if first == NO_TRANSACTION else min(max(first, start_offset), high_watermark)
 
     def save(self, disk: Disk, directory: str, end_offset: int) -> None:
         """Write the state at the end offset, under that offset's name, if it is not there yet."""

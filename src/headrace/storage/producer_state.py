@@ -7,12 +7,13 @@ Rules (Kafka's):
 - An older epoch than the known one is refused; a newer one begins at sequence 0.
 - `check` decides and changes nothing; `apply` changes and cannot fail. Followers and recovery only apply.
 
-Transactions: a transactional batch opens one for its producer, a control batch ends it. The first open one bounds
-the last stable offset.
+Transactions: a transactional batch opens one for its producer, a control batch ends it. The first that is open, or
+whose end is not below the high watermark yet and so may still be lost, bounds the last stable offset.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
@@ -71,12 +72,15 @@ class ProducerDescription(NamedTuple):
 
 
 class ProducerStates:
-    __slots__ = ("_entries", "_open_transactions")
+    __slots__ = ("_ended_transactions", "_entries", "_open_transactions")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._open_transactions: dict[int, int] = {}
         """Where each producer's open transaction begins; asked for by every read_committed fetch."""
+        self._ended_transactions: deque[tuple[int, int]] = deque()
+        """Where a transaction began and where its marker is, in the order of the markers, until all in-sync
+        replicas have the marker."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -132,8 +136,10 @@ class ProducerStates:
         """Remember the end of a transaction; where it began, or NO_TRANSACTION if it wrote nothing here."""
         entry = self._entry(header)
         first_offset = entry.transaction_first_offset
-        entry.transaction_first_offset = NO_TRANSACTION
-        self._open_transactions.pop(header.producer_id, None)
+        if first_offset != NO_TRANSACTION:
+            entry.transaction_first_offset = NO_TRANSACTION
+            del self._open_transactions[header.producer_id]
+            self._ended_transactions.append((first_offset, header.last_offset))
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         return first_offset
@@ -162,6 +168,20 @@ class ProducerStates:
     def first_open_transaction(self) -> int:
         """The offset where the oldest open transaction begins, or NO_TRANSACTION."""
         return min(self._open_transactions.values(), default=NO_TRANSACTION)
+
+    def first_unstable_offset(self, high_watermark: int) -> int:
+        """Where the oldest transaction begins that is open or whose marker may be lost, or NO_TRANSACTION."""
+        self.committed_to(high_watermark)
+        first = self.first_open_transaction()
+        for began, _ in self._ended_transactions:
+            first = began if first == NO_TRANSACTION else min(first, began)
+        return first
+
+    def committed_to(self, high_watermark: int) -> None:
+        """Markers below the high watermark stay: forget the transactions they ended."""
+        ended = self._ended_transactions
+        while ended and ended[0][1] < high_watermark:
+            ended.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that wrote nothing for so long and have no transaction open."""
