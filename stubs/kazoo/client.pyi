@@ -10,7 +10,12 @@ class _Connection:
 class KazooClient:
     _connection: _Connection
     def __init__(
-        self, hosts: str, timeout: float, connection_retry: Mapping[str, object] | None = None, **options: object
+        self,
+        hosts: str,
+        timeout: float,
+        *,
+        connection_retry: Mapping[str, object] | None = None,
+        **options: object,
     ) -> None: ...
     @property
     def connected(self) -> bool: ...

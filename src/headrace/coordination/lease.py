@@ -50,6 +50,7 @@ class LeaseKeeper:
         self._state = state
         most = store.session.timeout / RENEWALS_PER_TIMEOUT
         self._interval = most if interval is None else min(interval, most)
+        self._unconfirmed_since: float | None = None
         self._wake = asyncio.Event()
         store.session.on_lost(self._on_lost)
 
@@ -69,8 +70,14 @@ class LeaseKeeper:
             self._state.deadline = NO_LEASE
             return False
         except Unknown as error:
-            _logger.warning("The session's lease could not be renewed: %s", error)
+            if self._unconfirmed_since is None:
+                self._unconfirmed_since = self._env.clock.boottime()
+                _logger.warning("The session's lease cannot be renewed at the moment: %s", error)
             return False
+        if self._unconfirmed_since is not None:
+            missing = self._env.clock.boottime() - self._unconfirmed_since
+            _logger.warning("The session's lease is renewed again, after %.1f s without", missing)
+            self._unconfirmed_since = None
         return True
 
     async def _pause(self, seconds: float) -> None:

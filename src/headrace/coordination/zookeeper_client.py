@@ -60,6 +60,9 @@ _REFUSALS: Mapping[type[KazooException], type[StoreError]] = {
     NoChildrenForEphemeralsError: NoChildrenForEphemerals,
 }
 _logger = logging.getLogger(__name__)
+_kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_logger.setLevel(logging.ERROR)
+"""It reports every attempt to connect; we say what came of them."""
 
 
 def store_error(error: BaseException, path: str) -> BaseException:
@@ -82,7 +85,9 @@ class ZooKeeperClient:
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._servers = ",".join(servers)
-        self._kazoo = KazooClient(self._servers, timeout, connection_retry=RECONNECT, **options)
+        self._kazoo = KazooClient(
+            self._servers, timeout, connection_retry=RECONNECT, logger=_kazoo_logger, **options
+        )
         self._kazoo.add_listener(self._on_state)
         self._reachable = asyncio.Event()
         self._was_connected = False
@@ -186,11 +191,13 @@ class ZooKeeperClient:
         again, self._was_connected = self._was_connected, True
         self._reachable.set()
         if again:
+            _logger.info("Connected to ZooKeeper at %s again", self._servers)
             self.on_connected()
 
     def _disconnected(self) -> None:
         if not self._over:
             self._reachable.clear()
+            _logger.warning("The connection to ZooKeeper at %s is lost: connecting again", self._servers)
         self._fail_under_way()
 
     def _ended(self) -> None:

@@ -64,8 +64,14 @@ class Membership:
         self._former_sessions: set[str] = set()
         self.store = ReconnectingStore()
         self.lease = LeaseState(env.clock)
-        self.problem: str | None = "not registered in the cluster"
-        """Why this broker is not part of the cluster at the moment; None if it is."""
+        self._problem: str | None = "not registered in the cluster"
+
+    @property
+    def problem(self) -> str | None:
+        """Why this broker is not surely part of the cluster at the moment; None if it is."""
+        if self._problem is None and not self.lease.valid():
+            return "has not been able to renew its lease: others may take its place in the cluster"
+        return self._problem
 
     async def open(self) -> None:
         """Open the first session. What the driver raises passes through."""
@@ -95,13 +101,13 @@ class Membership:
 
     async def close(self) -> None:
         """End the session: the broker's nodes go at once."""
-        self.problem = "stopping"
+        self._problem = "stopping"
         await self.store.close()
 
     async def _replace(self, lost: Store) -> Store:
         """Close what is left of the lost session, and open another however long it takes."""
-        self.problem = f"lost its session {lost.session.id} and is not part of the cluster until it has another"
-        _logger.error("Broker %d %s", self._broker_id, self.problem)
+        self._problem = f"lost its session {lost.session.id} and is not part of the cluster until it has another"
+        _logger.error("Broker %d %s", self._broker_id, self._problem)
         self._former_sessions.add(lost.session.id)
         delay = FIRST_DELAY_SECONDS
         try:
@@ -142,7 +148,7 @@ class Membership:
         await remove_remains(store, self._former_sessions)
         wait = WAIT_TIMEOUTS * store.session.timeout
         registered = await register(store, self._broker, self._env.clock, self._former_sessions, wait)
-        self.problem = None
+        self._problem = None
         return registered
 
     def _read_note(self) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import Store, Unknown
 from headrace.coordination.memory import MemoryCluster, MemoryStore
-from headrace.env.real import RealClock, real_env
+from headrace.env.real import RealClock, RealRng, real_env
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller, NewTopic
 from headrace.metadata.image import BrokerImage, Endpoint, TopicImage
@@ -190,13 +191,14 @@ async def test_a_store_out_of_reach_ends_the_lease_and_not_the_session(
     ensemble.unreachable.add(member.name)
     clock.late = LONG
     assert not member.membership.lease.valid()
-    assert member.membership.problem is None
+    assert "renew its lease" in (member.membership.problem or "")
     with pytest.raises(Unknown):
         await member.membership.store.renew()
     ensemble.unreachable.clear()
     clock.late = 0
     await member.membership.store.renew()
     assert member.membership.lease.valid()
+    assert member.membership.problem is None
     assert len(member.stores) == 1
     await member.close()
 
@@ -273,3 +275,65 @@ def test_only_the_later_of_two_brokers_is_refused() -> None:
             with pytest.raises(KafkaError, match=r"Broker 1 is running in this cluster"):
                 refuse_second_broker(image, late)
     refuse_second_broker(MetadataImage("c", brokers={1: first}), replace(first, epoch=0))
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_after_any_faults_every_broker_is_a_member_and_one_is_the_controller(
+    ensemble: MemoryCluster, tmp_path: Path, seed: int
+) -> None:
+    """Sessions that expire under their owners, lost requests and answers, brokers cut off: all at once."""
+    chance = random.Random(seed)
+    ensemble._env = replace(ENV, rng=_SeededRng(seed))
+    ensemble.latency, ensemble.jitter, ensemble.watch_delay = 0.001, 0.004, 0.01
+    members = [Member(ensemble, tmp_path / str(number), number, timeout=1.0) for number in (1, 2, 3)]
+    for member in members:
+        await member.start()
+    for _ in range(15):
+        member = chance.choice(members)
+        ensemble.unknown_rate = chance.choice([0.0, 0.1, 0.3])
+        match chance.randrange(4):
+            case 0:
+                if ensemble.knows(session := member.stores[-1].session.id):
+                    ensemble.expire(session)
+            case 1:
+                ensemble.unreachable ^= {member.name}
+            case 2:
+                ensemble.unheard ^= {member.name}
+            case _:
+                member.stores[-1].lose_next_result(happens=chance.random() < 0.5)
+        await asyncio.sleep(chance.choice([0.02, 0.1, 0.3]))
+    ensemble.unknown_rate = 0.0
+    ensemble.unreachable.clear()
+    ensemble.unheard.clear()
+    for member in members:
+        member.stores[-1]._lose_result = None
+
+    def agreed() -> bool:
+        images = [member.metadata.image for member in members]
+        active = [member.id for member in members if member.controller.active]
+        return (
+            all(
+                member.membership.problem is None and list(image.brokers) == [1, 2, 3]
+                for member, image in zip(members, images, strict=True)
+            )
+            and all(image == images[0] for image in images)
+            and active == [images[0].controller_id]
+        )
+
+    await eventually(agreed)
+    (active,) = (member for member in members if member.controller.active)
+    (topic,) = await active.controller.create_topics([NewTopic("t", 1, 1)])
+    assert isinstance(topic, TopicImage)
+    await eventually(lambda: all("t" in member.metadata.image.topics for member in members))
+    for member in members:
+        assert await member.registered_session() == member.stores[-1].session.id
+        assert not member.failures
+        await member.close()
+
+
+class _SeededRng(RealRng):
+    def __init__(self, seed: int) -> None:
+        self._seeded = random.Random(seed)
+
+    def random(self) -> float:
+        return self._seeded.random()
