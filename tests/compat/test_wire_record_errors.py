@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import Producer
 
 from headrace.records.batch import HEADER_SIZE, parse_header
 from headrace.records.builder import NewRecord, assemble, build_batch
 from headrace.records.compression import Codec
 from headrace.testing.raw_client import RawClient
+from tests.compat.clients import TIMEOUT_S
 from tests.compat.conftest import MakeTopic
 
 INVALID_TIMESTAMP = 32
@@ -62,3 +64,14 @@ def test_records_without_a_timestamp_under_a_header_that_states_zero(
         assert client.produce(topic, 0, bytes(batch)).error == 0
         stored = parse_header(client.fetch(topic, 0, 0).records)
     assert (stored.base_timestamp, stored.max_timestamp) == (-1, -1)
+
+
+def test_librdkafka_without_a_timestamp(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    for number in range(3):
+        producer.produce(topic, b"%d" % number, partition=0, timestamp=-1)
+    assert producer.flush(TIMEOUT_S) == 0
+    with RawClient(bootstrap) as client:
+        answer = client.fetch(topic, 0, 0)
+    assert answer.high_watermark == 3
+    assert parse_header(answer.records).max_timestamp == -1

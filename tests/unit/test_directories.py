@@ -183,6 +183,35 @@ async def test_a_failed_directory_takes_only_its_partitions_offline(places: Plac
         assert [await produce(client, "later", index) for index in range(3)] == [0, 0, 0]
 
 
+async def test_a_directory_that_cannot_be_read_fails_its_partitions_only(places: Places) -> None:
+    """R-LOG-8: one Fetch over all of them: errors for some, records for the others. Searches by time likewise."""
+    disk = FaultyDisk()
+    async with running_node(places.root, disk, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 4)
+        for partition in range(4):
+            for _ in range(3):
+                assert await produce(client, "t", partition) == 0
+        failed = places.names[1]
+        gone = places.holding(failed)
+        disk.fail(f"{failed}/broker-1/t-", errno.EIO, "pread")
+        wanted = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1000) for n in range(4)]
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=10_000, topics=[FetchTopic(topic="t", partitions=wanted)]
+        )
+        answer = await client.ask(request, FetchResponse, 11)
+        found = {part.partition_index: part for part in answer.responses[0].partitions}
+        assert {n: part.error_code for n, part in found.items() if part.error_code} == dict.fromkeys(gone, STORAGE)
+        assert all(bool(part.records) == (n not in gone) for n, part in found.items())
+        assert set(await wait_offline(client, "t")) == set(gone)
+        for n in range(4):
+            topics = [
+                ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=n, timestamp=0)])
+            ]
+            times = await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse, 7)
+            assert times.topics[0].partitions[0].error_code == (STORAGE if n in gone else 0)
+
+
 async def test_logs_of_a_missing_directory_are_not_made_anew(places: Places) -> None:
     """R-LOG-8: a start without one directory serves the rest; when it is back, so is everything in it."""
     async with running_node(places.root, log_dirs=places.setting) as address:
