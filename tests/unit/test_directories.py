@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.env.real import RealDisk
 from headrace.model.errors import ErrorCode
 from headrace.node import Node, StartError
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
-from headrace.storage.moving import finish_moves
+from headrace.storage.moving import Place, finish_moves
 from headrace.storage.scan import split_batches
+from headrace.storage.strays import Strays
 from headrace.testing.faulty_disk import FaultyDisk
 from headrace.testing.in_process import Client, connect, env_with, running_node
 from headrace.wire.messages.alter_replica_log_dirs import (
@@ -348,11 +350,43 @@ async def test_a_crash_during_a_move_leaves_one_log(places: Places, step: str) -
     assert not future.exists()
 
 
+def place(path: Path, same_boot: bool = True) -> Place:
+    return Place(str(path), Strays(env_with(RealDisk())), same_boot)
+
+
 def test_a_moved_log_waits_for_a_missing_directory(tmp_path: Path) -> None:
     moved = tmp_path / ".moved" / "t-0"
     moved.mkdir(parents=True)
-    disk = FaultyDisk()
-    finish_moves(disk, [str(tmp_path)], some_missing=True)
+    finish_moves(RealDisk(), [place(tmp_path)], some_missing=True)
     assert moved.exists()
-    finish_moves(disk, [str(tmp_path)], some_missing=False)
+    finish_moves(RealDisk(), [place(tmp_path)], some_missing=False)
     assert (tmp_path / "t-0").exists()
+
+
+@pytest.mark.parametrize("copied", [3, 5, 9])
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_power_loss_after_a_move_costs_nothing(tmp_path: Path, copied: int, same_boot: bool) -> None:
+    """What of the copy was only in the page cache is gone. The longer one counts, and nothing is removed."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    original, copy = old / ".moved" / "t-0" / "0.log", new / "t-0" / "0.log"
+    for file, size in ((original, 5), (copy, copied)):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"x" * size)
+    finish_moves(RealDisk(), [place(old, same_boot), place(new, same_boot)], some_missing=False)
+    used = [str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/t-0")]
+    strays = [str(path.relative_to(tmp_path)).partition(".")[0] for path in tmp_path.glob("*/*-stray")]
+    if same_boot:
+        assert (used, strays) == (["new/t-0"], [])
+    elif copied < 5:
+        assert (used, strays) == (["old/t-0"], ["new/t-0"])
+    else:
+        assert (used, strays) == (["new/t-0"], ["old/t-0"])
+
+
+def test_a_file_with_the_name_of_a_moved_log_is_not_its_copy(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / ".moved" / "t-0").mkdir(parents=True)
+    new.mkdir()
+    (new / "t-0").write_text("mine")
+    finish_moves(RealDisk(), [place(old), place(new)], some_missing=False)
+    assert (old / "t-0").exists()

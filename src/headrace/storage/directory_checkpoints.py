@@ -125,30 +125,20 @@ class DirectoryCheckpoints:
     def write(self, logs: Logs) -> None:
         """From where recovery must scan after a crash, where each log starts, and whose it is."""
         with self._writing:
-            if self._closed:
-                return
-            held = list(logs.items())
-            written = {partition: log.end_offset for partition, log in held}
-            for partition, log in held:
-                try:
-                    log.save_state()
-                except FileNotFoundError:
-                    if logs.get(partition) is log:
-                        raise
-                    # It was deleted since.
-            points = {partition: log.recovery_point for partition, log in held}
-            starts = {partition: log.start_offset for partition, log in held if log.start_raised}
-            self._write(RECOVERY_POINTS, points)
-            self._write(LOG_START_OFFSETS, starts)
-            self._write(WRITTEN_OFFSETS, written)
-            self._write_dirty_offsets(held)
-            self._write_ids({partition: log.topic_id for partition, log in held})
+            if not self._closed:
+                self._write_all(logs)
 
     def write_dirty_offsets(self, logs: Logs) -> None:
         """Where each log that was ever compacted is dirty from, if that is not written down yet."""
         with self._writing:
-            if not self._closed:
-                self._write_dirty_offsets(list(logs.items()))
+            if self._closed:
+                return
+            held, ids = list(logs.items()), self._ids or {}
+            if all(ids.get(name) == log.topic_id for name, log in held if log.first_dirty_offset >= 0):
+                self._write_dirty_offsets(held)
+            else:
+                # Without its id beside it the number would not be believed.
+                self._write_all(logs)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         with self._writing:
@@ -159,6 +149,26 @@ class DirectoryCheckpoints:
         """Whoever comes later, from a thread that was still at work, writes nothing any more."""
         with self._writing:
             self._closed = True
+
+    def _write_all(self, logs: Logs) -> None:
+        held = list(logs.items())
+        written = {partition: log.end_offset for partition, log in held}
+        for partition, log in held:
+            try:
+                log.save_state()
+            except FileNotFoundError:
+                if logs.get(partition) is log:
+                    raise
+                # It was deleted since.
+        points = {partition: log.recovery_point for partition, log in held}
+        starts = {partition: log.start_offset for partition, log in held if log.start_raised}
+        self._write(RECOVERY_POINTS, points)
+        self._write(LOG_START_OFFSETS, starts)
+        self._write(WRITTEN_OFFSETS, written)
+        self._write_dirty_offsets(held)
+        self._write_ids({partition: log.topic_id for partition, log in held})
+        # What was read at the start is of no more use.
+        self._points, self._starts, self._written = {}, {}, {}
 
     def _write_dirty_offsets(self, held: list[tuple[TopicPartition, Log]]) -> None:
         offsets = {partition: log.first_dirty_offset for partition, log in held if log.first_dirty_offset >= 0}

@@ -19,7 +19,7 @@ from headrace.storage.identity import DirectoryRefused
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import ConfigOf, LogDirectory
-from headrace.storage.moving import finish_moves
+from headrace.storage.moving import Place, finish_moves
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,8 @@ class LogDirectories:
         """Take every directory for this process and bring back the logs in them. At least one must work."""
         for directory in self._directories:
             _unless_it_fails(directory, partial(self._take, directory, cluster_id))
-        finish_moves(self._env.disk, [directory.path for directory in self.online], self.any_missing)
+        places = [Place(one.path, one.resources.strays, one.same_boot) for one in self.online]
+        finish_moves(self._env.disk, places, self.any_missing)
         for directory in self.online:
             _unless_it_fails(directory, partial(directory.load, config_of))
         if not self.online:

@@ -58,9 +58,9 @@ class Strays:
         directory, name = os.path.split(path)
         return f"{directory}/{name.removesuffix(tail)[: _MAX_FILE_NAME - len(end)]}{end}"
 
-    def set_aside(self, path: str, why: str, number: int | None = None) -> str:
-        """Rename what should not be there, say so, and remember it. Its new path."""
-        aside = self.name_for(path, number)
+    def set_aside(self, path: str, why: str, number: int | None = None, beside: str | None = None) -> str:
+        """Rename what should not be there, say so, and remember it. Its new path, like its own or another's."""
+        aside = self.name_for(beside or path, number)
         self._env.disk.rename(path, aside)
         self.add(aside)
         logger.warning("%s: %s. It was set aside as %s", path, why, os.path.basename(aside))

@@ -381,3 +381,17 @@ def test_a_sync_covers_the_name_of_a_new_log(env: Env, tmp_path: Path) -> None:
     log.flush(save_index=False)
     assert len(disk.synced) == 2
     directory.close()
+
+
+def test_where_a_new_log_is_dirty_is_believed_before_the_next_checkpoint(env: Env, tmp_path: Path) -> None:
+    """Else its gaps would look like damage after a crash, once the topic is no longer compacted."""
+    directory = opened(env, tmp_path)
+    directory.checkpoint()
+    log = directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 9)
+    log.first_dirty_offset = 4
+    directory.write_dirty_offsets()
+    directory.close(clean=False)
+    again = opened(env, tmp_path)
+    assert again.logs[ONE].first_dirty_offset == 4
+    again.close()
