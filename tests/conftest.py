@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headrace.testing.apache_kafka import ApacheKafka
 from headrace.testing.process import BrokerProcess, ServerProcess
@@ -28,6 +29,10 @@ if str(ROOT) not in sys.path:
 
 # Every Java that the tests start lives for seconds: to compile thoroughly would take half of its time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 KINDS: Mapping[str, type[ServerProcess]] = {"headrace": BrokerProcess, "kafka": ApacheKafka}
 MARKERS = (
