@@ -12,7 +12,9 @@ own (`own_broker`) gets an Apache Kafka too. What a broker wrote to its log is s
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,11 @@ if str(ROOT) not in sys.path:
 
 # Every Java that the tests start lives for seconds: to compile thoroughly would take half of its time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# A shell starts what it puts into the background deaf to Ctrl-C, and whatever that starts is deaf too: tests that
+# interrupt a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
