@@ -38,7 +38,7 @@ test: setup
 
 unit: setup
 	@scripts/apt-ensure zookeeper
-	@scripts/pytest tests/unit tests/golden tests/contract $(ARGS)
+	@scripts/pytest tests/unit tests/golden $(ARGS)
 
 matrix:
 	@scripts/apt-ensure curl:curl kcat:kcat openssl:openssl strace:strace
