@@ -19,8 +19,8 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import size_text
 from headrace.cli.common.session import run
+from headrace.cli.common.store import store_name, zookeeper_setting
 from headrace.client.address import Address
-from headrace.client.admin import ConfigResource, ResourceType, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection
 from headrace.client.errors import CannotReach, Reason
@@ -127,18 +127,17 @@ async def _cluster(cluster: Cluster) -> list[Finding]:
     findings = [Finding(OK, f"{entry} answers, cluster {view.cluster_id}.")]
     for broker in view.brokers.values():
         findings.append(await _advertised(cluster, broker.id, broker.address, entry))
-    return findings + await _store(cluster, min(view.brokers))
+    return findings + _store(await zookeeper_setting(cluster, view.brokers))
 
 
-async def _store(cluster: Cluster, broker: int) -> list[Finding]:
+def _store(setting: str | None) -> list[Finding]:
     """The store that the brokers share; of ZooKeeper, whether each server answers from here."""
-    resource = ConfigResource(ResourceType.BROKER, str(broker))
-    entries = await describe_configs(cluster, resource, ["zookeeper.connect"])
-    connect = entries[0].value if entries else None
-    if not connect:
-        return [Finding(OK, "Coordination: the embedded store, a SQLite file of the brokers' machine.")]
-    address = parse_zookeeper_connect(connect)
-    findings = [Finding(OK, f"Coordination: ZooKeeper at {address}.")]
+    if setting is None:
+        return []
+    findings = [Finding(OK, f"Coordination: {store_name(setting)}.")]
+    if not setting:
+        return findings
+    address = parse_zookeeper_connect(setting)
     if find_spec("kazoo") is None:
         advice = "Only brokers need it: `pip install 'headrace[zookeeper]'`."
         findings.append(Finding(DOUBT, "A broker could not be started here: kazoo is not installed.", advice))

@@ -155,7 +155,10 @@ def _differences(settings: Settings) -> list[Finding]:
 
 def _store(settings: Settings) -> list[Finding]:
     """Where the brokers meet. An even ensemble survives no more failures than the odd one below it."""
-    connect = next((text for entries in settings.values() if (text := _value(entries, "zookeeper.connect"))), None)
+    told = [entries["zookeeper.connect"].value for entries in settings.values() if "zookeeper.connect" in entries]
+    if not told:
+        return []  # Another product.
+    connect = next((text for text in told if text), None)
     if connect is None:
         return [Finding(OK, "Coordination: the embedded store, a SQLite file for the brokers of one machine.")]
     servers = [part for part in connect.split("/")[0].split(",") if part]

@@ -9,6 +9,7 @@ import click
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import PEOPLE, Column, Row, emit_data, emit_pairs, emit_rows, number, size_text
 from headrace.cli.common.session import run
+from headrace.cli.common.store import store_name, zookeeper_setting
 from headrace.client.admin import describe_log_dirs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import kafka_error
@@ -47,6 +48,7 @@ def info(target: Target, format: str) -> None:
         ]
         return {
             "cluster_id": view.cluster_id,
+            "store": store_name(await zookeeper_setting(cluster, view.brokers)),
             "controller_id": view.controller_id,
             "topics": len(view.topics),
             "partitions": len(partitions),
@@ -57,8 +59,15 @@ def info(target: Target, format: str) -> None:
     if format not in PEOPLE:
         emit_data(found, format)
         return
-    emit_pairs([("Cluster", found["cluster_id"]), ("Controller", found["controller_id"])])
-    emit_pairs([("Topics ", found["topics"]), ("Partitions", found["partitions"])])
+    emit_pairs(
+        [
+            ("Cluster", found["cluster_id"]),
+            ("Store", found["store"]),
+            ("Controller", found["controller_id"]),
+            ("Topics", found["topics"]),
+            ("Partitions", found["partitions"]),
+        ]
+    )
     click.echo()
     emit_rows(found["brokers"], BROKER_COLUMNS, format)
 

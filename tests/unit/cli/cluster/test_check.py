@@ -22,7 +22,7 @@ def cluster(
     return ClusterView("c", 1, members, {"t": topic}, {})
 
 
-def settings(**values: str) -> dict[str, ConfigEntry]:
+def settings(**values: str | None) -> dict[str, ConfigEntry]:
     named = {name.replace("_", "."): value for name, value in values.items()}
     return {name: ConfigEntry(name, value, "file", False, True, False, None) for name, value in named.items()}
 
@@ -82,10 +82,13 @@ def test_defaults_that_cannot_work_or_lose_records() -> None:
     ],
 )
 def test_which_store_the_brokers_share(connect: str | None, state: str, says: str) -> None:
-    given = settings(zookeeper_connect=connect) if connect else settings()
-    (finding,) = cluster_check._store({1: settings(), 2: given})
+    (finding,) = cluster_check._store({1: settings(), 2: settings(zookeeper_connect=connect)})
     assert finding.state == state
     assert says in finding.what
+
+
+def test_the_store_of_another_product_is_not_guessed() -> None:
+    assert cluster_check._store({1: settings(num_partitions="1")}) == []
 
 
 def test_health_of_partitions() -> None:
