@@ -31,10 +31,7 @@ def checked_records(
     """Raise what Kafka answers for records that cannot be taken; else the batch, its largest timestamp right."""
     count = header.record_count
     if count > MAX_CHECKED_RECORDS:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"A batch of {count} records where each must be looked at: at most {MAX_CHECKED_RECORDS} are taken",
-        )
+        return _unchecked(header, batch, config, now_ms)
     walk = walk_records(header, batch, decompression_limit(config))
     problems: dict[int, str] = {}
     if config.headrace_record_validation_enable:
@@ -47,6 +44,21 @@ def checked_records(
     _reject(problems, _bad_times(header, walk, config, now_ms), count)
     latest = max(header.base_timestamp + max(walk.timestamp_deltas), NO_TIMESTAMP)
     return (header, batch) if latest == header.max_timestamp else set_max_timestamp(header, batch, latest)
+
+
+def _unchecked(header: BatchHeader, batch: Buffer, config: LogConfig, now_ms: int) -> tuple[BatchHeader, Buffer]:
+    """Too many records to look at: refused where each counts, taken by its header where only that is odd."""
+    if config.looks_into_records:
+        # The code at which Java's producer makes two batches of one.
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"A batch of {header.record_count} records, each of which must be looked at: "
+            f"at most {MAX_CHECKED_RECORDS} are taken",
+        )
+    latest = max(header.base_timestamp, header.max_timestamp)
+    if latest > now_ms + config.message_timestamp_after_max_ms:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {latest} is too far ahead of {now_ms}")
+    return set_max_timestamp(header, batch, latest if header.max_timestamp else header.base_timestamp)
 
 
 def _bad_times(header: BatchHeader, walk: Walk, config: LogConfig, now_ms: int) -> dict[int, str]:

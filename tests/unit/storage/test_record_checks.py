@@ -85,6 +85,39 @@ def test_a_header_that_states_zero_is_made_right(store: Any, codec: Codec) -> No
     assert store.log.end_offset == 2
 
 
+def test_a_batch_of_very_many_records_is_refused_where_each_counts(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.storage.record_checks.MAX_CHECKED_RECORDS", 3)
+    store.create(cleanup_policy=frozenset({"compact"}))
+    now = store.clock.now_ms
+    store.log.append_as_leader(batch_at(now, now, now), 0)
+    with pytest.raises(KafkaError) as error:
+        store.log.append_as_leader(batch_at(now, now, now, now), 0)
+    assert error.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("base", "stated", "stored"), [(-1, 0, -1), (0, 0, 0), (70, 50, 70), (DAY_MS, 5, None), (5, DAY_MS, None)]
+)
+def test_a_batch_of_very_many_records_is_taken_by_its_odd_header(
+    store: Any, monkeypatch: pytest.MonkeyPatch, base: int, stated: int, stored: int | None
+) -> None:
+    """Nobody else waits while a hostile one's records are looked at."""
+    monkeypatch.setattr("headrace.storage.record_checks.MAX_CHECKED_RECORDS", 3)
+    store.clock.now_ms = 1000
+    batch = with_header(batch_at(base, base, base, base), max_timestamp=stated)
+    if stored is None:
+        with pytest.raises(KafkaError) as error:
+            store.log.append_as_leader(batch, 0)
+        assert error.value.code == ErrorCode.INVALID_TIMESTAMP
+        return
+    store.log.append_as_leader(batch, 0)
+    assert store.headers()[0].max_timestamp == stored
+    store.reopen()
+    assert store.log.end_offset == 4
+
+
 def test_a_record_of_1970_keeps_its_time(store: Any) -> None:
     store.log.append_as_leader(batch_at(0, -1), 0)
     assert store.headers()[0].max_timestamp == 0
