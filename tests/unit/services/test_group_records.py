@@ -42,7 +42,8 @@ from headrace.services.groups.records import decode, decode_batch, encode
 from headrace.storage.scan import split_batches
 from headrace.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "consumer_offsets" / "kafka-4.1.1.log"
+GOLDEN_LOGS = Path(__file__).resolve().parents[2] / "golden" / "consumer_offsets"
+GOLDEN = GOLDEN_LOGS / "kafka-4.1.1.log"
 """Written by Apache Kafka: classic, static, KIP-848, pattern and converted groups, and one that was deleted."""
 
 ID = TopicId(b"0123456789abcdef")
@@ -102,6 +103,19 @@ def test_apache_kafka_wrote_the_same_bytes() -> None:
         kinds |= {type(event) for event in events}
     assert kinds >= {OffsetCommitted, OffsetDeleted, GroupStored, GroupDeleted, ConsumerMemberStored, RegexStored}
     assert kinds >= {CurrentAssignmentStored, TargetStored, TargetEpochStored, ConsumerEpochStored, TargetDeleted}
+
+
+def test_what_kafka_4_3_added_is_read_over() -> None:
+    """All that it writes is known, but for the epochs of assigned partitions, a tagged field (KIP-1251)."""
+    data = memoryview((GOLDEN_LOGS / "kafka-4.3.1.log").read_bytes())
+    other = set()
+    for position, size in split_batches(data):
+        batch = data[position : position + size]
+        events = list(decode_batch(batch))
+        stored = [(record.key, record.value) for record in read_records(batch)]
+        assert len(events) == len(stored)
+        other |= {type(event) for event, bytes_ in zip(events, stored, strict=True) if encode(event) != bytes_}
+    assert other == {CurrentAssignmentStored}
 
 
 def test_positions_by_hand_are_those_of_the_schema() -> None:
