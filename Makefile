@@ -37,7 +37,7 @@ test: setup
 	@scripts/pytest $(ARGS)
 
 unit: setup
-	@scripts/apt-ensure zookeeper
+	@scripts/apt-ensure openssl:openssl strace:strace
 	@scripts/pytest tests/unit tests/golden $(ARGS)
 
 matrix:
