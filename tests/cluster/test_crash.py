@@ -23,7 +23,7 @@ from headrace.testing.raw_client import BatchShape, RawClient, build_batch
 from tests.compat.clients import Confluent, confluent_consumer
 from tests.compat.confluent_admin import AdminClient, NewTopic
 
-pytestmark = [pytest.mark.headrace_only, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.headrace_only, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 KILLS = 20

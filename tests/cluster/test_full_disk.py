@@ -17,7 +17,7 @@ from headrace.testing.process import BrokerProcess, ServerFailed
 from headrace.testing.raw_client import RawClient, build_batch
 from tests.compat.confluent_admin import AdminClient, NewTopic
 
-pytestmark = [pytest.mark.headrace_only, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.headrace_only
 VALUE = b"x" * 20_000
 FILLER_BYTES = 3 * 1024 * 1024
 

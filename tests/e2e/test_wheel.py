@@ -27,7 +27,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("clean")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=200)
     python = str(place / "bin" / "python")
     pip("--python", python, "install", "--no-index", "--find-links", str(wheels), "--no-compile", "headrace")
     return place
@@ -35,7 +35,7 @@ def environment(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

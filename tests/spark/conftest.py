@@ -23,7 +23,7 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK_TIMEOUT_S = 300
+SPARK_TIMEOUT_S = 600
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",

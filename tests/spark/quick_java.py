@@ -8,6 +8,7 @@ that the tests use. Its name says which Java and which PySpark it fits; one that
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import DataFrame, SparkSession, functions
 
-MAKE_TIMEOUT_S = 120
+MAKE_TIMEOUT_S = 400
 SILENT = "-Xlog:disable"
 """Java tells of every class that an image cannot hold, on its standard output."""
 
@@ -26,8 +27,10 @@ SILENT = "-Xlog:disable"
 def quick_options(java_home: Path) -> str:
     """What Java is to be started with. The first time this takes some twenty seconds."""
     image = _image(java_home)
-    if not image.exists():
-        _make(java_home, image)
+    with image.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers that begin together make it once
+        if not image.exists():
+            _make(java_home, image)
     return f"-XX:SharedArchiveFile={image} {SILENT}" if image.exists() else ""
 
 

@@ -24,7 +24,7 @@ from tests.spark.conftest import MakeTopic
 from tests.spark.topics import Topics
 
 HEADERS = "array(named_struct('key', 'h', 'value', binary('x')), named_struct('key', 'n', 'value', binary(NULL)))"
-QUERY_TIMEOUT_S = 90
+QUERY_TIMEOUT_S = 240
 
 
 def writer(frame: DataFrame, bootstrap: str, **options: str) -> DataFrameWriter:

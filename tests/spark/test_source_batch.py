@@ -145,7 +145,7 @@ def test_offsets_that_do_not_exist(spark: SparkSession, topics: Topics, make_top
     message = failure(lambda: read(spark, topics, subscribe=topic, **asked))
     assert "Offsets 2 to 98" in message
     assert "holds 4 to 9" in message
-    assert time.monotonic() - began < 20, "it waited for records that will not come"
+    assert time.monotonic() - began < 90, "it waited for records that will not come"
     assert offsets(read(spark, topics, subscribe=topic, failOnDataLoss="false", **asked)) == [4, 5, 6, 7, 8, 9]
     assert offsets(read(spark, topics, subscribe=topic)) == [4, 5, 6, 7, 8, 9]
 

@@ -14,7 +14,9 @@ all starts; leaving the `with` block kills it and removes its files.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 import signal
@@ -35,6 +37,9 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 LOG_TAIL_BYTES = 20_000
 PR_SET_PDEATHSIG = 1
+PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to connections and to listeners on port 0 (`ip_local_port_range`)."""
+_port_numbers = itertools.count(os.getpid() * 577)  # processes that start together begin far from each other
 
 
 class ServerFailed(Exception):
@@ -42,10 +47,15 @@ class ServerFailed(Exception):
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port that was free a moment ago, and that the system gives to nobody by itself.
+
+    Somebody who asks the system for any port could be given ours while our server starts, or is down for a moment.
+    """
+    for number in itertools.islice(_port_numbers, len(PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((HOST, PORTS[number % len(PORTS)]))
+            return PORTS[number % len(PORTS)]
+    raise ServerFailed(f"none of the ports {PORTS[0]} to {PORTS[-1]} is free")
 
 
 def _die_with_parent() -> Callable[[], None] | None:

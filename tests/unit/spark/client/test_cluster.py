@@ -29,6 +29,8 @@ from tests.unit.spark.client.fake_cluster import PRODUCER_ID, FakeCluster
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
+LONG_S = 100.0
+"""Nobody waits that long by mistake, on however busy a machine."""
 
 
 @pytest.fixture
@@ -68,11 +70,11 @@ def test_topics_and_offsets(bootstrap: str) -> None:
 
 
 def test_a_missing_topic_is_final_at_once(bootstrap: str) -> None:
-    cluster = BlockingCluster(ClusterSettings(bootstrap))
+    cluster = BlockingCluster(ClusterSettings(bootstrap, request_timeout_s=LONG_S))
     began = time.monotonic()
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic no-such-topic"):
         cluster.list_offsets({TopicPartition("no-such-topic", 0): LATEST})
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < LONG_S / 2
     cluster.close()
 
 
@@ -139,7 +141,7 @@ def test_the_time_is_limited(fake: FakeCluster) -> None:
     began = time.monotonic()
     with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: partition t-0"):
         client(fake, timeout_s=0.5).list_offsets({T0: LATEST})
-    assert time.monotonic() - began < 2
+    assert 0.4 < time.monotonic() - began < 20
 
 
 def test_silence_is_named(fake: FakeCluster) -> None:
@@ -167,11 +169,12 @@ def test_a_topic_that_was_there_may_be_unknown_for_a_moment(fake: FakeCluster) -
 
 def test_a_broker_never_reached_is_not_waited_for_unless_patient() -> None:
     port = free_port()
-    settings = ClusterSettings(f"127.0.0.1:{port}", request_timeout_s=0.6)
+    settings = ClusterSettings(f"127.0.0.1:{port}", request_timeout_s=LONG_S)
     began = time.monotonic()
     with pytest.raises(NoneReachable, match="nothing listens there"):
         BlockingCluster(settings).topics()
-    assert time.monotonic() - began < 0.4
+    began, before = time.monotonic(), began
+    assert began - before < LONG_S / 2
     patient = ClusterSettings(f"127.0.0.1:{port}", request_timeout_s=0.6, patient=True)
     with pytest.raises(NoneReachable):
         BlockingCluster(patient).topics()
