@@ -47,6 +47,7 @@ MARKERS = (
     "slow: takes more than ten seconds",
     "java: with the tools of Apache Kafka; only with --with-java",
     "spark: with a Spark session, which needs Java 17",
+    "long: the long form of a test, minutes of drills or simulation; only with --long",
 )
 LOG_TAIL_LINES = 60
 NO_RETENTION = {"log.retention.check.interval.ms": "3600000", "log.initial.task.delay.ms": "3600000"}
@@ -65,6 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--bootstrap", default=os.environ.get("HEADRACE_TEST_BOOTSTRAP"), help="use the broker at this address"
     )
+    group.addoption("--long", action="store_true", help="also the long forms of tests")
     group.addoption("--with-java", action="store_true", help="also the tests with the tools of Apache Kafka")
 
 
@@ -79,6 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unfit.add("headrace_only")
     if not config.getoption("--with-java"):
         unfit.add("java")
+    if not config.getoption("--long"):
+        unfit.add("long")
     dropped = [item for item in items if any(item.get_closest_marker(name) for name in unfit)]
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in dropped]

@@ -7,6 +7,7 @@ find fault with, so that no rule can quietly stop working.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -97,6 +98,12 @@ TEXT_SUFFIXES = frozenset(
 TEXT_FOLDERS = ("src", "tests", "bench", "scripts", "examples", "docs", ".ci")
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Every rule reads the same files."""
+    return ast.parse(source)
+
+
 def python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
@@ -151,7 +158,7 @@ def layer_problems(layer: str, source: str) -> list[str]:
     allowed = reachable(layer) | {layer, "__init__"}
     return [
         f"line {line}: {layer} may not import {other}"
-        for line, other in imported_layers(ast.parse(source))
+        for line, other in imported_layers(parsed(source))
         if other not in allowed
     ]
 
@@ -165,7 +172,7 @@ def dotted(node: ast.AST) -> str:
 def effect_problems(source: str) -> list[str]:
     """Calls that reach the world behind the back of `Env`."""
     problems: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = node.module if isinstance(node, ast.ImportFrom) else ""
             roots = {(module or alias.name).split(".")[0] for alias in node.names}
@@ -194,7 +201,7 @@ def size_problems(path: str, source: str) -> list[str]:
     lines = source.count("\n")
     if lines > MAX_FILE_LINES and path not in LONG_FILES:
         problems.append(f"{lines} lines; split the file at {MAX_FILE_LINES}")
-    for name, function in functions(ast.parse(source)):
+    for name, function in functions(parsed(source)):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > MAX_FUNCTION_LINES and f"{path}::{name}" not in LONG_FUNCTIONS:
             problems.append(f"{name} has {length} lines")
@@ -205,7 +212,7 @@ def size_problems(path: str, source: str) -> list[str]:
 
 
 def docstring_problems(source: str) -> list[str]:
-    tree = ast.parse(source)
+    tree = parsed(source)
     return [] if not tree.body or ast.get_docstring(tree) else ["the module does not say what it is for"]
 
 
@@ -213,7 +220,7 @@ def failure_problems(source: str) -> list[str]:
     """A caught `Exception` hides our own bugs; only the two places that must survive them may do it."""
     return [
         f"line {node.lineno}: catches everything"
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or dotted(node.type) in ("Exception", "BaseException"))
         and not any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
@@ -305,7 +312,7 @@ def test_exceptions_still_exist() -> None:
         assert (ROOT / path).read_text().count("\n") > MAX_FILE_LINES, path
     for entry in LONG_FUNCTIONS:
         path, _, name = entry.partition("::")
-        function = dict(functions(ast.parse((ROOT / path).read_text())))[name]
+        function = dict(functions(parsed((ROOT / path).read_text())))[name]
         assert (function.end_lineno or 0) - function.lineno + 1 > MAX_FUNCTION_LINES, entry
 
 
@@ -360,7 +367,7 @@ def test_background_work_is_started_in_one_place() -> None:
 def task_problems(text: str) -> list[str]:
     return [
         f"line {node.lineno}: starts a task of its own; use env.background"
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.Attribute) and node.attr == "create_task"
     ]
 
