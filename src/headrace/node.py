@@ -14,6 +14,7 @@ import logging
 import os.path
 import signal
 from collections.abc import Callable
+from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
@@ -23,15 +24,25 @@ from headrace.env.real import real_env
 from headrace.env.worker_process import WorkerProcess
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
+from headrace.handlers.context import ANONYMOUS, Context
+from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS
-from headrace.metadata.membership import Membership, refuse_second_broker
-from headrace.metadata.stores import open_store, renewal_interval, store_path
+from headrace.metadata.leaders import Leaders
+from headrace.metadata.membership import Membership
+from headrace.metadata.stores import renewal_interval, session_timeout, store_path
 from headrace.metrics.exposition import CONTENT_TYPE, render
-from headrace.model.errors import KafkaError
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
+from headrace.outside import Outside, real_outside
+from headrace.replication.controller_link import BROKER_CLIENT_ID, ControllerLink
+from headrace.replication.fetcher import FetchSettings
+from headrace.replication.fetchers import Fetchers
+from headrace.replication.host import PartitionHost
+from headrace.replication.in_sync import InSyncKeeper, LagLimits
+from headrace.replication.peers import Peers
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
@@ -51,6 +62,7 @@ from headrace.services.scrub import Scrub
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
+from headrace.wire.schema import Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +87,17 @@ class BrokerFailed(StartError):
 
 class Node:
     def __init__(
-        self, env: Env, config: BrokerConfig, on_failure: Callable[[str], None] = lambda reason: None
+        self,
+        env: Env,
+        config: BrokerConfig,
+        on_failure: Callable[[str], None] = lambda reason: None,
+        outside: Outside | None = None,
     ) -> None:
         """`on_failure` is called with the reason once the broker cannot go on, and should end it."""
         self._on_failure = env.background.on_failure = on_failure
         self._env = env
         self._config = config
+        self._outside = outside or real_outside(config)
         self._directories = LogDirectories(env, config.log_dirs, config.node_id)
         self._topic_configs = TopicConfigs(config)
         self._log_moves = LogMoves(env, self._directories)
@@ -90,43 +107,60 @@ class Node:
         self._membership = Membership(
             env,
             config.node_id,
-            lambda: open_store(env, config),
+            lambda: self._outside.open_store(env, config),
             os.path.join(config.log_dirs[0], f"broker-{config.node_id}", SESSION_NOTE),
             on_failure,
             renewal_interval(config),
         )
+        self._peers: Peers | None = None
+        self._replicas: ReplicaSet | None = None
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
         self._groups: GroupService | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The cluster as this broker knows it."""
+        assert self._metadata is not None
+        return self._metadata.image
+
+    @property
+    def replicas(self) -> ReplicaSet:
+        """The partitions of this broker."""
+        assert self._replicas is not None
+        return self._replicas
 
     async def start(self) -> str:
         """Start everything; the addresses that clients connect to."""
         metadata = self._metadata = await self._open_metadata()
         await self._load_logs(metadata.image)
-        replicas = ReplicaSet(self._config.node_id, self._env, self._directories, self._topic_configs.of)
+        peers = self._peers = Peers(
+            self._outside.connect, lambda: metadata.image, self._config.inter_broker_listener.name
+        )
+        replicas, keeper, link = self._replication(metadata, peers)
+        self._replicas = replicas
+        await self._env.run_blocking(replicas.load_high_watermarks)
         self._controller = Controller(
             self._env, self._membership.store, metadata, self._config.node_id, self._config
         )
-        groups = self._groups = GroupService(self._env, self._config, metadata, self._controller, replicas)
-        broker = Broker(
-            id=self._config.node_id,
-            env=self._env,
-            config=self._config,
-            metadata=metadata,
-            controller=self._controller,
-            replicas=replicas,
-            directories=self._directories,
-            fetch_sessions=FetchSessions(
-                self._env, self._config.integer("max.incremental.fetch.session.cache.slots")
-            ),
-            fetch_max_bytes=self._config.integer("fetch.max.bytes"),
-            producer_ids=ProducerIds(self._controller),
-            groups=groups,
-            log_moves=self._log_moves,
-        )
+        groups = self._groups = GroupService(self._env, self._config, metadata, link, replicas)
+        broker = self._broker(metadata, link, replicas, groups)
+        link.call_here = partial(answer_as_controller, broker)
         endpoints = await self._bind(broker)
-        await self._join(BrokerImage(self._config.node_id, 0, endpoints, self._config.rack))
+        await self._join(
+            BrokerImage(
+                self._config.node_id,
+                0,
+                endpoints,
+                self._config.rack,
+                self._directories.may_have_lost,
+                self._directories.ids,
+            )
+        )
+        Leaders(self._env, metadata, self._controller, self._config.node_id, self._config).start()
+        self._env.background.start("Telling of lost records", self._until_trusted(metadata))
         metadata.subscribe(replicas.follow)
+        metadata.subscribe(keeper.follow)
         metadata.subscribe(self._follow_limits)
         replicas.subscribe(groups.follow)
         try:
@@ -147,6 +181,7 @@ class Node:
         self._env.background.start("Compaction", cleaner.run())
         watch = DirectoryWatch(self._env, self._directories, replicas, self._on_failure)
         run("Watching the data directories", watch.run())
+        run("Looking for replicas that lag", keeper.run())
         run("Expiring offsets of groups", groups.run())
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
@@ -154,6 +189,49 @@ class Node:
         figures = [cleaner.families, maintenance.families, scrub.families]
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+
+    def _broker(
+        self, metadata: ClusterMetadata, link: ControllerLink, replicas: ReplicaSet, groups: GroupService
+    ) -> Broker:
+        assert self._controller is not None
+        return Broker(
+            id=self._config.node_id,
+            env=self._env,
+            config=self._config,
+            metadata=metadata,
+            controller=self._controller,
+            link=link,
+            replicas=replicas,
+            directories=self._directories,
+            fetch_sessions=FetchSessions(
+                self._env, self._config.integer("max.incremental.fetch.session.cache.slots")
+            ),
+            fetch_max_bytes=self._config.integer("fetch.max.bytes"),
+            producer_ids=ProducerIds(self._controller),
+            groups=groups,
+            log_moves=self._log_moves,
+        )
+
+    def _replication(
+        self, metadata: ClusterMetadata, peers: Peers
+    ) -> tuple[ReplicaSet, InSyncKeeper, ControllerLink]:
+        env, config, broker_id = self._env, self._config, self._config.node_id
+        host = PartitionHost(broker_id, env.clock, self._membership.lease, session_timeout(config))
+        fetchers = Fetchers(env, broker_id, peers, _fetch_settings(config), config.integer("num.replica.fetchers"))
+        replicas = ReplicaSet(host, env, self._directories, self._topic_configs.of, fetchers)
+        link = ControllerLink(env, metadata, peers, broker_id)
+        max_lag_records = config.integer("headrace.replica.lag.max.messages")
+        keeper = InSyncKeeper(
+            env,
+            link,
+            lambda: metadata.image,
+            replicas,
+            LagLimits(
+                config.integer("replica.lag.time.max.ms") / 1000, max_lag_records if max_lag_records >= 0 else None
+            ),
+        )
+        host.following, host.in_sync = fetchers, keeper
+        return replicas, keeper, link
 
     def _cleaner(self, metadata: ClusterMetadata, replicas: ReplicaSet) -> Cleaner:
         async def start_worker() -> Worker:
@@ -193,15 +271,24 @@ class Node:
             await controller.stand()
 
         try:
-            refuse_second_broker(metadata.image, broker)
-            registered = await self._membership.join(broker, rejoined)
+            await self._membership.join(broker, rejoined)
             await metadata.catch_up(BROKER_IDS)
-            refuse_second_broker(metadata.image, registered)
         except KafkaError as error:
             raise StartError(error.message or str(error)) from error
         except StoreError as error:
             raise StartError(str(error)) from error
         await controller.start()
+
+    async def _until_trusted(self, metadata: ClusterMetadata) -> None:
+        """Records may be lost until the controller has acted on it; a restart before that must say so again."""
+
+        def is_trusted(image: MetadataImage) -> bool:
+            local = image.brokers.get(self._config.node_id)
+            return local is not None and not local.suspect
+
+        if self._directories.may_have_lost:
+            await metadata.wait_for(is_trusted)
+            await self._env.run_blocking(self._directories.trust)
 
     async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
@@ -258,11 +345,15 @@ class Node:
             listener.connections.close_all()
         self._log_moves.close()
         await self._env.background.close()
+        if self._peers is not None:
+            self._peers.close()
         if self._controller is not None:
             await self._controller.close()
         if self._metadata is not None:
             await self._metadata.close()
         await self._membership.close()
+        if self._replicas is not None:
+            await self._env.run_blocking(self._replicas.save_high_watermarks)
         await self._env.run_blocking(self._directories.close)
 
     async def _load_logs(self, image: MetadataImage) -> None:
@@ -290,7 +381,7 @@ class Node:
         limits = self._connection_limits(broker.metadata.image)
         endpoints = []
         for wanted, advertised in zip(self._config.listeners, self._config.advertised_listeners, strict=True):
-            listener = Listener(self._env, wanted.name, limits, sockets)
+            listener = self._outside.make_listener(self._env, wanted.name, limits, sockets)
             try:
                 await listener.open(dispatcher, wanted.host or None, wanted.port)
             except OSError as error:
@@ -318,6 +409,30 @@ class Node:
         if old.broker_configs is not new.broker_configs:
             for listener in self._listeners:
                 listener.connections.limits = self._connection_limits(new)
+
+
+async def answer_as_controller(broker: Broker, request: Request, version: int) -> Response:
+    """A request of this broker to the controller, which is this broker too."""
+    if not broker.controller.active:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller any more.")
+    api = APIS[request.api_key]
+    assert api.cold is not None
+    listener = broker.config.inter_broker_listener.name
+    context = Context(
+        broker, min(version, api.versions.stop - 1), f"{BROKER_CLIENT_ID}{broker.id}", ANONYMOUS, "", listener
+    )
+    answer = api.cold(context, request)
+    return answer if isinstance(answer, Response) else await answer
+
+
+def _fetch_settings(config: BrokerConfig) -> FetchSettings:
+    return FetchSettings(
+        config.integer("replica.fetch.wait.max.ms"),
+        config.integer("replica.fetch.min.bytes"),
+        config.integer("replica.fetch.response.max.bytes"),
+        config.integer("replica.fetch.max.bytes"),
+        config.integer("replica.fetch.backoff.ms") / 1000,
+    )
 
 
 def _bind_problem(error: OSError) -> str:

@@ -413,20 +413,6 @@ async def http(port: int, path: str) -> str:
     return text
 
 
-async def test_a_second_broker_on_the_same_data_is_refused_until_there_is_replication(tmp_path: Path) -> None:
-    """Its replicas would be empty files that count as in sync."""
-    async with running_node(tmp_path) as address:
-        with pytest.raises(StartError, match=r"Broker 1 is running in this cluster.*node\.id=2"):
-            async with running_node(tmp_path, node_id="2"):
-                pass
-        client = await connect(address)
-        request = CreateTopicsRequest(
-            topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=2)], timeout_ms=10_000
-        )
-        response = await client.ask(request, CreateTopicsResponse, 7)
-        assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-
-
 async def test_a_broker_that_lost_its_session_says_so_and_comes_back(tmp_path: Path) -> None:
     config = BrokerConfig.build(
         flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "headrace.admin.port": "0"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.handlers.context import Context, configs_alter
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
 from headrace.metadata.config_decisions import ConfigAlteration, ConfigEdit, ConfigOperation
 from headrace.model.errors import ErrorCode, KafkaError
@@ -15,6 +16,7 @@ from headrace.wire.messages.alter_configs import (
 
 
 @api(AlterConfigsRequest, AlterConfigsResponse, versions=range(3), authorize=configs_alter)
+@on_controller(AlterConfigsResponse)
 async def alter_configs(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replaces the dynamic settings of topics, brokers and consumer groups."""
     alterations = [_alteration(resource) for resource in request.resources]

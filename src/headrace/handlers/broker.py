@@ -8,6 +8,7 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
+from headrace.replication.controller_link import ControllerLink
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.fetch_sessions import FetchSessions
 from headrace.services.groups.service import GroupService
@@ -23,6 +24,7 @@ class Broker:
     config: BrokerConfig
     metadata: ClusterMetadata
     controller: Controller
+    link: ControllerLink
     replicas: ReplicaSet
     directories: LogDirectories
     fetch_sessions: FetchSessions

@@ -6,6 +6,7 @@ Existing data does not move. The answer comes when this broker's own replicas of
 from __future__ import annotations
 
 from headrace.handlers.context import Context, topic_alter
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
 from headrace.metadata.topic_decisions import NewPartitions, TopicOutcome
 from headrace.model.errors import KafkaError
@@ -18,6 +19,7 @@ from headrace.wire.messages.create_partitions import (
 
 
 @api(CreatePartitionsRequest, CreatePartitionsResponse, versions=range(4), authorize=topic_alter)
+@on_controller(CreatePartitionsResponse)
 async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Adds partitions to topics."""
     growths = [_growth(topic) for topic in request.topics]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.config.describe import describe_topic
 from headrace.config.topic_config import DynamicConfigs
 from headrace.handlers.context import Context, topic_create
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
 from headrace.metadata.image import TopicImage
 from headrace.metadata.topic_decisions import NewTopic, TopicOutcome
@@ -23,6 +24,7 @@ from headrace.wire.messages.create_topics import (
 
 
 @api(CreateTopicsRequest, CreateTopicsResponse, versions=range(2, 8), authorize=topic_create)
+@on_controller(CreateTopicsResponse)
 async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Creates topics."""
     topics = [_new_topic(topic) for topic in request.topics]

@@ -7,6 +7,7 @@ by name or by id. The answer comes when this broker has let go of the topics.
 from __future__ import annotations
 
 from headrace.handlers.context import Context, topic_delete
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
 from headrace.metadata.topic_decisions import TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
@@ -23,6 +24,7 @@ DELETION_DISABLED_SINCE = 3
 
 
 @api(DeleteTopicsRequest, DeleteTopicsResponse, versions=range(1, 7), authorize=topic_delete)
+@on_controller(DeleteTopicsResponse)
 async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Deletes topics."""
     asked = request.topics

@@ -10,7 +10,7 @@ from __future__ import annotations
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Channel, topic_read
 from headrace.handlers.fetch_plan import FetchPlan, encode_session_error
-from headrace.handlers.parked_fetch import ParkedFetch
+from headrace.handlers.parked_fetch import ParkedFetch, hurry
 from headrace.handlers.registry import hot_api
 from headrace.handlers.reply import Body, Reply
 from headrace.model.errors import KafkaError
@@ -42,6 +42,8 @@ def fetch(channel: Channel, version: int, frame: memoryview, position: int) -> R
         plan = _plan(broker, parameters, version)
     except KafkaError as error:
         return encode_session_error(version, error.code)
+    if plan.session is not None and plan.session.polls:
+        hurry(plan.session)
     if plan.is_large:
         return ParkedFetch(plan)
     answers, size, final = plan.read()

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from headrace.handlers.broker import Broker
 from headrace.handlers.reply import Body, Piece
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.leadership import SingleFetch
+from headrace.replication.nearest import nearest_replica
 from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
 from headrace.services.fetch_sessions import NO_SESSION, FetchSession, Watched
 from headrace.storage.files import FileRange
 from headrace.wire.fetch import (
     FLEXIBLE,
+    NO_REPLICA,
+    NO_TAGS,
     ONE_PARTITION_TAIL,
     READ_COMMITTED,
     TOPIC_IDS,
     FetchParameters,
+    diverging_tag,
     encode_one_partition,
     tags_after,
     topic_echo,
@@ -30,11 +36,18 @@ from headrace.wire.fetch import (
     write_topic_head,
 )
 
+FOLLOWER_READS = 11
+"""From this version on consumers read from followers too (KIP-392)."""
 STEP_PARTITIONS = 1_000
 """Looked at in one turn of the loop: some milliseconds."""
 
-Answer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None]
-"""A partition, (index, error, high watermark, last stable offset, log start), and its data."""
+Answer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None, "Aside | None"]
+"""A partition, (index, error, high watermark, last stable offset, log start), its data, and what is rare."""
+
+
+class Aside(NamedTuple):
+    preferred_replica: int = NO_REPLICA
+    tags: bytes = NO_TAGS
 
 
 class Readings:
@@ -50,7 +63,18 @@ class Readings:
 
 
 class FetchPlan:
-    __slots__ = ("_by_topic", "_watched", "broker", "committed", "parameters", "reader", "session", "version")
+    __slots__ = (
+        "_by_topic",
+        "_rack",
+        "_serves_from_followers",
+        "_watched",
+        "broker",
+        "committed",
+        "parameters",
+        "reader",
+        "session",
+        "version",
+    )
 
     def __init__(
         self,
@@ -71,6 +95,8 @@ class FetchPlan:
             self.reader = REPLICA
         else:
             self.reader = COMMITTED if self.committed else UNCOMMITTED
+        self._rack = parameters.rack
+        self._serves_from_followers = version >= FOLLOWER_READS and self.reader != REPLICA
         replicas = broker.replicas
         self._by_topic = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
 
@@ -115,7 +141,7 @@ class FetchPlan:
             try:
                 answer = self._read_partition(watched, readings.left, at_least_one=readings.size == 0)
             except KafkaError as error:
-                readings.answers.append((watched, (watched.index, error.code, -1, -1, -1), None))
+                readings.answers.append((watched, (watched.index, error.code, -1, -1, -1), None, None))
                 readings.final = True
                 continue
             data = answer[2]
@@ -135,13 +161,37 @@ class FetchPlan:
             partition = self._resolve(watched)
         if watched.leader_epoch >= 0 and watched.leader_epoch != partition.leader_epoch:
             partition.check_epoch(watched.leader_epoch)
+        if self.reader == REPLICA or watched.last_epoch >= 0 or self._rack:
+            aside = self._look_aside(watched, partition)
+            if aside is not None:
+                high_watermark, stable, log_start, _ = partition.read(watched.offset, 0, self.reader, False)
+                return watched, (watched.index, 0, high_watermark, stable, log_start), None, aside
         most = watched.max_bytes if watched.max_bytes < left else max(left, 0)
         high_watermark, stable, log_start, data = partition.read(watched.offset, most, self.reader, at_least_one)
-        return watched, (watched.index, 0, high_watermark, stable, log_start), data
+        return watched, (watched.index, 0, high_watermark, stable, log_start), data, None
+
+    def _look_aside(self, watched: Watched, partition: Partition) -> Aside | None:
+        """Note a follower; tell a reader where its log differs, or which replica is nearer to it."""
+        if watched.last_epoch >= 0:
+            parted = partition.divergence(watched.offset, watched.last_epoch)
+            if parted is not None:
+                return Aside(tags=diverging_tag(*parted))
+        if self.reader == REPLICA:
+            parameters = self.parameters
+            poll = self.session or SingleFetch(self.broker.env.clock.monotonic())
+            partition.follower_fetched(parameters.replica_id, watched.offset, parameters.replica_epoch, poll)
+        elif self._rack and partition.leadership is not None:
+            nearest = nearest_replica(partition, self._rack, watched.offset, self.broker.metadata.image.brokers)
+            if nearest is not None:
+                return Aside(preferred_replica=nearest)
+        return None
 
     def _resolve(self, watched: Watched) -> Partition:
         local = self._by_topic.get(watched.topic)
         partition = local.get(watched.index) if local is not None else None
+        if partition is not None and partition.follows and self._serves_from_followers:
+            watched.attach(partition, self.reader)
+            return partition
         if partition is None or not partition.is_leader:
             watched.attach(None, self.reader)
             by_id = self.version >= TOPIC_IDS
@@ -157,9 +207,10 @@ class FetchPlan:
         return self._encode(answers)
 
     def _is_news(self, answer: Answer) -> bool:
-        watched, (_, code, high_watermark, _, log_start), data = answer
+        watched, (_, code, high_watermark, _, log_start), data, aside = answer
         return (
             data is not None
+            or aside is not None
             or code != 0
             or high_watermark != watched.sent_high_watermark
             or log_start != watched.sent_log_start
@@ -167,7 +218,7 @@ class FetchPlan:
 
     def _remember(self, session: FetchSession, answer: Answer) -> bool:
         """Note what the client is told with this answer; False if it has no news and is left out."""
-        watched, (_, code, high_watermark, _, log_start), data = answer
+        watched, (_, code, high_watermark, _, log_start), data, _ = answer
         told = self.full or self._is_news(answer)
         watched.sent_high_watermark = high_watermark
         watched.sent_log_start = log_start
@@ -187,8 +238,8 @@ class FetchPlan:
         return partition.last_stable_offset if self.committed else partition.high_watermark
 
     def _encode(self, answers: list[Answer]) -> Body:
-        if len(answers) == 1 and self.version >= FLEXIBLE:
-            watched, result, data = answers[0]
+        if len(answers) == 1 and self.version >= FLEXIBLE and answers[0][3] is None:
+            watched, result, data, _ = answers[0]
             size = 0 if data is None else data.size
             echo = topic_echo(self.version, watched.topic)
             head = encode_one_partition(self._session_id, echo, result, self.committed, size)
@@ -249,7 +300,11 @@ class _Layout:
         of_topic = self.topics[topic]
         out = self._out
         write_topic_head(out, version, topic, len(of_topic))
-        for _, result, data in of_topic:
+        for _, result, data, aside in of_topic:
+            if aside is not None:
+                write_partition_head(out, version, result, committed, 0, aside.preferred_replica)
+                out += aside.tags if tags else b""
+                continue
             if data is None:
                 write_partition_head(out, version, result, committed, 0)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.handlers.context import Context, configs_alter
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
 from headrace.metadata.config_decisions import ConfigAlteration, ConfigEdit
 from headrace.model.errors import ErrorCode, KafkaError
@@ -20,6 +21,7 @@ from headrace.wire.messages.incremental_alter_configs import (
     versions=range(2),
     authorize=configs_alter,
 )
+@on_controller(IncrementalAlterConfigsResponse)
 async def incremental_alter_configs(
     ctx: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:

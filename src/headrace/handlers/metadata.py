@@ -95,7 +95,7 @@ async def _create_missing(
     if not legal:
         return {}
     try:
-        outcomes = await ctx.broker.controller.create_topics([_new_topic(ctx, name) for name in legal])
+        outcomes = await ctx.broker.link.create_topics([_new_topic(ctx, name) for name in legal])
     except KafkaError as error:
         outcomes = [error for _ in legal]
     await ctx.broker.replicas.settled()

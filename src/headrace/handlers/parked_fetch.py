@@ -13,8 +13,16 @@ from headrace.env import Timer
 from headrace.handlers.fetch_plan import Answer, FetchPlan
 from headrace.handlers.reply import Body, Pending
 from headrace.replication.partition import REPLICA
+from headrace.services.fetch_sessions import FetchSession
 
 logger = logging.getLogger(__name__)
+
+
+def hurry(session: FetchSession) -> None:
+    """The client asks again in the same session and gets no answer before the first: that poll is over."""
+    for poll in list(session.polls):
+        assert isinstance(poll, ParkedFetch)
+        poll.expire()
 
 
 class ParkedFetch(Pending):
@@ -33,7 +41,7 @@ class ParkedFetch(Pending):
         elif not plan.is_large:
             self._wait_on_partitions()
         wait_seconds = max(plan.parameters.max_wait_ms, 0) / 1000
-        self._timer: Timer = plan.broker.env.clock.call_later(wait_seconds, self._expire)
+        self._timer: Timer = plan.broker.env.clock.call_later(wait_seconds, self.expire)
         if plan.is_large:
             self._look_in_steps()
 
@@ -55,7 +63,8 @@ class ParkedFetch(Pending):
     def noted(self) -> None:
         """Not worth an answer of its own."""
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Answer with what there is."""
         self._expired = True
         if self._steps is not None or self._plan.is_large:
             self._look_in_steps()

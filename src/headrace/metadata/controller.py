@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,6 +33,7 @@ from headrace.coordination.contract import (
     Put,
     SessionLost,
     Store,
+    StoreError,
     Unknown,
 )
 from headrace.env import Env
@@ -181,6 +183,7 @@ class Controller:
             outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id)
             return outcomes, [TopicCreated(topic) for topic in _successes(outcomes)]
 
+        await self._see_all_brokers()
         return await self.change(decide, validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicOutcome]:
@@ -202,6 +205,7 @@ class Controller:
             grown = _successes(outcomes)
             return outcomes, [PartitionsAdded(topic, len(image.topics[topic.name].partitions)) for topic in grown]
 
+        await self._see_all_brokers()
         return await self.change(decide, validate_only)
 
     async def alter_configs(
@@ -231,6 +235,7 @@ class Controller:
             outcomes = decide_in_sync(image, leader, wishes, suspects)
             return outcomes, _granted_changes(image, outcomes)
 
+        await self._see_all_brokers()
         outcomes = await self.change(decide)
         return [(wish, self._as_written(wish, outcome)) for wish, outcome in outcomes]
 
@@ -239,6 +244,12 @@ class Controller:
         if isinstance(outcome, KafkaError) or topic is None:
             return outcome
         return topic.partitions[wish.partition]
+
+    async def _see_all_brokers(self) -> None:
+        """One that has just registered counts already; what cannot be read is known from before."""
+        if self._term is not None:
+            with suppress(StoreError):
+                await self._metadata.catch_up(BROKER_IDS)
 
     def _defaults(self, image: MetadataImage) -> TopicDefaults:
         return TopicDefaults(

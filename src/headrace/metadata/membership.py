@@ -26,9 +26,9 @@ from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.reconnecting import ReconnectingStore
 from headrace.env import Env
 from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
-from headrace.metadata.image import BrokerImage, MetadataImage
+from headrace.metadata.image import BrokerImage
 from headrace.metadata.registration import register, remove_remains
-from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.errors import KafkaError
 
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 5.0
@@ -173,25 +173,6 @@ class Membership:
             disk.pwrite(fd, session_id.encode(), 0)
         finally:
             disk.close(fd)
-
-
-def refuse_second_broker(image: MetadataImage, broker: BrokerImage) -> None:
-    """Until partitions are replicated a cluster is one broker: whoever registers later is refused.
-
-    A broker with epoch 0 has not registered yet. With one broker alive, a replication factor above one is
-    INVALID_REPLICATION_FACTOR by itself.
-    """
-    earlier = [
-        other.id
-        for other in image.brokers.values()
-        if other.id != broker.id and (other.epoch < broker.epoch or not broker.epoch)
-    ]
-    if earlier:
-        detail = (
-            f"Broker {earlier[0]} is running in this cluster, and this release has no replication yet: a second "
-            f"one (node.id={broker.id}) would hold none of its data. Stop it, or take another data directory."
-        )
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, detail)
 
 
 async def _nothing() -> None:

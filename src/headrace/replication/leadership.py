@@ -4,38 +4,81 @@ Two in-sync sets while a change is asked for: the *committed* one, which the con
 one, which adds whoever is about to join. The high watermark waits for every member of the maximal set, so that it
 is right whichever of the two turns out to hold; `min.insync.replicas` counts the committed one. A member leaves
 only when the controller's write is seen.
+
+Lag is measured without a cost per append: at every look (`mark`) the end of the log is noted, and a member that
+has not reached an end noted `replica.lag.time.max.ms` ago lags.
 """
 
 from __future__ import annotations
 
-from headrace.metadata.image import PartitionImage
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.metadata.image import BrokerImage, PartitionImage
 
 UNKNOWN_OFFSET = -1
+UNKNOWN_EPOCH = -1
+
+
+class Poll(Protocol):
+    """A follower's way of asking: a fetch session, or a single fetch."""
+
+    @property
+    def last_used(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SingleFetch:
+    last_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An in-sync set that the controller was asked for, and the state it was asked on."""
+
+    isr: tuple[int, ...]
+    epochs: tuple[int, ...]
+    """Of the members' brokers, as this leader knows them."""
+    partition_epoch: int
 
 
 class Leadership:
-    __slots__ = ("_ends", "_isr", "_local_id", "epoch_start", "joining")
+    __slots__ = (
+        "_brokers",
+        "_ends",
+        "_isr",
+        "_local_id",
+        "_marks",
+        "_polls",
+        "_replicas",
+        "epoch_start",
+        "pending",
+    )
 
     def __init__(self, local_id: int, image: PartitionImage, epoch_start: int) -> None:
         self._local_id = local_id
         self.epoch_start = epoch_start
         """Where this epoch begins in the log."""
+        self._replicas = image.replicas
         self._ends = {replica: UNKNOWN_OFFSET for replica in image.replicas if replica != local_id}
         """Up to where each follower has the log; unknown until it fetches in this epoch."""
+        self._brokers: dict[int, int] = {}
+        """The broker epochs that followers fetched with."""
+        self._polls: dict[int, Poll] = {}
         self._isr = image.isr
-        self.joining: dict[int, None] = {}
-        """Followers that the controller was asked to add."""
+        self.pending: Change | None = None
+        self._marks: deque[tuple[float, int]] = deque()
 
     def follow(self, image: PartitionImage) -> None:
         """The controller changed replicas or in-sync set within the epoch."""
+        if image.isr != self._isr or image.replicas != self._replicas:
+            self.pending = None
         self._isr = image.isr
-        self._ends = {
-            replica: self._ends.get(replica, UNKNOWN_OFFSET)
-            for replica in image.replicas
-            if replica != self._local_id
-        }
-        still = [replica for replica in self.joining if replica in self._ends and replica not in image.isr]
-        self.joining = dict.fromkeys(still)
+        self._replicas = image.replicas
+        others = [replica for replica in image.replicas if replica != self._local_id]
+        self._ends = {replica: self._ends.get(replica, UNKNOWN_OFFSET) for replica in others}
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -44,9 +87,18 @@ class Leadership:
     def end_of(self, replica: int) -> int:
         return self._ends.get(replica, UNKNOWN_OFFSET)
 
-    def fetched(self, replica: int, offset: int) -> bool:
+    def is_follower(self, replica: int) -> bool:
+        return replica in self._ends
+
+    # -- how far they are
+
+    def fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> bool:
         """A follower has everything below `offset`; whether that is news. Only replicas are counted."""
-        if self._ends.get(replica, offset) == offset:
+        if replica not in self._ends:
+            return False
+        self._polls[replica] = poll
+        self._brokers[replica] = broker_epoch
+        if self._ends[replica] == offset:
             return False
         self._ends[replica] = offset
         return True
@@ -60,11 +112,72 @@ class Leadership:
         for replica in self._isr:
             if replica != self._local_id and ends[replica] < end:
                 end = ends[replica]
-        for replica in self.joining:
-            if ends[replica] < end:
-                end = ends[replica]
+        if self.pending is not None:
+            for replica in self.pending.isr:
+                if replica != self._local_id and ends.get(replica, end) < end:
+                    end = ends[replica]
         return end
 
     def in_sync_at(self, end_offset: int) -> int:
         """How many in-sync replicas, this one included, have everything below `end_offset`."""
         return 1 + sum(self._ends[replica] >= end_offset for replica in self._isr if replica != self._local_id)
+
+    def all_fetched_since(self, time: float) -> bool:
+        """Whether every other member of the in-sync set has asked since then: none of them leads."""
+        others = [replica for replica in self._isr if replica != self._local_id]
+        return all(replica in self._polls and self._polls[replica].last_used >= time for replica in others)
+
+    # -- who is in sync
+
+    def may_join(self, replica: int, high_watermark: int) -> bool:
+        """Has it everything that is committed, and the start of this epoch?"""
+        end = self._ends.get(replica, UNKNOWN_OFFSET)
+        return replica not in self._isr and end >= high_watermark and end >= self.epoch_start
+
+    def any_may_join(self, high_watermark: int) -> bool:
+        return any(self.may_join(replica, high_watermark) for replica in self._ends)
+
+    def mark(self, now: float, end_offset: int, oldest: float) -> None:
+        """Note where the log ends now; what was noted before `oldest` is kept once."""
+        self._marks.append((now, end_offset))
+        while len(self._marks) > 1 and self._marks[1][0] <= oldest:
+            self._marks.popleft()
+
+    def laggards(self, oldest: float, end_offset: int, max_lag_records: int | None) -> list[int]:
+        """Members that have not reached what the log held at `oldest`, or are too many records behind."""
+        must_have = next((end for time, end in reversed(self._marks) if time <= oldest), None)
+        return [
+            replica
+            for replica in self._isr
+            if replica != self._local_id
+            and (
+                (must_have is not None and self._ends[replica] < must_have)
+                or (max_lag_records is not None and end_offset - self._ends[replica] > max_lag_records)
+            )
+        ]
+
+    def wanted(
+        self, high_watermark: int, laggards: list[int], brokers: Mapping[int, BrokerImage], partition_epoch: int
+    ) -> Change | None:
+        """The in-sync set to ask for; None if it is as it should be."""
+        joining = [
+            replica
+            for replica in self._ends
+            if self.may_join(replica, high_watermark) and self._is_registered(replica, brokers)
+        ]
+        members = [
+            replica
+            for replica in self._replicas
+            if replica in joining or (replica in self._isr and replica not in laggards)
+        ]
+        if set(members) == set(self._isr):
+            return None
+        epochs = tuple(
+            brokers[member].epoch if member == self._local_id else self._brokers.get(member, UNKNOWN_EPOCH)
+            for member in members
+        )
+        return Change(tuple(members), epochs, partition_epoch)
+
+    def _is_registered(self, replica: int, brokers: Mapping[int, BrokerImage]) -> bool:
+        known = brokers.get(replica)
+        return known is not None and self._brokers.get(replica, UNKNOWN_EPOCH) in (known.epoch, UNKNOWN_EPOCH)

@@ -14,16 +14,21 @@ not certain is not acknowledged.
 
 from __future__ import annotations
 
-from headrace.metadata.image import PartitionImage
+import logging
+
+from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
 from headrace.replication.flushing import Flusher
-from headrace.replication.leadership import Leadership
-from headrace.replication.waiters import FollowerWaiter, Waiter, WakeList
+from headrace.replication.host import PartitionHost
+from headrace.replication.leadership import Leadership, Poll
+from headrace.replication.waiters import FollowerWaiter, Waiter
 from headrace.storage.files import FileRange
 from headrace.storage.log import Log
 from headrace.storage.producer_state import ProducerDescription
 from headrace.storage.timestamps import TimestampOffset
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
@@ -36,9 +41,11 @@ View = tuple[int, int, int, FileRange | None]
 
 class Partition:
     __slots__ = (
+        "_host",
         "_synced_before_ack",
         "end_waiters",
         "flusher",
+        "follows",
         "high_watermark",
         "image",
         "internal",
@@ -53,13 +60,15 @@ class Partition:
         "wakes",
     )
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, log: Log, wakes: WakeList) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: TopicId, log: Log, host: PartitionHost) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.internal = topic_partition.topic in INTERNAL_TOPICS
         """Written by the broker itself, not by its clients."""
         self.log = log
         self.is_leader = False
+        self.follows = False
+        """Whether it copies the log of a leader."""
         self.leader_epoch = -1
         self.high_watermark = log.start_offset
         self.image: PartitionImage | None = None
@@ -74,12 +83,14 @@ class Partition:
         """Who waits for the high watermark or the role to change; a dict because sets have no order."""
         self.end_waiters: dict[FollowerWaiter, None] = {}
         """Followers that wait for the end of the log to move."""
-        self.wakes = wakes
+        self.wakes = host.wakes
+        self._host = host
 
     # -- roles
 
-    def become_leader(self, image: PartitionImage, local_id: int) -> None:
+    def become_leader(self, image: PartitionImage) -> None:
         """Take the lead in a new epoch, or note a change of the in-sync set in this one."""
+        local_id = self._host.broker_id
         assert image.leader_epoch >= self.leader_epoch
         assert image.leader == local_id
         new_epoch = image.leader_epoch > self.leader_epoch or not self.is_leader
@@ -88,7 +99,7 @@ class Partition:
             self.leadership = None
         self.image = image
         self.leader_epoch = image.leader_epoch
-        self.is_leader = True
+        self.is_leader, self.follows = True, False
         if len(image.replicas) == 1:
             self.leadership = None
         elif self.leadership is None:
@@ -106,10 +117,11 @@ class Partition:
         self.image = image
         self.leader_epoch = image.leader_epoch
         self.resign()
+        self.follows = image.leader not in (NO_LEADER, self._host.broker_id)
 
     def resign(self) -> None:
-        """No longer lead: whoever waits here must ask again and learn who does."""
-        self.is_leader = False
+        """No longer lead, nor follow: whoever waits here must ask again and learn who does."""
+        self.is_leader = self.follows = False
         self.leadership = None
         self.wakes.wake(self.waiters)
         self.wakes.wake(self.end_waiters)
@@ -125,7 +137,12 @@ class Partition:
 
     def append(self, batch: memoryview, acks: int) -> tuple[int, int, int]:
         """Append one batch as the leader: (base offset, log append time or -1, log start offset)."""
-        if acks != 1:
+        if self.leadership is not None:
+            if acks != 1:
+                self._check_enough_replicas(acks)
+            if 0 <= acks <= 1 and not self._host.lease.valid():
+                self._check_not_replaced()
+        elif acks > 1:
             self._check_enough_replicas(acks)
         log = self.log
         base_offset, append_time = log.append_as_leader(batch, self.leader_epoch)
@@ -181,11 +198,24 @@ class Partition:
         assert self.image is not None
         return min(self.log.config.min_insync_replicas, len(self.image.replicas))
 
+    def _check_not_replaced(self) -> None:
+        """Without a lease there may be another leader, unless every other in-sync replica still follows this one.
+
+        What all of them confirm (`acks` above 1) needs no lease: none of them confirms to a leader of the past.
+        """
+        assert self.leadership is not None
+        if not self.leadership.all_fetched_since(self._host.clock.monotonic() - self._host.silence_seconds):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker has lost its lease and may be replaced"
+            )
+
     # -- reading
 
     def read(self, offset: int, max_bytes: int, reader: int, at_least_one: bool) -> View:
         """The records from `offset` on that this kind of reader may see, and where the log stands."""
         log = self.log
+        if self.leadership is not None and reader != REPLICA and not self._host.lease.valid():
+            self._check_not_replaced()
         high_watermark = self.high_watermark
         stable = log.last_stable_offset(high_watermark)
         if reader == UNCOMMITTED:
@@ -271,8 +301,15 @@ class Partition:
         if self.is_leader:
             self._advance_high_watermark()
 
+    def config_changed(self) -> None:
+        """Fewer in-sync replicas may be needed now."""
+        if self.is_leader:
+            self._advance_high_watermark()
+
     def flushed(self) -> None:
         """A sync ended, well or badly: whoever waits must look again."""
+        if self.follows:
+            self._host.following.stir(self)
         if self.log.failure is not None or not self.is_leader:
             self.wakes.wake(self.waiters)
             return
@@ -295,13 +332,81 @@ class Partition:
             for follower in self.end_waiters:
                 follower.noted()
 
-    def follower_fetched(self, replica: int, offset: int) -> None:
+    def follower_fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> None:
         """A follower asks for what comes from `offset` on in this epoch: it has everything before."""
         leadership = self.leadership
-        if leadership is not None and leadership.fetched(replica, offset):
+        if leadership is None or not leadership.is_follower(replica):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {replica} is not a replica of this partition"
+            )
+        if leadership.fetched(replica, offset, broker_epoch, poll):
             self._advance_high_watermark()
             if self.waiters:
                 self.wakes.wake(self.waiters)  # acks below all wait for some followers, not for all
+        if leadership.pending is None and leadership.may_join(replica, self.high_watermark):
+            self._host.in_sync.ask(self)
+
+    def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
+        """Where the reader's log parts from this one: (epoch, end offset), if it does not end inside this one."""
+        epoch, end_offset = self.log.leader_epochs.end_offset_for(last_epoch, self.log.end_offset)
+        return None if epoch == last_epoch and offset <= end_offset else (epoch, end_offset)
+
+    # -- following
+
+    def append_from_leader(self, batches: memoryview | bytes) -> None:
+        """Store what the leader sent, byte for byte."""
+        assert self.follows
+        self.log.append_as_follower(batches)
+        if self.flusher is not None:
+            self.flusher.appended()
+
+    def follow_marks(self, high_watermark: int, log_start: int) -> None:
+        """The leader told how far its log is committed, and where it starts."""
+        assert self.follows
+        log = self.log
+        reached = min(high_watermark, log.end_offset)
+        if reached > self.high_watermark:
+            self.high_watermark = reached
+            self.wakes.wake(self.waiters)
+        if log_start > log.start_offset:
+            log.delete_records_to(min(log_start, log.end_offset))
+
+    def cut_to_leader(self, epoch: int, end_offset: int) -> None:
+        """Drop what the leader does not have: its log has `epoch` up to `end_offset` and goes on differently.
+
+        Again and again, one epoch further back each time, until both logs agree (KIP-101, KIP-279). Never by the
+        high watermark; below it only after an unclean election.
+        """
+        assert self.follows
+        log = self.log
+        local_epoch, local_end = log.leader_epochs.end_offset_for(epoch, log.end_offset)
+        target = min(end_offset if local_end < 0 else local_end, log.end_offset)
+        if local_epoch == epoch:
+            target = min(target, end_offset)
+        target = max(target, log.start_offset)
+        if target < self.high_watermark:
+            logger.error(
+                "%s: %d records that were committed are dropped, because a leader that was not in sync lacks them",
+                self.topic_partition,
+                self.high_watermark - target,
+            )
+            self.high_watermark = target
+        elif target < log.end_offset:
+            logger.info(
+                "%s: dropping %d records that were not committed", self.topic_partition, log.end_offset - target
+            )
+        log.truncate_to(target)
+        log.forget_epochs_from(log.end_offset)
+        self.high_watermark = min(self.high_watermark, log.end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        """Begin the log anew at the leader's start: what comes before is gone there."""
+        assert self.follows
+        logger.warning(
+            "%s: starting anew at offset %d, where its leader's log starts", self.topic_partition, offset
+        )
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
 
     def delete_records(self, offset: int) -> int:
         """Let go of everything below `offset` (-1: the high watermark); the new low watermark."""

@@ -15,11 +15,12 @@ from headrace.env import Env
 from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
+from headrace.replication.fetchers import Fetchers
 from headrace.replication.flushing import Flusher
+from headrace.replication.host import PartitionHost
 from headrace.replication.lost_logs import LostLogs, find_lost
 from headrace.replication.partition import Partition
 from headrace.replication.sync_rounds import SyncRounds
-from headrace.replication.waiters import WakeList
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
@@ -33,12 +34,23 @@ ImageListener = Callable[[MetadataImage, MetadataImage], None]
 
 
 class ReplicaSet:
-    def __init__(self, broker_id: int, env: Env, directories: LogDirectories, config_of: ConfigOf) -> None:
-        self._broker_id = broker_id
+    def __init__(
+        self,
+        host: PartitionHost,
+        env: Env,
+        directories: LogDirectories,
+        config_of: ConfigOf,
+        fetchers: Fetchers | None = None,
+    ) -> None:
+        """Without fetchers no partition is copied from elsewhere."""
+        self._host = host
+        self.broker_id = host.broker_id
         self._env = env
         self._directories = directories
         self._config_of = config_of
-        self._wakes = WakeList(env.clock)
+        self._fetchers = fetchers
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        """As they were when the broker stopped; each is used once."""
         self._sync_rounds = SyncRounds(env)
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
@@ -109,7 +121,7 @@ class ReplicaSet:
                 count,
             )
         self._directories.check_no_log_twice()
-        self._lost = {} if self._directories.any_missing else find_lost(image, self._broker_id, self._directories)
+        self._lost = {} if self._directories.any_missing else find_lost(image, self.broker_id, self._directories)
         if self._directories.any_missing:
             for topic in image.topics.values():
                 self._elsewhere.update((topic.id, index) for index in range(len(topic.partitions)))
@@ -130,10 +142,29 @@ class ReplicaSet:
                     self.offline[topic_partition] = topic.id
                 else:
                     self.offline.pop(topic_partition, None)
-                    self._install(Partition(topic_partition, topic.id, partition_log, self._wakes))
+                    self._install(self._new_partition(topic_partition, topic.id, partition_log))
         for topic in changed:
-            self._assume_roles(topic)
+            self._assume_roles(topic, new)
         self._update_configs(old, new, changed)
+
+    def _new_partition(self, name: TopicPartition, topic_id: TopicId, partition_log: Log) -> Partition:
+        """With the high watermark it last knew, within what counts as written here."""
+        partition = Partition(name, topic_id, partition_log, self._host)
+        self._set_flush_policy(partition)
+        known = self._high_watermarks.pop(name, 0)
+        partition.high_watermark = max(min(known, partition.synced_end), partition_log.start_offset)
+        return partition
+
+    def load_high_watermarks(self) -> None:
+        """Blocking, once at start: up to where each log was known to be committed."""
+        for directory in self._directories.online:
+            self._high_watermarks.update(directory.read_high_watermarks())
+
+    def save_high_watermarks(self) -> None:
+        """Blocking."""
+        marks = {partition.topic_partition: partition.high_watermark for partition in list(self.all())}
+        for directory in self._directories.online:
+            directory.write_high_watermarks({name: marks[name] for name in list(directory.logs) if name in marks})
 
     def _departed(self, old: MetadataImage, new: MetadataImage) -> list[Partition]:
         """Partitions of topics that are gone, were made anew, or moved away."""
@@ -156,7 +187,7 @@ class ReplicaSet:
                     yield TopicPartition(topic.name, index), topic
 
     def _holds(self, partition: PartitionImage) -> bool:
-        return self._broker_id in partition.replicas
+        return self.broker_id in partition.replicas
 
     def _try_to_open(self, placed: Placed, image: MetadataImage) -> Log | None:
         """In a thread. None if there is no room for the log, or if it may be in a directory that is missing."""
@@ -197,7 +228,6 @@ class ReplicaSet:
         name, index = partition.topic_partition
         self.by_name.setdefault(name.encode(), {})[index] = partition
         self.by_id.setdefault(partition.topic_id, {})[index] = partition
-        self._set_flush_policy(partition)
 
     def _set_flush_policy(self, partition: Partition) -> None:
         config = partition.log.config
@@ -212,9 +242,10 @@ class ReplicaSet:
             self._directories.delete_log(partition.topic_partition)
             log.info("Dropped %s: its topic is gone or it moved away", partition.topic_partition)
 
-    @staticmethod
-    def _retire(partition: Partition) -> None:
+    def _retire(self, partition: Partition) -> None:
         """In this order: without its flusher a leader would take what is not synced for acknowledged."""
+        if self._fetchers is not None:
+            self._fetchers.leave(partition)
         partition.resign()
         partition.set_flusher(None)
 
@@ -225,15 +256,35 @@ class ReplicaSet:
             if not lookup[key]:
                 del lookup[key]
 
-    def _assume_roles(self, topic: TopicImage) -> None:
+    def _assume_roles(self, topic: TopicImage, image: MetadataImage) -> None:
         for index, partition in self.by_id.get(topic.id, {}).items():
-            image = topic.partitions[index]
-            if image is partition.image:
+            state = topic.partitions[index]
+            if state is partition.image or _is_older(state, partition.image):
                 continue
-            if image.leader == self._broker_id:
-                partition.become_leader(image, self._broker_id)
+            if self._leads(state, image):
+                if self._fetchers is not None:
+                    self._fetchers.leave(partition)
+                partition.become_leader(state)
             else:
-                partition.become_follower(image)
+                self._follow_leader(partition, state)
+
+    def _leads(self, state: PartitionImage, image: MetadataImage) -> bool:
+        """Not if this broker was elected before it restarted: it waits for an epoch of its own."""
+        if state.leader != self.broker_id:
+            return False
+        local = image.brokers.get(self.broker_id)
+        return state.replicas == (self.broker_id,) or (
+            local is not None and local.epoch == state.leader_incarnation
+        )
+
+    def _follow_leader(self, partition: Partition, state: PartitionImage) -> None:
+        same_leader = partition.follows and partition.leader_epoch == state.leader_epoch
+        partition.become_follower(state)
+        if self._fetchers is not None and not same_leader:
+            if partition.follows:
+                self._fetchers.follow(partition)
+            else:
+                self._fetchers.leave(partition)
 
     def _update_configs(self, old: MetadataImage, new: MetadataImage, changed: list[TopicImage]) -> None:
         defaults_changed = old.broker_configs is not new.broker_configs
@@ -245,6 +296,7 @@ class ReplicaSet:
                     if partition.log.config is not config:
                         partition.log.update_config(config)
                         self._set_flush_policy(partition)
+                        partition.config_changed()
 
     @property
     def image(self) -> MetadataImage:
@@ -280,3 +332,12 @@ class ReplicaSet:
     def all(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
             yield from partitions.values()
+
+
+def _is_older(state: PartitionImage, known: PartitionImage | None) -> bool:
+    """Whether the leader heard of a later state from the controller itself."""
+    return (
+        known is not None
+        and state.leader_epoch == known.leader_epoch
+        and state.partition_epoch < known.partition_epoch
+    )

@@ -35,6 +35,7 @@ class Maintenance:
                 (interval("log.retention.check.interval.ms"), self._apply_retention),
                 (interval("producer.id.expiration.check.interval.ms"), self._expire_producers),
                 (interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
+                (interval("replica.high.watermark.checkpoint.interval.ms"), self._save_high_watermarks),
                 (REMOVAL_INTERVAL_MS, self._remove_deleted),
                 (STRAY_INTERVAL_MS, self._remove_strays),
             ):
@@ -71,6 +72,9 @@ class Maintenance:
 
     async def _checkpoint(self) -> None:
         await self._env.run_blocking(self._directories.checkpoint)
+
+    async def _save_high_watermarks(self) -> None:
+        await self._env.run_blocking(self._replicas.save_high_watermarks)
 
     async def _remove_deleted(self) -> None:
         await self._directories.remove_deleted()

@@ -59,6 +59,21 @@ class LogDirectories:
         self._opened.append(directory)
 
     @property
+    def may_have_lost(self) -> bool:
+        """Whether records may be gone that this broker had confirmed."""
+        return any(directory.may_have_lost for directory in self._directories)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of those that can be used."""
+        return tuple(directory.directory_id for directory in self.online)
+
+    def trust(self) -> None:
+        """Blocking. See `LogDirectory.trust`."""
+        for directory in self.online:
+            directory.trust()
+
+    @property
     def any_missing(self) -> bool:
         """Whether a directory is offline, so that a log which is not here may be there."""
         return len(self.online) < len(self._directories)

@@ -61,6 +61,7 @@ class LogDirectory:
         "cluster_id",
         "directory_id",
         "logs",
+        "may_have_lost",
         "path",
         "same_boot",
     )
@@ -73,6 +74,8 @@ class LogDirectory:
         self.clean_stop = False
         """The process that used the directory last stopped cleanly (or it is new)."""
         self.same_boot = False
+        self.may_have_lost = False
+        """It did not stop cleanly and the kernel booted since: what was not on the device is gone."""
         """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
         self._lock: int | None = None
         self._resources = StorageResources.create(env, path)
@@ -268,6 +271,7 @@ class LogDirectory:
         self.clean_stop = clean is not None or running is None
         boot_id = self._disk.boot_id()
         self.same_boot = boot_id in (clean, running)
+        self.may_have_lost = self._was_suspect() or not (self.clean_stop or self.same_boot)
 
     def _marker(self, name: str) -> str | None:
         """The boot id in a marker ("" if it names none); None if there is no marker."""
@@ -280,8 +284,27 @@ class LogDirectory:
             return "" if name == RUNNING else None
         return str(data.get("bootId", "")) if isinstance(data, dict) else ""
 
+    def _was_suspect(self) -> bool:
+        """Whether an earlier process found that records may be lost, and nobody has acted on it yet."""
+        try:
+            data = json.loads(read_file(self._disk, f"{self.path}/{RUNNING}"))
+        except (FileNotFoundError, ValueError):
+            return False
+        return isinstance(data, dict) and bool(data.get("mayHaveLost"))
+
+    def trust(self) -> None:
+        """Blocking. The cluster knows that records may be lost, and has acted on it."""
+        if self.may_have_lost:
+            self.may_have_lost = False
+            self._write_marker(RUNNING)
+
     def _write_marker(self, name: str) -> None:
-        content = {"version": 0, "brokerEpoch": -1, "bootId": self._disk.boot_id()}
+        content = {
+            "version": 0,
+            "brokerEpoch": -1,
+            "bootId": self._disk.boot_id(),
+            "mayHaveLost": self.may_have_lost,
+        }
         write_atomically(self._disk, f"{self.path}/{name}", json.dumps(content).encode())
 
     def _mark_running(self) -> None:

@@ -37,6 +37,8 @@ class FetchParameters(NamedTuple):
     wants: list[FetchWant]
     forgotten: list[tuple[bytes, int]]
     rack: str
+    replica_epoch: int = -1
+    """The broker epoch of a follower that asks."""
 
 
 _new_tuple = tuple.__new__
@@ -52,6 +54,7 @@ _PARTITION_V9 = struct.Struct(">iiqqi")
 _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V4 = struct.Struct(">iqi")
 _REPLICA_STATE_TAG = 1
+_REPLICA_STATE = struct.Struct(">iq")
 _MIN_FLEXIBLE_PARTITION = 33
 
 
@@ -138,15 +141,28 @@ def _parse_flexible(frame: memoryview, position: int, version: int) -> FetchPara
     if length > 1:
         rack = str(frame[position : position + length - 1], "utf-8")
         position += length - 1
+    replica_epoch = -1
     if frame[position]:
-        replica_id, position = _request_tags(frame, position, replica_id)
+        replica_id, replica_epoch, position = _request_tags(frame, position, replica_id)
     else:
         position += 1
     if position > len(frame):
         raise ProtocolError("a Fetch request is cut off")
     return _new_tuple(
         FetchParameters,
-        (replica_id, wait, min_bytes, max_bytes, isolation, session_id, epoch, wants, forgotten, rack),
+        (
+            replica_id,
+            wait,
+            min_bytes,
+            max_bytes,
+            isolation,
+            session_id,
+            epoch,
+            wants,
+            forgotten,
+            rack,
+            replica_epoch,
+        ),
     )
 
 
@@ -196,16 +212,17 @@ def _flexible_forgotten(frame: memoryview, position: int, version: int) -> tuple
     return forgotten, position
 
 
-def _request_tags(frame: memoryview, position: int, replica_id: int) -> tuple[int, int]:
-    """From v15 on a follower names itself in a tagged field."""
+def _request_tags(frame: memoryview, position: int, replica_id: int) -> tuple[int, int, int]:
+    """From v15 on a follower names itself and its broker epoch in a tagged field."""
+    replica_epoch = -1
     count, position = read_uvarint(frame, position)
     for _ in range(count):
         tag, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)
         if tag == _REPLICA_STATE_TAG:
-            (replica_id,) = _INT32.unpack_from(frame, position)
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(frame, position)
         position += size
-    return replica_id, position
+    return replica_id, replica_epoch, position
 
 
 def _parse_classic(frame: memoryview, position: int, version: int) -> FetchParameters:
@@ -291,7 +308,12 @@ _RESULT_V5 = struct.Struct(">ihqqq")
 _RESULT_V4 = struct.Struct(">ihqq")
 _NULL_ABORTED = b"\xff\xff\xff\xff"
 _NO_ABORTED = b"\0\0\0\0"
-_NO_PREFERRED_REPLICA = b"\xff\xff\xff\xff"
+NO_REPLICA = -1
+_DIVERGING = struct.Struct(">BBBiqB")
+_DIVERGING_SIZE = 13
+"""One tagged field, number 0, its size; epoch, end offset, no tagged fields of its own."""
+_LEADER = struct.Struct(">BBBiiB")
+_LEADER_SIZE = 9
 
 
 def write_response_head(out: bytearray, version: int, error_code: int, session_id: int, topic_count: int) -> None:
@@ -319,19 +341,34 @@ def write_topic_head(out: bytearray, version: int, topic: bytes, partition_count
 
 
 def write_partition_head(
-    out: bytearray, version: int, result: tuple[int, int, int, int, int], committed: bool, size: int
+    out: bytearray,
+    version: int,
+    result: tuple[int, int, int, int, int],
+    committed: bool,
+    size: int,
+    preferred_replica: int = NO_REPLICA,
 ) -> None:
     """Everything of a partition up to its records: (index, error, high watermark, last stable, log start)."""
     if version >= FLEXIBLE:
-        # aborted transactions: null unless the client reads committed, then none; no preferred replica.
-        out += _RESULT_V12.pack(*result, 1 if committed else 0, -1)
+        # aborted transactions: null unless the client reads committed, then none.
+        out += _RESULT_V12.pack(*result, 1 if committed else 0, preferred_replica)
         write_uvarint(out, size + 1)
         return
     out += _RESULT_V5.pack(*result) if version >= 5 else _RESULT_V4.pack(*result[:4])
     out += _NO_ABORTED if committed else _NULL_ABORTED
     if version >= 11:
-        out += _NO_PREFERRED_REPLICA
+        out += _INT32.pack(preferred_replica)
     out += _INT32.pack(size)
+
+
+def diverging_tag(epoch: int, end_offset: int) -> bytes:
+    """The tagged fields of a partition whose reader must go back: where the logs part (KIP-595)."""
+    return _DIVERGING.pack(1, 0, _DIVERGING_SIZE, epoch, end_offset, 0)
+
+
+def leader_tag(leader: int, leader_epoch: int) -> bytes:
+    """The tagged fields of a partition that another broker leads (KIP-951)."""
+    return _LEADER.pack(1, 1, _LEADER_SIZE, leader, leader_epoch, 0)
 
 
 def encode_one_partition(
@@ -360,6 +397,7 @@ def topic_echo(version: int, topic: bytes) -> bytes:
     return bytes(out + topic)
 
 
+NO_TAGS = b"\0"
 ONE_PARTITION_TAIL = b"\0\0\0"
 """No tagged fields after the partition, the topic and the response."""
 

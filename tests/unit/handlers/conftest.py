@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ from headrace.metadata.controller import Controller
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
 from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.topics import TopicPartition
+from headrace.node import answer_as_controller
+from headrace.replication.controller_link import ControllerLink
+from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
+from headrace.replication.peers import Peer, Peers
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.fetch_sessions import FetchSessions
 from headrace.services.groups.service import GroupService
@@ -86,6 +91,10 @@ def _log_config(config: BrokerConfig) -> Callable[[TopicImage, MetadataImage], L
     return config_of
 
 
+async def _nowhere(endpoint: Endpoint) -> Peer:
+    raise AssertionError("this broker is alone")
+
+
 @asynccontextmanager
 async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterator[Bench]:
     config = BrokerConfig.build(flags={"log.dirs": str(data), "node.id": "1", **settings})
@@ -95,7 +104,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     await metadata.start()
     directories = LogDirectories(env, config.log_dirs, 1)
     directories.open(metadata.image.cluster_id, lambda partition, topic_id: LogConfig())
-    replicas = ReplicaSet(1, env, directories, _log_config(config))
+    replicas = ReplicaSet(PartitionHost(1, env.clock), env, directories, _log_config(config))
     metadata.subscribe(replicas.follow)
     controller = Controller(env, store, metadata, 1, config)
     endpoints = (
@@ -104,6 +113,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     )
     await controller.register_broker(BrokerImage(1, 0, endpoints, "rack-a"))
     await controller.start()
+    link = ControllerLink(env, metadata, Peers(_nowhere, lambda: metadata.image, LISTENER), 1)
     groups = GroupService(env, config, metadata, controller, replicas)
     replicas.subscribe(groups.follow)
     broker = Broker(
@@ -112,6 +122,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         config=config,
         metadata=metadata,
         controller=controller,
+        link=link,
         replicas=replicas,
         directories=directories,
         fetch_sessions=FetchSessions(env, slots=100),
@@ -120,6 +131,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         groups=groups,
         log_moves=LogMoves(env, directories),
     )
+    link.call_here = partial(answer_as_controller, broker)
     yield Bench(broker)
     groups.close()
     await controller.close()

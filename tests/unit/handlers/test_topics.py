@@ -151,8 +151,8 @@ async def test_an_error_of_the_whole_is_told_for_each(bench: Any) -> None:
     """Their responses have no place for an error of the request."""
     await bench.create_topic("a")
     await bench.broker.controller.close()
-    created = await bench.call(CreateTopicsRequest(topics=[topic("b")]), 7)
-    deleted = await bench.call(DeleteTopicsRequest(topic_names=["a"]), 5)
-    grown = await bench.call(CreatePartitionsRequest(topics=[grow("a", 3)]), 3)
+    created = await bench.call(CreateTopicsRequest(topics=[topic("b")], timeout_ms=50), 7)
+    deleted = await bench.call(DeleteTopicsRequest(topic_names=["a"], timeout_ms=50), 5)
+    grown = await bench.call(CreatePartitionsRequest(topics=[grow("a", 3)], timeout_ms=50), 3)
     for row in (created.topics[0], deleted.responses[0], grown.results[0]):
         assert row.error_code == ErrorCode.NOT_CONTROLLER

@@ -18,7 +18,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller, NewTopic
 from headrace.metadata.image import BrokerImage, Endpoint, TopicImage
 from headrace.metadata.layout import BROKER_IDS, CONTROLLER, broker_path, decode_json
-from headrace.metadata.membership import Membership, refuse_second_broker
+from headrace.metadata.membership import Membership
 from headrace.model.errors import ErrorCode, KafkaError
 
 ENV = real_env()
@@ -262,19 +262,6 @@ async def test_a_broker_whose_id_was_taken_meanwhile_stops(ensemble: MemoryClust
     assert await usurper.registered_session() == usurper.stores[0].session.id
     await member.close()
     await usurper.close()
-
-
-def test_only_the_later_of_two_brokers_is_refused() -> None:
-    from headrace.metadata.image import MetadataImage
-
-    first, second = BrokerImage(1, 7, ENDPOINTS), BrokerImage(2, 8, ENDPOINTS)
-    image = MetadataImage("c", brokers={1: first, 2: second})
-    refuse_second_broker(image, first)
-    for late in (second, replace(second, epoch=0), replace(first, epoch=9)):
-        if late.id == 2:
-            with pytest.raises(KafkaError, match=r"Broker 1 is running in this cluster"):
-                refuse_second_broker(image, late)
-    refuse_second_broker(MetadataImage("c", brokers={1: first}), replace(first, epoch=0))
 
 
 @pytest.mark.parametrize("seed", [1])

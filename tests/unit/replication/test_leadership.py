@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.metadata.image import PartitionImage
-from headrace.replication.leadership import UNKNOWN_OFFSET, Leadership
+from headrace.metadata.image import BrokerImage, PartitionImage
+from headrace.replication.leadership import UNKNOWN_OFFSET, Change, Leadership, SingleFetch
+
+NOW = SingleFetch(100.0)
+BROKERS = {broker: BrokerImage(broker, 7, ()) for broker in (1, 2, 3)}
 
 
 def image(
@@ -17,7 +20,7 @@ def image(
 def led(isr: tuple[int, ...] = (1, 2, 3), **ends: int) -> Leadership:
     leadership = Leadership(1, image(isr), 0)
     for name, end in ends.items():
-        leadership.fetched(int(name.removeprefix("r")), end)
+        leadership.fetched(int(name.removeprefix("r")), end, 7, NOW)
     return leadership
 
 
@@ -43,7 +46,7 @@ def test_nothing_new_is_committed_while_too_few_are_in_sync() -> None:
 
 def test_one_that_is_about_to_join_is_waited_for_but_not_counted() -> None:
     leadership = led((1, 2), r2=10, r3=8)
-    leadership.joining[3] = None
+    leadership.pending = Change((1, 2, 3), (7, 7, 7), 0)
     assert leadership.committed_end(12, 2) == 8
     assert leadership.committed_end(12, 3) == UNKNOWN_OFFSET
 
@@ -57,9 +60,9 @@ def test_one_that_leaves_is_waited_for_until_the_change_is_seen() -> None:
 
 def test_one_that_joined_is_no_longer_joining() -> None:
     leadership = led((1, 2), r2=10, r3=10)
-    leadership.joining[3] = None
+    leadership.pending = Change((1, 2, 3), (7, 7, 7), 0)
     leadership.follow(image(epoch=1))
-    assert leadership.joining == {}
+    assert leadership.pending is None
     assert leadership.committed_end(10, 3) == 10
 
 
@@ -67,10 +70,65 @@ def test_a_replica_that_moved_away_is_forgotten() -> None:
     leadership = led(r2=10, r3=10)
     leadership.follow(image((1, 2), (1, 2), 1))
     assert leadership.end_of(3) == UNKNOWN_OFFSET
-    assert not leadership.fetched(3, 11)
+    assert not leadership.fetched(3, 11, 7, NOW)
     assert leadership.end_of(3) == UNKNOWN_OFFSET
 
 
 @pytest.mark.parametrize(("end", "count"), [(5, 3), (7, 3), (8, 2), (10, 2), (11, 1)])
 def test_how_many_have_it(end: int, count: int) -> None:
     assert led(r2=10, r3=7).in_sync_at(end) == count
+
+
+def wanted(
+    leadership: Leadership, high_watermark: int, laggards: list[int] | None = None
+) -> tuple[int, ...] | None:
+    change = leadership.wanted(high_watermark, laggards or [], BROKERS, 4)
+    return None if change is None else change.isr
+
+
+def test_who_has_all_that_is_committed_and_the_start_of_the_epoch_may_join() -> None:
+    leadership = Leadership(1, image((1, 2)), epoch_start=6)
+    leadership.fetched(3, 5, 7, NOW)
+    assert wanted(leadership, 5) is None
+    leadership.fetched(3, 6, 7, NOW)
+    assert wanted(leadership, 7) is None
+    assert wanted(leadership, 6) == (1, 2, 3)
+
+
+def test_a_follower_of_another_incarnation_does_not_join() -> None:
+    leadership = led((1, 2), r2=10)
+    leadership.fetched(3, 10, 6, NOW)
+    assert wanted(leadership, 10) is None
+
+
+def test_members_that_lag_in_time_leave() -> None:
+    leadership = led(r2=5, r3=10)
+    leadership.mark(0.0, 8, -10.0)
+    assert leadership.laggards(-10.0, 10, None) == []
+    leadership.mark(5.0, 10, -5.0)
+    leadership.mark(10.0, 12, 0.0)
+    assert leadership.laggards(0.0, 12, None) == [2]
+    assert wanted(leadership, 5, [2]) == (1, 3)
+    leadership.fetched(2, 8, 7, NOW)
+    assert leadership.laggards(0.0, 12, None) == []
+
+
+def test_members_that_lag_in_records_leave_if_that_is_limited() -> None:
+    leadership = led(r2=5, r3=10)
+    assert leadership.laggards(0.0, 12, 6) == [2]
+    assert leadership.laggards(0.0, 12, 7) == []
+
+
+def test_an_idle_partition_has_no_laggards() -> None:
+    leadership = led(r2=5, r3=5)
+    for tick in range(10):
+        leadership.mark(float(tick), 5, tick - 3.0)
+    assert leadership.laggards(6.0, 5, None) == []
+
+
+def test_whether_all_still_follow() -> None:
+    leadership = led((1, 2), r2=5)
+    assert leadership.all_fetched_since(99.0)
+    assert not leadership.all_fetched_since(101.0)
+    assert not led((1, 2, 3), r2=5).all_fetched_since(99.0)
+    assert led((1,)).all_fetched_since(1000.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +14,33 @@ from headrace.metadata.image import PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicPartition
 from headrace.replication.flushing import Flusher
+from headrace.replication.host import PartitionHost
+from headrace.replication.leadership import SingleFetch
 from headrace.replication.partition import ACKS_ALL, COMMITTED, REPLICA, UNCOMMITTED, Partition
-from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.sync_rounds import Syncing, SyncRounds
-from headrace.replication.waiters import WakeList
 from headrace.storage.loading import create_log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
 from headrace.testing.raw_client import BatchShape, build_batch
 
 EPOCH = 3
+
+
+class FakeLease:
+    def __init__(self) -> None:
+        self.is_valid = True
+
+    def valid(self) -> bool:
+        return self.is_valid
+
+
+LEASE = FakeLease()
+
+
+@pytest.fixture(autouse=True)
+def valid_lease() -> Iterator[None]:
+    yield
+    LEASE.is_valid = True
 
 
 class HeldRounds(SyncRounds):
@@ -38,14 +56,14 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     name = TopicPartition("t", 0)
     resources = StorageResources.create(env, str(tmp_path))
     log = create_log(str(tmp_path / "t-0"), name, NO_TOPIC_ID, LogConfig(min_insync_replicas=2), resources)
-    yield Partition(name, NO_TOPIC_ID, log, WakeList(env.clock))
+    yield Partition(name, NO_TOPIC_ID, log, PartitionHost(1, env.clock, LEASE))
     log.abandon()
 
 
 def lead(
     partition: Partition, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3), epoch: int = EPOCH
 ) -> None:
-    partition.become_leader(PartitionImage(replicas, 1, epoch, isr), 1)
+    partition.become_leader(PartitionImage(replicas, 1, epoch, isr))
 
 
 def append(partition: Partition, acks: int = 1) -> int:
@@ -56,7 +74,7 @@ def append(partition: Partition, acks: int = 1) -> int:
 
 def followers(partition: Partition, **ends: int) -> None:
     for name, end in ends.items():
-        partition.follower_fetched(int(name.removeprefix("r")), end)
+        partition.follower_fetched(int(name.removeprefix("r")), end, 7, SingleFetch(time.monotonic()))
 
 
 def sync_before_ack(partition: Partition) -> None:
@@ -128,7 +146,8 @@ async def test_what_is_not_synced_is_not_acknowledged_by_a_failing_directory(par
     sync_before_ack(partition)
     end = append(partition)
     assert not partition.acknowledged(end, 1, EPOCH)
-    ReplicaSet._retire(partition)
+    partition.resign()
+    partition.set_flusher(None)
     assert partition.high_watermark < end
     with pytest.raises(KafkaError):
         partition.acknowledged(end, 1, EPOCH)
@@ -180,3 +199,91 @@ async def test_the_end_is_not_told_before_the_epoch_is_confirmed(partition: Part
     assert refusal.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
     followers(partition, r2=1)
     assert partition.visible_end(UNCOMMITTED) == 1
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_without_a_lease_a_leader_serves_only_while_all_follow(partition: Partition, acks: int) -> None:
+    lead(partition, (1, 2))
+    followers(partition, r2=0)
+    LEASE.is_valid = False
+    append(partition, acks)
+    partition.read(0, 1000, UNCOMMITTED, True)
+    partition.follower_fetched(2, 1, 7, SingleFetch(time.monotonic() - 60))
+    with pytest.raises(KafkaError) as refusal:
+        append(partition, acks)
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for reader in (UNCOMMITTED, COMMITTED):
+        with pytest.raises(KafkaError):
+            partition.read(0, 1000, reader, True)
+    append(partition, ACKS_ALL)
+    assert partition.read(1, 1000, REPLICA, True)[3] is not None
+
+
+async def test_without_a_lease_an_only_replica_goes_on(partition: Partition) -> None:
+    lead(partition, (1,), (1,))
+    LEASE.is_valid = False
+    append(partition)
+    assert partition.read(0, 1000, UNCOMMITTED, True)[3] is not None
+
+
+def fill(partition: Partition, *epochs: int) -> None:
+    """One record in each of these epochs."""
+    for epoch in epochs:
+        if epoch > partition.leader_epoch:
+            lead(partition, (1,), (1,), epoch)
+        append(partition)
+
+
+def follow(partition: Partition, epoch: int) -> None:
+    partition.become_follower(PartitionImage((1, 2), 2, epoch, (2,)))
+
+
+async def test_a_follower_goes_back_epoch_by_epoch_until_both_agree(partition: Partition) -> None:
+    """KIP-279: leader 1 1 3, follower 1 2 2; neither knows the other's middle epoch."""
+    fill(partition, 1, 2, 2)
+    partition.high_watermark = 1
+    follow(partition, 4)
+    assert partition.log.leader_epochs.latest == 2
+    partition.cut_to_leader(1, 2)
+    assert partition.end_offset == 1
+    assert partition.log.leader_epochs.latest == 1
+    assert partition.high_watermark == 1
+
+
+async def test_an_epoch_without_records_is_forgotten_too(partition: Partition) -> None:
+    """A regression of others: after two empty elections the truncation never ended."""
+    fill(partition, 1)
+    lead(partition, (1,), (1,), 5)
+    follow(partition, 6)
+    assert partition.log.leader_epochs.latest == 5
+    partition.cut_to_leader(1, 1)
+    assert (partition.end_offset, partition.log.leader_epochs.latest) == (1, 1)
+
+
+async def test_below_the_high_watermark_only_after_an_unclean_election(
+    partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(partition, 1, 1, 1)
+    assert partition.high_watermark == 3
+    follow(partition, 2)
+    partition.cut_to_leader(1, 1)
+    assert (partition.end_offset, partition.high_watermark) == (1, 1)
+    assert "2 records that were committed are dropped" in caplog.text
+
+
+async def test_a_leader_says_where_a_reader_parts_from_it(partition: Partition) -> None:
+    fill(partition, 1, 1, 3)
+    assert partition.divergence(3, 3) is None
+    assert partition.divergence(2, 1) is None
+    assert partition.divergence(3, 1) == (1, 2)
+    assert partition.divergence(2, 2) == (1, 2)
+
+
+async def test_a_follower_takes_the_leaders_marks_within_its_own_log(partition: Partition) -> None:
+    fill(partition, 1, 1, 1)
+    partition.high_watermark = 0
+    follow(partition, 2)
+    partition.follow_marks(10, 2)
+    assert (partition.high_watermark, partition.log.start_offset) == (3, 2)
+    partition.follow_marks(1, 0)
+    assert (partition.high_watermark, partition.log.start_offset) == (3, 2)

@@ -17,9 +17,9 @@ from headrace.metrics.exposition import render
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.node import COMPACTION_WORKER
 from headrace.records.builder import NewRecord, build_batch
+from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
-from headrace.replication.waiters import WakeList
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.storage.checkpoints import CLEANER_OFFSETS, read_offsets
 from headrace.storage.compaction.messages import (
@@ -80,7 +80,9 @@ class Bench:
         self.env = env
         self.directories = LogDirectories(env, [str(root)], 1)
         self.directories.open("cluster", lambda partition, topic_id: COMPACTED)
-        self.replicas = ReplicaSet(1, env, self.directories, lambda topic, image: COMPACTED)
+        self.replicas = ReplicaSet(
+            PartitionHost(1, self.env.clock), env, self.directories, lambda topic, image: COMPACTED
+        )
         self.workers: list[InlineWorker] = []
         self.on_worker: Callable[[InlineWorker], None] = lambda worker: None
         flags = {"log.dirs": str(root), "log.cleaner.backoff.ms": "10"}
@@ -103,7 +105,7 @@ class Bench:
 
     def add(self, name: str, config: LogConfig = COMPACTED) -> Log:
         held = self.directories.open_log(TopicPartition(name, 0), TOPIC_ID, config)
-        partition = Partition(TopicPartition(name, 0), TOPIC_ID, held, WakeList(self.env.clock))
+        partition = Partition(TopicPartition(name, 0), TOPIC_ID, held, PartitionHost(1, self.env.clock))
         partition.high_watermark = 10**9
         self.replicas.by_name[name.encode()] = {0: partition}
         return held

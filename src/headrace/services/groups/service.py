@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_text
@@ -27,9 +27,8 @@ from headrace.groups.messages import (
     SyncGroup,
 )
 from headrace.metadata.cluster import ClusterMetadata
-from headrace.metadata.controller import Controller
 from headrace.metadata.image import MetadataImage, PartitionImage
-from headrace.metadata.topic_decisions import NewTopic
+from headrace.metadata.topic_decisions import NewTopic, TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
 from headrace.replication.partition import Partition
@@ -52,19 +51,23 @@ _MAKING_GROUPS = (JoinGroup, ConsumerHeartbeat, CommitOffsets)
 R = TypeVar("R", bound=Reply)
 
 
+class TopicCreator(Protocol):
+    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicOutcome]: ...
+
+
 class GroupService:
     def __init__(
         self,
         env: Env,
         config: BrokerConfig,
         metadata: ClusterMetadata,
-        controller: Controller,
+        topics: TopicCreator,
         replicas: ReplicaSet,
     ) -> None:
         self._env = env
         self._config = config
         self._metadata = metadata
-        self._controller = controller
+        self._creator = topics
         self._replicas = replicas
         self._group_settings = group_settings(config)
         self._shell_settings = shell_settings(config)
@@ -146,7 +149,7 @@ class GroupService:
         """Make `__consumer_offsets` if it is not there. KafkaError if that cannot be done now."""
         if CONSUMER_OFFSETS_TOPIC in self._metadata.image.topics:
             return
-        (outcome,) = await self._controller.create_topics([self.offsets_topic()])
+        (outcome,) = await self._creator.create_topics([self.offsets_topic()])
         if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise outcome
         await self._replicas.settled()

@@ -1,0 +1,347 @@
+"""Followers fetch from their leaders as any client does: one session over many partitions on one connection.
+
+A fetcher copies the partitions that one leader has and this broker follows (a share of them, where there are
+several fetchers). It sends a long poll, stores what comes, and sends the next, which says how far it has come.
+Only what changed since is named and looked at, so that an idle partition costs nothing. New partitions do not wait
+for the end of a poll: a second request goes after it, which the leader takes as the end of the first.
+
+A partition whose answer is an error rests for a moment; the others go on. One that is synced before its records
+count is not asked for again before its sync has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.errors import ClientError
+from headrace.env import Env
+from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from headrace.model.topics import TopicId
+from headrace.replication.partition import Partition
+from headrace.replication.peers import Peer, Peers
+from headrace.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST = -2
+NO_SESSION = 0
+VERSION = 17
+BYTES_PER_TURN = 1024 * 1024
+"""Stored before the loop serves others."""
+FIRST_BACKOFF_SECONDS = 0.02
+LONGEST_BACKOFF_SECONDS = 1.0
+QUIET_FAILURES = 3
+"""Of a partition, before the log tells: brokers learn of a new leader at different moments."""
+ANSWER_GRACE_SECONDS = 10.0
+"""Beyond a poll's own wait, before the connection counts as dead."""
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[TopicId, int]
+Position = tuple[int, int, int]
+"""Offset, leader epoch, epoch of the last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
+    backoff_seconds: float
+
+
+class Followed:
+    """One partition in a fetcher, in one leader epoch."""
+
+    __slots__ = ("failures", "leader_epoch", "partition", "sent")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.sent: Position | None = None
+        """What the session knows of it."""
+        self.failures = 0
+
+    @property
+    def key(self) -> Key:
+        return self.partition.topic_id, self.partition.topic_partition.partition
+
+    @property
+    def current(self) -> bool:
+        """Whether it still is what it was: nothing stays true across a wait."""
+        return self.partition.follows and self.partition.leader_epoch == self.leader_epoch
+
+    @property
+    def position(self) -> Position:
+        log = self.partition.log
+        return log.end_offset, self.leader_epoch, log.leader_epochs.latest
+
+    @property
+    def ready(self) -> bool:
+        """Whether what it has counts already, so that it may say how far it has come."""
+        return self.partition.synced_end == self.partition.end_offset
+
+
+class Fetcher:
+    """Run by `run`; partitions are given and taken at any time."""
+
+    def __init__(self, env: Env, local_id: int, leader_id: int, peers: Peers, settings: FetchSettings) -> None:
+        self._env = env
+        self._local_id = local_id
+        self._leader_id = leader_id
+        self._peers = peers
+        self._settings = settings
+        self._followed: dict[Key, Followed] = {}
+        self._due: dict[Key, Followed] = {}
+        """Those of which the session does not know everything yet."""
+        self._gone: dict[Key, None] = {}
+        """Those that the session still knows and should not."""
+        self._stirred = asyncio.Event()
+        self._session_id = NO_SESSION
+        self._session_epoch = 0
+        self._failures = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, partition: Partition) -> None:
+        followed = Followed(partition)
+        self._followed[followed.key] = followed
+        self._ask_for(followed)
+
+    def leave(self, key: Key) -> None:
+        left = self._followed.pop(key, None)
+        self._due.pop(key, None)
+        if left is not None:
+            self._gone[key] = None
+
+    def stir(self, key: Key) -> None:
+        """A partition that was not to be asked for may be now."""
+        followed = self._followed.get(key)
+        if followed is not None:
+            self._ask_for(followed)
+
+    def _ask_for(self, followed: Followed) -> None:
+        if self._followed.get(followed.key) is followed:
+            self._due[followed.key] = followed
+            self._stirred.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not self._followed:
+                await self._rest(None)
+                continue
+            try:
+                peer = await self._peers.dial(self._leader_id)
+            except (ClientError, KafkaError) as error:
+                await self._back_off(error)
+                continue
+            try:
+                await self._fetch_from(peer)
+            except (ClientError, ProtocolError) as error:
+                await self._back_off(error)
+            finally:
+                peer.close()
+
+    async def _back_off(self, error: Exception) -> None:
+        delay = min(FIRST_BACKOFF_SECONDS * 2**self._failures, LONGEST_BACKOFF_SECONDS)
+        self._failures += 1
+        if self._followed:
+            logger.log(
+                logging.INFO if self._failures > 1 else logging.WARNING,
+                "Fetching %d partitions from broker %d failed and is tried again in %g s: %s",
+                *(len(self._followed), self._leader_id, delay, error),
+            )
+        await self._rest(delay)
+
+    async def _rest(self, seconds: float | None) -> None:
+        """Until something is new, or so long."""
+        self._stirred.clear()
+        timer = self._env.clock.call_later(seconds, self._stirred.set) if seconds is not None else None
+        try:
+            await self._stirred.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # -- the polls
+
+    async def _fetch_from(self, peer: Peer) -> None:
+        """One poll after the other, on one connection, until it fails or nothing is left to follow."""
+        self._end_session()
+        poll = self._send(peer)
+        try:
+            while self._followed:
+                await self._until_answered_or_stirred(poll)
+                answered, poll = poll, poll if poll.done() else self._send(peer)
+                await self._take(peer, await answered)
+                if answered is poll:
+                    poll = self._send(peer)
+        finally:
+            poll.cancel()
+
+    async def _until_answered_or_stirred(self, poll: asyncio.Future[FetchResponse]) -> None:
+        self._stirred.clear()
+        if self._session_id == NO_SESSION or not (self._due or poll.done()):
+            stirred: asyncio.Future[object] = asyncio.ensure_future(self._stirred.wait())
+            waiting: set[asyncio.Future[Any]] = {poll} if self._session_id == NO_SESSION else {poll, stirred}
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stirred.cancel()
+
+    def _send(self, peer: Peer) -> asyncio.Future[FetchResponse]:
+        due, self._due = self._due, {}
+        told = [followed for followed in due.values() if followed.ready and followed.position != followed.sent]
+        for followed in told:
+            followed.sent = followed.position
+            self._gone.pop(followed.key, None)
+        forgotten, self._gone = list(self._gone), {}
+        settings = self._settings
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._local_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=_wants(told, settings.partition_max_bytes),
+            forgotten_topics_data=_forgotten(forgotten),
+        )
+        self._session_epoch += 1
+        timeout_s = settings.max_wait_ms / 1000 + ANSWER_GRACE_SECONDS
+        return asyncio.ensure_future(peer.request(request, FetchResponse, highest=VERSION, timeout_s=timeout_s))
+
+    def _broker_epoch(self) -> int:
+        broker = self._peers.image().brokers.get(self._local_id)
+        return broker.epoch if broker is not None else -1
+
+    def _end_session(self) -> None:
+        self._session_id, self._session_epoch = NO_SESSION, 0
+        self._gone = {}
+        self._due = dict(self._followed)
+        for followed in self._followed.values():
+            followed.sent = None
+
+    # -- the answers
+
+    async def _take(self, peer: Peer, response: FetchResponse) -> None:
+        if response.error_code:
+            logger.info("Broker %d ended the fetch session: %s", self._leader_id, response.error_code)
+            raise ClientError(f"the fetch session ended with error {response.error_code}")
+        if response.session_id == NO_SESSION:
+            raise ClientError("the leader has no room for a fetch session")
+        self._session_id = response.session_id
+        self._failures = 0
+        stored = 0
+        for topic in response.responses:
+            for part in topic.partitions:
+                followed = self._followed.get((topic.topic_id, part.partition_index))
+                if followed is None or not followed.current:
+                    continue
+                await self._take_partition(peer, followed, part)
+                stored += len(part.records or b"")
+                if stored >= BYTES_PER_TURN:
+                    stored = 0
+                    await self._env.clock.sleep(0)
+
+    async def _take_partition(self, peer: Peer, followed: Followed, part: PartitionData) -> None:
+        try:
+            if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._go_where_the_leader_starts(peer, followed)
+            elif part.error_code:
+                raise KafkaError(ErrorCode(part.error_code))
+            else:
+                self._store(followed, part)
+            followed.failures = 0
+        except (KafkaError, ProtocolError) as error:
+            self._let_rest(followed, error)
+        else:
+            self._ask_for(followed)
+
+    def _let_rest(self, followed: Followed, error: Exception) -> None:
+        """Ask again later: at first very soon, since the leader may only be slower to learn that it leads."""
+        delay = min(FIRST_BACKOFF_SECONDS * 2**followed.failures, self._settings.backoff_seconds)
+        followed.failures += 1
+        followed.sent = None
+        self._gone[followed.key] = None  # or its error would end every poll
+        name = followed.partition.topic_partition
+        level = logging.INFO if followed.failures > QUIET_FAILURES else logging.DEBUG
+        text = "%s: fetching from broker %d is tried again in %g s: %s"
+        logger.log(level, text, name, self._leader_id, delay, error)
+        self._env.clock.call_later(delay, lambda: self._ask_for(followed))
+
+    def _store(self, followed: Followed, part: PartitionData) -> None:
+        partition = followed.partition
+        diverging = part.diverging_epoch
+        if diverging.end_offset >= 0:
+            partition.cut_to_leader(diverging.epoch, diverging.end_offset)
+            followed.sent = None
+            return
+        if part.records:
+            assert followed.sent is not None
+            if followed.sent[0] == partition.end_offset:
+                partition.append_from_leader(part.records)
+        partition.follow_marks(part.high_watermark, part.log_start_offset)
+
+    async def _go_where_the_leader_starts(self, peer: Peer, followed: Followed) -> None:
+        partition = followed.partition
+        name, index = partition.topic_partition
+        asked = ListOffsetsPartition(
+            partition_index=index, current_leader_epoch=followed.leader_epoch, timestamp=EARLIEST
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._local_id, topics=[ListOffsetsTopic(name=name, partitions=[asked])]
+        )
+        response = await peer.request(request, ListOffsetsResponse, timeout_s=ANSWER_GRACE_SECONDS)
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        followed.sent = None
+        if (
+            followed.current and not partition.log.start_offset <= answer.offset <= partition.end_offset
+        ) or followed.current:
+            partition.restart_at(answer.offset)
+
+
+def _wants(changed: list[Followed], max_bytes: int) -> list[FetchTopic]:
+    topics: dict[TopicId, FetchTopic] = {}
+    for followed in changed:
+        partition = followed.partition
+        offset, leader_epoch, last_epoch = followed.position
+        topic = topics.setdefault(partition.topic_id, FetchTopic(topic_id=partition.topic_id, partitions=[]))
+        topic.partitions.append(
+            FetchPartition(
+                partition=partition.topic_partition.partition,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=last_epoch,
+                log_start_offset=partition.log.start_offset,
+                partition_max_bytes=max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(keys: list[Key]) -> list[ForgottenTopic]:
+    topics: dict[TopicId, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(index)
+    return list(topics.values())

@@ -1,0 +1,53 @@
+"""The fetchers of a broker: some for each leader it follows, each with its share of the partitions (R-REP-2)."""
+
+from __future__ import annotations
+
+from headrace.env import Env
+from headrace.replication.fetcher import Fetcher, FetchSettings, Key
+from headrace.replication.partition import Partition
+from headrace.replication.peers import Peers
+
+
+class Fetchers:
+    def __init__(self, env: Env, local_id: int, peers: Peers, settings: FetchSettings, per_leader: int) -> None:
+        self._env = env
+        self._local_id = local_id
+        self._peers = peers
+        self._settings = settings
+        self._per_leader = per_leader
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._placed: dict[Key, Fetcher] = {}
+
+    def follow(self, partition: Partition) -> None:
+        """Copy it from its leader from now on, in its present epoch."""
+        assert partition.follows
+        assert partition.image is not None
+        key = _key(partition)
+        fetcher = self._fetcher(partition.image.leader, sum(key[0]) + key[1])
+        if self._placed.get(key) is not fetcher:
+            self.leave(partition)
+            self._placed[key] = fetcher
+        fetcher.follow(partition)
+
+    def leave(self, partition: Partition) -> None:
+        fetcher = self._placed.pop(_key(partition), None)
+        if fetcher is not None:
+            fetcher.leave(_key(partition))
+
+    def stir(self, partition: Partition) -> None:
+        fetcher = self._placed.get(_key(partition))
+        if fetcher is not None:
+            fetcher.stir(_key(partition))
+
+    def _fetcher(self, leader: int, number: int) -> Fetcher:
+        place = leader, number % self._per_leader
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = Fetcher(self._env, self._local_id, leader, self._peers, self._settings)
+            self._fetchers[place] = fetcher
+            self._env.background.run(f"Fetching from broker {leader}", fetcher.run())
+        return fetcher
+
+
+def _key(partition: Partition) -> Key:
+    return partition.topic_id, partition.topic_partition.partition

@@ -1,0 +1,181 @@
+"""Leaders' wishes for other in-sync sets, collected: one message to the controller at a time (R-REP-2).
+
+A follower that has caught up is asked in at once; one that lags is found by a look at all led partitions every
+half of `replica.lag.time.max.ms`. A wish stays pending until its outcome is known: an answer that never comes is
+asked for again with the same partition epoch. An answer or a new image, whichever is first, is the end of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace.env import Env
+from headrace.metadata.image import MetadataImage, PartitionImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.controller_link import ControllerLink
+from headrace.replication.partition import Partition
+from headrace.replication.replica_set import ReplicaSet
+from headrace.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionDataResult,
+    TopicData,
+)
+
+ATTEMPT_SECONDS = 5.0
+RETRY_SECONDS = 0.1
+REFUSED_SECONDS = 1.0
+"""Before it is looked at again whether a wish that was refused is still there."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LagLimits:
+    seconds: float
+    records: int | None = None
+
+
+class InSyncKeeper:
+    def __init__(
+        self,
+        env: Env,
+        link: ControllerLink,
+        image: Callable[[], MetadataImage],
+        replicas: ReplicaSet,
+        limits: LagLimits,
+    ) -> None:
+        self._env = env
+        self._broker_id = replicas.broker_id
+        self._link = link
+        self._image = image
+        self._replicas = replicas
+        self._limits = limits
+        self._due: dict[Partition, None] = {}
+        self._laggards: dict[Partition, list[int]] = {}
+        self._sending: asyncio.Task[None] | None = None
+
+    def ask(self, partition: Partition) -> None:
+        """Look at this partition's in-sync set soon."""
+        self._due[partition] = None
+        if self._sending is None or self._sending.done():
+            self._sending = self._env.background.start("Asking for in-sync sets", self._send())
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Brokers came or went: one that had caught up before it was known to be registered may join now."""
+        if old.brokers is not new.brokers:
+            for partition in self._replicas.all():
+                leadership = partition.leadership
+                if leadership is not None and leadership.any_may_join(partition.high_watermark):
+                    self.ask(partition)
+
+    async def run(self) -> None:
+        """Until cancelled: look for members that lag."""
+        while True:
+            await self._env.clock.sleep(self._limits.seconds / 2)
+            now = self._env.clock.monotonic()
+            for partition in list(self._replicas.all()):
+                self._look_for_laggards(partition, now)
+
+    def _look_for_laggards(self, partition: Partition, now: float) -> None:
+        leadership = partition.leadership
+        if leadership is None:
+            return
+        oldest = now - self._limits.seconds
+        leadership.mark(now, partition.end_offset, oldest)
+        laggards = leadership.laggards(oldest, partition.end_offset, self._limits.records)
+        if laggards and leadership.pending is None:
+            self._laggards[partition] = laggards
+            self.ask(partition)
+
+    async def _send(self) -> None:
+        await self._env.clock.sleep(0)  # what else this turn of the loop finds goes with it
+        while self._due:
+            due, self._due = self._due, {}
+            asked = [partition for partition in due if self._wish(partition)]
+            if asked and not await self._ask_controller(asked):
+                self._due = {**dict.fromkeys(asked), **self._due}
+                await self._env.clock.sleep(RETRY_SECONDS)
+
+    def _wish(self, partition: Partition) -> bool:
+        """Whether there is something to ask for; a wish under way is asked for again as it is."""
+        leadership, image = partition.leadership, partition.image
+        laggards = self._laggards.pop(partition, [])
+        if leadership is None or image is None:
+            return False
+        brokers = self._image().brokers
+        if self._broker_id not in brokers:
+            return False  # not registered at the moment: nobody would grant it
+        if leadership.pending is None:
+            leadership.pending = leadership.wanted(
+                partition.high_watermark, laggards, brokers, image.partition_epoch
+            )
+        return leadership.pending is not None
+
+    async def _ask_controller(self, partitions: list[Partition]) -> bool:
+        """False if nobody can tell what became of it."""
+        broker = self._image().brokers.get(self._broker_id)
+        if broker is None:
+            return False
+        request = AlterPartitionRequest(
+            broker_id=self._broker_id, broker_epoch=broker.epoch, topics=_topics_of(partitions)
+        )
+        try:
+            response = await self._link.ask(request, AlterPartitionResponse, ATTEMPT_SECONDS)
+        except KafkaError as error:
+            logger.warning("The controller could not be asked for %d in-sync sets: %s", len(partitions), error)
+            return False
+        if response.error_code:
+            logger.info("The controller refused in-sync sets: %s", ErrorCode(response.error_code).name)
+            return False
+        results = {
+            (topic.topic_id, part.partition_index): part for topic in response.topics for part in topic.partitions
+        }
+        for partition in partitions:
+            self._conclude(partition, results.get((partition.topic_id, partition.topic_partition.partition)))
+        return True
+
+    def _conclude(self, partition: Partition, result: PartitionDataResult | None) -> None:
+        leadership, image = partition.leadership, partition.image
+        if leadership is None or image is None or leadership.pending is None:
+            return  # a new epoch, or the image was faster
+        leadership.pending = None
+        if result is None or result.error_code:
+            code = ErrorCode(result.error_code).name if result is not None else "no answer"
+            logger.info("%s keeps its in-sync set %s: %s", partition.topic_partition, list(image.isr), code)
+            self._env.clock.call_later(REFUSED_SECONDS, lambda: self.ask(partition))
+            return
+        if result.leader_epoch == image.leader_epoch and result.partition_epoch > image.partition_epoch:
+            partition.become_leader(_changed(image, result))
+
+
+def _changed(image: PartitionImage, result: PartitionDataResult) -> PartitionImage:
+    return replace(image, isr=tuple(result.isr), partition_epoch=result.partition_epoch)
+
+
+def _topics_of(partitions: list[Partition]) -> list[TopicData]:
+    topics: dict[bytes, TopicData] = {}
+    for partition in partitions:
+        leadership = partition.leadership
+        assert leadership is not None
+        assert leadership.pending is not None
+        change = leadership.pending
+        members = [
+            BrokerState(broker_id=broker, broker_epoch=epoch)
+            for broker, epoch in zip(change.isr, change.epochs, strict=True)
+        ]
+        topic = topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id, partitions=[]))
+        topic.partitions.append(
+            PartitionData(
+                partition_index=partition.topic_partition.partition,
+                leader_epoch=partition.leader_epoch,
+                new_isr_with_epochs=members,
+                partition_epoch=change.partition_epoch,
+            )
+        )
+    return list(topics.values())

@@ -1,0 +1,65 @@
+"""The way to other brokers: one connection to each for what is not replication itself, opened when first used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from headrace.metadata.image import Endpoint, MetadataImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.wire.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+
+class Peer(Protocol):
+    """A connection to another broker. What it raises when that fails is a `ClientError`."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    async def request(
+        self, message: Request, answer: type[R], *, highest: int = ..., timeout_s: float | None = None
+    ) -> R:
+        """Ask in the highest version that both sides have, and that is not above `highest`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[Endpoint], Awaitable[Peer]]
+
+
+class Peers:
+    def __init__(self, connect: Connect, image: Callable[[], MetadataImage], listener: str) -> None:
+        self._connect = connect
+        self.image = image
+        self._listener = listener
+        self._open: dict[int, Peer] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+
+    def endpoint(self, broker_id: int) -> Endpoint:
+        """Where the other broker listens for its peers."""
+        broker = self.image().brokers.get(broker_id)
+        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if endpoint is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker_id} is not registered")
+        return endpoint
+
+    async def dial(self, broker_id: int) -> Peer:
+        """A connection of one's own."""
+        return await self._connect(self.endpoint(broker_id))
+
+    async def shared(self, broker_id: int) -> Peer:
+        """The connection that everybody uses who does not wait long."""
+        async with self._opening.setdefault(broker_id, asyncio.Lock()):
+            peer = self._open.get(broker_id)
+            if peer is None or peer.closed:
+                peer = self._open[broker_id] = await self.dial(broker_id)
+            return peer
+
+    def close(self) -> None:
+        for peer in self._open.values():
+            peer.close()
+        self._open.clear()

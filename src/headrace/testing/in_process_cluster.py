@@ -1,0 +1,80 @@
+"""Several brokers in the test's own loop, on one data directory and so in one cluster (the embedded store)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.env.real import real_env
+from headrace.metadata.image import MetadataImage, PartitionImage
+from headrace.model.topics import TopicPartition
+from headrace.node import Node
+from headrace.replication.partition import Partition
+from headrace.testing.in_process import Client, connect
+
+PATIENCE_SECONDS = 30.0
+
+
+class InProcessCluster:
+    def __init__(self, data: Path, settings: dict[str, str]) -> None:
+        self._data = data
+        self._settings = settings
+        self.nodes: dict[int, Node] = {}
+        self.addresses: dict[int, str] = {}
+        self.failures: list[str] = []
+
+    async def start(self, broker_id: int, **settings: str) -> None:
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        flags = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(self._data),
+            "node.id": str(broker_id),
+            **self._settings,
+            **own,
+        }
+        node = Node(real_env(), BrokerConfig.build(flags=flags), self.failures.append)
+        self.addresses[broker_id] = await node.start()
+        self.nodes[broker_id] = node
+
+    async def stop(self, broker_id: int) -> None:
+        del self.addresses[broker_id]
+        await self.nodes.pop(broker_id).stop()
+
+    async def client(self, broker_id: int) -> Client:
+        return await connect(self.addresses[broker_id])
+
+    def image(self, broker_id: int) -> MetadataImage:
+        return self.nodes[broker_id].image
+
+    def replica(self, broker_id: int, partition: TopicPartition) -> Partition:
+        replicas = self.nodes[broker_id].replicas
+        return replicas.by_name[partition.topic.encode()][partition.partition]
+
+    def state(self, partition: TopicPartition) -> PartitionImage:
+        """As the first of the brokers sees it."""
+        found = self.image(next(iter(self.nodes))).partition(partition)
+        assert found is not None
+        return found
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                await asyncio.sleep(0.01)
+        assert not self.failures, self.failures
+
+
+@asynccontextmanager
+async def running_cluster(data: Path, brokers: int = 3, **settings: str) -> AsyncIterator[InProcessCluster]:
+    """Settings, with underscores for dots, are those of all brokers."""
+    cluster = InProcessCluster(data, {name.replace("_", "."): value for name, value in settings.items()})
+    try:
+        for broker_id in range(1, brokers + 1):
+            await cluster.start(broker_id)
+        yield cluster
+        assert not cluster.failures, cluster.failures
+    finally:
+        for broker_id in list(cluster.nodes):
+            await cluster.stop(broker_id)

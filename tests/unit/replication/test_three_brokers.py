@@ -1,0 +1,113 @@
+"""Three brokers in one process: partitions are copied, led by others when a broker goes, and made whole again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
+from headrace.records.builder import NewRecord, build_batch
+from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
+from headrace.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+T0 = TopicPartition("t", 0)
+
+
+async def create(cluster: InProcessCluster, through: int, replicas: list[int], **configs: str) -> None:
+    pairs = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    topic = CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)],
+        configs=pairs,
+    )
+    client = await cluster.client(through)
+    answer = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), CreateTopicsResponse, 7)
+    assert answer.topics[0].error_code == 0, answer
+
+
+async def produce(cluster: InProcessCluster, acks: int = -1, timeout_ms: int = 20_000) -> PartitionProduceResponse:
+    client = await cluster.client(cluster.state(T0).leader)
+    data = [PartitionProduceData(index=0, records=bytes(build_batch([NewRecord(b"v")])))]
+    request = ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name="t", partition_data=data)]
+    )
+    answer = await client.ask(request, ProduceResponse, 9)
+    return answer.responses[0].partition_responses[0]
+
+
+def contents(cluster: InProcessCluster, broker_id: int) -> bytes:
+    """Every byte of the replica's log."""
+    directory = Path(cluster.replica(broker_id, T0).log.directory)
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+async def test_records_are_copied_and_survive_their_leader(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, through=2, replicas=[1, 2, 3], min_insync_replicas="2")
+        for acks in (-1, 1, 2, 3):
+            assert (await produce(cluster, acks)).error_code == 0
+        await cluster.until(lambda: all(cluster.replica(n, T0).end_offset == 4 for n in (1, 2, 3)))
+        assert contents(cluster, 1) == contents(cluster, 2) == contents(cluster, 3) != b""
+        await cluster.until(lambda: all(cluster.replica(n, T0).high_watermark == 4 for n in (1, 2, 3)))
+        await cluster.stop(1)
+        await cluster.until(lambda: all(cluster.state(T0).leader == n for n in (2,)))
+        await cluster.until(lambda: cluster.replica(2, T0).is_leader)
+        answer = await produce(cluster)
+        assert (answer.error_code, answer.base_offset) == (0, 4)
+        await cluster.start(1)
+        await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2, 3])
+        await cluster.until(lambda: contents(cluster, 1) == contents(cluster, 2) == contents(cluster, 3))
+
+
+async def test_too_few_replicas_refuse_and_time_out(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 2, replica_lag_time_max_ms="400") as cluster:
+        await create(cluster, through=1, replicas=[1, 2], min_insync_replicas="2")
+        assert (await produce(cluster)).error_code == 0
+        fetchers = cluster.nodes[2].replicas
+        follower = cluster.replica(2, T0)
+        assert fetchers._fetchers is not None
+        fetchers._fetchers.leave(follower)
+        late = await produce(cluster, -1, timeout_ms=100)
+        assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+        waiting = asyncio.ensure_future(produce(cluster))
+        await cluster.until(lambda: cluster.state(T0).isr == (1,))
+        assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert (await produce(cluster)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        fetchers._fetchers.follow(follower)
+        await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
+        assert (await produce(cluster)).error_code == 0
+
+
+async def test_a_follower_joins_only_when_its_records_are_on_its_device(tmp_path: Path) -> None:
+    """flush.messages=1: what a follower says it has is synced (R-LOG-6)."""
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, through=1, replicas=[1, 2], flush_messages="1")
+        for _ in range(3):
+            assert (await produce(cluster)).error_code == 0
+        assert all(cluster.replica(n, T0).log.recovery_point == 3 for n in (1, 2))
+
+
+@pytest.mark.parametrize("through", [1, 2])
+async def test_any_broker_takes_what_only_the_controller_can_do(tmp_path: Path, through: int) -> None:
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, through, [2, 1])
+        assert "t" in cluster.image(through).topics
+        assert cluster.replica(through, T0) is not None
