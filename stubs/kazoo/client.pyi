@@ -1,14 +1,20 @@
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import WatchedEvent
 
 class _Connection:
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]: ...
+    def _invoke(self, timeout: float, *arguments: object) -> Any: ...
+
+class _Handler:
+    def create_connection(self, *, timeout: float, **arguments: object) -> Any: ...
 
 class KazooClient:
     _connection: _Connection
+    handler: _Handler
     def __init__(
         self,
         hosts: str,

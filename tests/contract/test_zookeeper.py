@@ -56,6 +56,9 @@ class Gate:
         self._open: list[asyncio.StreamWriter] = []
         self.lose_requests = False
         self.lose_answers = False
+        self.silent = False
+        """New connections are taken, and nothing is said."""
+        self.silent_connections = 0
         self.port = 0
 
     async def start(self) -> None:
@@ -63,6 +66,12 @@ class Gate:
         self.port = server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.silent:
+            self.silent_connections += 1
+            while await reader.read(65536):
+                pass
+            writer.close()
+            return
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._open += [writer, back]
         await asyncio.gather(
@@ -102,6 +111,19 @@ async def test_a_write_whose_connection_is_cut_is_unknown(gate: Gate, chroot: st
     assert found == (Node(b"x", 0) if happens else None)
     await until_known(store.renew)
     assert store.session.id == session
+    assert not store.session.lost
+    await store.close()
+
+
+async def test_a_server_that_says_nothing_is_given_up_before_the_session_ends(gate: Gate, chroot: str) -> None:
+    store = await connect(f"127.0.0.1:{gate.port}", chroot)
+    gate.silent = gate.lose_requests = True
+    with pytest.raises(Unknown):
+        await store.renew()
+    await eventually(lambda: gate.silent_connections > 0)
+    gate.silent = gate.lose_requests = False
+    assert gate.silent_connections == 1
+    await until_known(store.renew)
     assert not store.session.lost
     await store.close()
 
@@ -146,12 +168,12 @@ async def test_the_granted_timeout_counts(zookeeper: ZooKeeperServer, chroot: st
 async def test_a_stuck_loop_loses_its_session_although_pings_are_answered(
     zookeeper: ZooKeeperServer, chroot: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, other = await connect(zookeeper.connect, chroot, 1.0), await connect(zookeeper.connect, chroot)
+    store, other = await connect(zookeeper.connect, chroot, 2.0), await connect(zookeeper.connect, chroot)
     state = LeaseState(ENV.clock)
     keeping = asyncio.ensure_future(LeaseKeeper(ENV, store, state).run())
     await store.create("/a", b"", ephemeral=True)
     await eventually(state.valid)
-    time.sleep(2.5)
+    time.sleep(3.5)
     assert not state.valid()
     await asyncio.wait_for(keeping, PATIENCE_SECONDS)
     assert store.session.lost
@@ -171,7 +193,7 @@ from headrace.env.real import real_env
 
 async def main():
     env = real_env()
-    store = await open_zookeeper_store(env, [sys.argv[1]], sys.argv[2], 2.0, 60.0)
+    store = await open_zookeeper_store(env, [sys.argv[1]], sys.argv[2], 3.0, 60.0)
     await store.create("/owner", b"alive", ephemeral=True)
     lease = LeaseState(env.clock)
     keeping = asyncio.create_task(LeaseKeeper(env, store, lease).run())

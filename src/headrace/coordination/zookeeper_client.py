@@ -7,6 +7,8 @@ Rules:
 - kazoo's thread keeps the session alive whatever the loop does. A watchdog ends the session when the loop has not
   asked for a renewal for a whole timeout: it may hang for hours and must not stay a leader meanwhile.
 - The timeout that counts is what the servers granted, which kazoo keeps to itself: it is read where it arrives.
+- A server that takes the connection and says nothing (one that is starting does) is given up after a moment. kazoo
+  would wait for it until the session has ended, with other servers at hand.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ from headrace.coordination.contract import (
 from headrace.env import Env
 
 RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+LEAST_HANDSHAKE_SECONDS = 0.5
+MOST_HANDSHAKE_SECONDS = 2.0
 MOST_WAIT_FOR_SERVER_SECONDS = 1.0
 WATCHDOG_LOOKS_PER_TIMEOUT = 10
 SESSION_ID_BITS = 64
@@ -105,6 +109,7 @@ class ZooKeeperClient:
         """Called after each connection but the first."""
         self.on_lost: Callable[[], None] = _nobody
         self._note_granted_timeout()
+        self._give_up_silent_servers(max(LEAST_HANDSHAKE_SECONDS, min(MOST_HANDSHAKE_SECONDS, timeout / 4)))
 
     @property
     def session_id(self) -> str:
@@ -226,6 +231,19 @@ class ZooKeeperClient:
             return read_timeout, connect_timeout
 
         connection._connect = connect_and_note  # type: ignore[method-assign, assignment]
+
+    def _give_up_silent_servers(self, seconds: float) -> None:
+        connection, handler = self._kazoo._connection, self._kazoo.handler
+        invoke, create_connection = connection._invoke, handler.create_connection
+
+        def invoke_in_time(timeout: float, *arguments: object) -> Any:
+            return invoke(min(timeout, seconds), *arguments)
+
+        def create_connection_in_time(*, timeout: float, **arguments: object) -> Any:
+            return create_connection(timeout=min(timeout, seconds), **arguments)
+
+        connection._invoke = invoke_in_time  # type: ignore[method-assign]
+        handler.create_connection = create_connection_in_time  # type: ignore[method-assign]
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.LOST:

@@ -68,7 +68,7 @@ async def test_watches_can_be_late() -> None:
 
 async def test_a_broker_that_is_cut_off_loses_its_session_and_hears_of_it_later() -> None:
     cluster = MemoryCluster(ENV)
-    owner = await cluster.open(ENV, "one", timeout=0.3)
+    owner = await cluster.open(ENV, "one", timeout=1.0)
     other = await cluster.open(ENV, "other")
     lost, changed = asyncio.Event(), asyncio.Event()
     owner.session.on_lost(lost.set)

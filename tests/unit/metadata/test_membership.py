@@ -227,7 +227,7 @@ async def test_a_restarted_broker_takes_the_place_of_its_killed_predecessor_at_o
 async def test_without_the_note_it_waits_for_the_session_to_run_out(
     ensemble: MemoryCluster, tmp_path: Path
 ) -> None:
-    killed = Member(ensemble, tmp_path / "one", timeout=0.5)
+    killed = Member(ensemble, tmp_path / "one", timeout=1.5)
     await killed.start()
     await killed.kill()
     again = Member(ensemble, tmp_path / "two", timeout=LONG)
@@ -238,7 +238,7 @@ async def test_without_the_note_it_waits_for_the_session_to_run_out(
 async def test_a_broker_whose_id_is_in_use_is_refused(ensemble: MemoryCluster, tmp_path: Path) -> None:
     alive = Member(ensemble, tmp_path / "one", timeout=LONG)
     await alive.start()
-    other = Member(ensemble, tmp_path / "two", timeout=0.5)
+    other = Member(ensemble, tmp_path / "two", timeout=1.5)
     with pytest.raises(KafkaError) as caught:
         await other.start()
     assert caught.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -249,7 +249,7 @@ async def test_a_broker_whose_id_is_in_use_is_refused(ensemble: MemoryCluster, t
 
 async def test_a_broker_whose_id_was_taken_meanwhile_stops(ensemble: MemoryCluster, tmp_path: Path) -> None:
     """It never runs beside another of its name."""
-    member = Member(ensemble, tmp_path / "one", timeout=0.5)
+    member = Member(ensemble, tmp_path / "one", timeout=1.5)
     await member.start()
     ensemble.unreachable.add(member.name)
     ensemble.expire(member.stores[0].session.id)
@@ -272,7 +272,7 @@ async def test_after_any_faults_every_broker_is_a_member_and_one_is_the_controll
     chance = random.Random(seed)
     ensemble._env = replace(ENV, rng=_SeededRng(seed))
     ensemble.latency, ensemble.jitter, ensemble.watch_delay = 0.001, 0.004, 0.01
-    members = [Member(ensemble, tmp_path / str(number), number, timeout=1.0) for number in (1, 2, 3)]
+    members = [Member(ensemble, tmp_path / str(number), number, timeout=2.0) for number in (1, 2, 3)]
     for member in members:
         await member.start()
     for _ in range(15):
