@@ -19,6 +19,7 @@ from headrace.env.real import real_env
 from headrace.node import Node
 from headrace.server.direct_loop import new_loop
 from headrace.server.dispatch import Dispatcher
+from headrace.server.turns import SLICE_SECONDS
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 HOST = "127.0.0.1"
@@ -35,11 +36,12 @@ Turn = Callable[[Callable[[], None]], None]
 
 
 class HandDrivenBroker:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, divided: bool = False) -> None:
+        """`divided`: whether long work is done in slices, as a broker does."""
         settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(directory)}
         config = BrokerConfig.build({}, {}, settings, lambda: HOST)
         # While its bytecodes are counted, everything takes a hundred times as long: no request may look endless.
-        Dispatcher.slice_seconds = ENDLESS_S
+        Dispatcher.slice_seconds = SLICE_SECONDS if divided else ENDLESS_S
         self._loop = new_loop()
         self._node = Node(real_env(), config)
         addresses = self._loop.run_until_complete(self._node.start())
@@ -118,6 +120,8 @@ class Client:
         self._unsent = memoryview(b"")
         self._received = bytearray()
         self.answers: list[bytes] = []
+        self.closed = False
+        """Whether the broker hung up."""
 
     def close(self) -> None:
         self._socket.close()
@@ -131,14 +135,20 @@ class Client:
             sent = self._socket.send(pending)
         except BlockingIOError:
             sent = 0
+        except ConnectionError:
+            self.closed, sent = True, len(pending)
         self._unsent = memoryview(pending)[sent:]
 
     def receive(self) -> int:
         """Takes in what is there; the number of whole answers."""
         try:
-            self._received += self._socket.recv(RECEIVE_SIZE)
+            received = self._socket.recv(RECEIVE_SIZE)
+            self.closed = not received
+            self._received += received
         except BlockingIOError:
             pass
+        except ConnectionError:
+            self.closed = True
         while len(self._received) >= 4:
             end = 4 + int.from_bytes(self._received[:4], "big")
             if len(self._received) < end:

@@ -27,7 +27,7 @@ async def alter_replica_log_dirs(ctx: Context, request: AlterReplicaLogDirsReque
     for wanted in request.dirs:
         for topic in wanted.topics:
             result = topics.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
-            for index in topic.partitions:
+            async for index in ctx.each(topic.partitions):
                 code = _start(ctx, wanted.path, TopicPartition(topic.name, index))
                 result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(topics.values()))

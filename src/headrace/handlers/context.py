@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from headrace.handlers.broker import Broker
 
 ANONYMOUS = "User:ANONYMOUS"
+T = TypeVar("T")
 
 
 class Operation(IntEnum):
@@ -95,6 +97,13 @@ class Context:
     listener: str
     """The name of the listener it came in on: Metadata answers with that listener's addresses."""
     slices: Slices = UNDIVIDED
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items of a long loop, with others served between."""
+        for item in items:
+            if self.slices.due():
+                await self.slices.give_way()
+            yield item
 
 
 class Channel(Protocol):

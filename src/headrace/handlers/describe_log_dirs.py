@@ -31,15 +31,19 @@ async def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> De
     """Tells how full the data directories are, and with what."""
     wanted = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = {
+            TopicPartition(topic.topic, index)
+            async for topic in ctx.each(request.topics)
+            async for index in ctx.each(topic.partitions)
+        }
     partitions = [
         partition
-        for partition in ctx.broker.replicas.all()
+        async for partition in ctx.each(list(ctx.broker.replicas.all()))
         if wanted is None or partition.topic_partition in wanted
     ]
     return DescribeLogDirsResponse(
         results=[
-            _describe(ctx, directory, [p for p in partitions if p.topic_partition in directory.logs], wanted)
+            await _describe(ctx, directory, [p for p in partitions if p.topic_partition in directory.logs], wanted)
             for directory in ctx.broker.directories
         ]
     )
@@ -57,7 +61,7 @@ def _future(index: int, move: Move) -> DescribeLogDirsPartition:
     )
 
 
-def _describe(
+async def _describe(
     ctx: Context, directory: LogDirectory, partitions: list[Partition], wanted: set[TopicPartition] | None
 ) -> DescribeLogDirsResult:
     disk = ctx.broker.env.disk
@@ -69,7 +73,7 @@ def _describe(
     except OSError:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for partition in partitions:
+    async for partition in ctx.each(partitions):
         name, index = partition.topic_partition
         topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
         lag = partition.lag

@@ -43,7 +43,7 @@ async def describe_topic_partitions(
     names = asked or sorted(view.image.topics)
     left = max(1, min(request.response_partition_limit, MAX_PAGE))
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    async for name in ctx.each(names):
         if cursor is not None and name < cursor.topic_name:
             continue
         if left == 0:

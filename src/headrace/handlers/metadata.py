@@ -53,7 +53,7 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
         ],
         cluster_id=view.image.cluster_id,
         controller_id=view.image.controller_id,
-        topics=_topics(view, ctx.version, asked, failures),
+        topics=await _topics(ctx, view, asked, failures),
     )
     if request.include_cluster_authorized_operations and ctx.version in CLUSTER_OPERATIONS_IN:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
@@ -116,12 +116,12 @@ def _name_error(name: str) -> ErrorCode | None:
     return None
 
 
-def _topics(
-    view: ClusterView, version: int, asked: list[MetadataRequestTopic] | None, failures: dict[str, ErrorCode]
+async def _topics(
+    ctx: Context, view: ClusterView, asked: list[MetadataRequestTopic] | None, failures: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
     if asked is None:
-        return [_found(view, version, topic) for topic in view.image.topics.values()]
-    return [_answer(view, version, topic, failures) for topic in asked]
+        return [_found(view, ctx.version, topic) async for topic in ctx.each(view.image.topics.values())]
+    return [_answer(view, ctx.version, topic, failures) async for topic in ctx.each(asked)]
 
 
 def _answer(

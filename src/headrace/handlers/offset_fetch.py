@@ -6,7 +6,7 @@ v8 many groups in one request; v9 the member's identity for KIP-848 groups; v10 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.groups.messages import FetchedOffset, FetchOffsets, FetchReply
 from headrace.handlers.context import Context, group_describe
@@ -29,25 +29,31 @@ GROUP_ERROR_SINCE = 2
 MANY_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
+PARTITIONS_AT_ONCE = 500
+Asked = tuple[TopicPartition, ...] | None
 
 
 @api(OffsetFetchRequest, OffsetFetchResponse, versions=range(1, 11), authorize=group_describe)
 async def offset_fetch(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Reads a group's stored positions."""
     if ctx.version < MANY_GROUPS_SINCE:
-        return _one_group(ctx, request)
-    groups = [_group(ctx, asked, request.require_stable) for asked in request.groups]
+        return await _one_group(ctx, request)
+    groups = [await _group(ctx, asked, request.require_stable) async for asked in ctx.each(request.groups)]
     return OffsetFetchResponse(groups=groups)
 
 
-def _one_group(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _one_group(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     asked = request.topics
     partitions = None
     if asked is not None:
-        partitions = tuple(
-            TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes
-        )
-    reply = _fetch(ctx, FetchOffsets(request.group_id, partitions, require_stable=request.require_stable))
+        partitions = [
+            TopicPartition(topic.name, index)
+            async for topic in ctx.each(asked)
+            async for index in ctx.each(topic.partition_indexes)
+        ]
+    reply = await _fetch(
+        ctx, partitions, lambda some: FetchOffsets(request.group_id, some, require_stable=request.require_stable)
+    )
     offsets = reply.offsets
     if reply.error is not ErrorCode.NONE and ctx.version < GROUP_ERROR_SINCE:
         offsets = tuple(FetchedOffset(*partition, error=reply.error) for partition in partitions or ())
@@ -62,27 +68,29 @@ def _one_group(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
                     metadata=offset.metadata,
                     error_code=offset.error,
                 )
-                for offset in found
+                async for offset in ctx.each(found)
             ],
         )
-        for name, found in _by_topic(offsets).items()
+        async for name, found in ctx.each((await _by_topic(ctx, offsets)).items())
     ]
     return OffsetFetchResponse(topics=topics, error_code=reply.error)
 
 
-def _group(ctx: Context, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+async def _group(ctx: Context, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     response = OffsetFetchResponseGroup(group_id=asked.group_id)
     partitions = None
     if asked.topics is not None:
-        partitions = tuple(_named(ctx, asked.topics, response))
-    reply = _fetch(
-        ctx, FetchOffsets(asked.group_id, partitions, asked.member_id, asked.member_epoch, require_stable)
+        partitions = [partition async for partition in ctx.each(_named(ctx, asked.topics, response))]
+    reply = await _fetch(
+        ctx,
+        partitions,
+        lambda some: FetchOffsets(asked.group_id, some, asked.member_id, asked.member_epoch, require_stable),
     )
     response.error_code = reply.error
     if reply.error is not ErrorCode.NONE:
         response.topics = []
         return response
-    for name, offsets in _by_topic(reply.offsets).items():
+    async for name, offsets in ctx.each((await _by_topic(ctx, reply.offsets)).items()):
         known = ctx.broker.metadata.image.topics.get(name)
         if known is None and _by_id(ctx):
             continue  # it was deleted: there is no way to name it any more
@@ -90,7 +98,7 @@ def _group(ctx: Context, asked: OffsetFetchRequestGroup, require_stable: bool) -
             OffsetFetchResponseTopics(
                 name=name,
                 topic_id=NO_TOPIC_ID if known is None else known.id,
-                partitions=[_partition(offset) for offset in offsets],
+                partitions=[_partition(offset) async for offset in ctx.each(offsets)],
             )
         )
     return response
@@ -134,15 +142,30 @@ def _partition(offset: FetchedOffset) -> OffsetFetchResponsePartitions:
     )
 
 
-def _fetch(ctx: Context, request: FetchOffsets) -> FetchReply:
+async def _fetch(
+    ctx: Context, partitions: list[TopicPartition] | None, ask: Callable[[Asked], FetchOffsets]
+) -> FetchReply:
+    """Some hundreds of partitions at a time, with others served between; None asks for all that are stored."""
+    if partitions is None or len(partitions) <= PARTITIONS_AT_ONCE:
+        return _fetch_some(ctx, ask(None if partitions is None else tuple(partitions)))
+    found: list[FetchedOffset] = []
+    async for start in ctx.each(range(0, len(partitions), PARTITIONS_AT_ONCE)):
+        reply = _fetch_some(ctx, ask(tuple(partitions[start : start + PARTITIONS_AT_ONCE])))
+        if reply.error is not ErrorCode.NONE:
+            return reply
+        found += reply.offsets
+    return FetchReply(ErrorCode.NONE, tuple(found))
+
+
+def _fetch_some(ctx: Context, request: FetchOffsets) -> FetchReply:
     try:
         return ctx.broker.groups.coordinator(request.group_id).fetch_offsets(request)
     except KafkaError as error:
         return FetchReply(error.code, ())
 
 
-def _by_topic(offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+async def _by_topic(ctx: Context, offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
     topics: dict[str, list[FetchedOffset]] = {}
-    for offset in offsets:
+    async for offset in ctx.each(offsets):
         topics.setdefault(offset.topic, []).append(offset)
     return topics

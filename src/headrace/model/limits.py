@@ -15,7 +15,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 MAX_ELEMENTS_PER_REQUEST = 250_000
 """Array elements, nested ones included, that a request may hold: each becomes an object when it is decoded."""
 
-MAX_PRODUCE_PARTITIONS = 100_000
+MAX_PRODUCE_PARTITIONS = 10_000
 """Batches in one Produce."""
 
 MAX_FETCH_REQUEST_BYTES = 1024 * 1024

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Generator, Iterator
 from typing import Any
 
 from headrace.handlers import api_versions
@@ -24,6 +24,7 @@ from headrace.handlers.reply import NOT_QUICK, CloseConnection, Pending
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.metrics.requests import RequestMeter, request_families
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from headrace.server.dividing import DIVISIONS, join, parts
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending, framed, framed_bytes
 from headrace.server.gate import Framed, Guard, guarded
@@ -33,12 +34,19 @@ from headrace.server.steps import rest_of
 from headrace.server.turns import SLICE_SECONDS, RequestSlices, Turns
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_request_header
-from headrace.wire.schema import Response
+from headrace.wire.primitives import Cursor
+from headrace.wire.schema import Request, Response
+from headrace.wire.stepwise import decode_in_steps, encode_in_steps, holds_more_than
 from headrace.wire.tags import skip_tags
 
 log = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">hhih")
+
+LARGE_REQUEST_BYTES = 8 * 1024
+"""A longer request is decoded in slices."""
+LARGE_RESPONSE_ELEMENTS = 500
+"""A response that holds more is encoded in slices."""
 
 
 class Dispatcher:
@@ -149,14 +157,20 @@ class Dispatcher:
     ) -> bytes | Pending:
         assert api.request is not None
         assert api.cold is not None
-        request = api.request.decode(frame, context.version, position)
+        work: Response | Awaitable[Response]
         try:
             if self._guard is not None:
                 self._guard.enter(exchange, api, len(frame))
-            work = api.cold(context, request)
+            if len(frame) > LARGE_REQUEST_BYTES:
+                cursor = Cursor(frame, position, api.request.max_elements)
+                work = _handle_large(api, context, decode_in_steps(api.request, cursor, context.version), cursor)
+            else:
+                work = api.cold(context, api.request.decode(frame, context.version, position))
+        except ProtocolError:
+            raise
         except Exception as error:
-            return self._encoded(api, context.version, self._failure(api, context.version, error))
-        if isinstance(work, Response):
+            work = self._failure(api, context.version, error)
+        if isinstance(work, Response) and not holds_more_than(work, LARGE_RESPONSE_ELEMENTS):
             return self._encoded(api, context.version, work)
         steps = self._respond(api, context, work)
         try:
@@ -165,9 +179,13 @@ class Dispatcher:
             return bytes(end.value)
         return self._answer_later(steps, waits_for, self.meters[api.key])
 
-    async def _respond(self, api: Api, context: Context, work: Awaitable[Response]) -> bytes:
+    async def _respond(self, api: Api, context: Context, work: Response | Awaitable[Response]) -> bytes:
         try:
-            response = await work
+            response = work if isinstance(work, Response) else await work
+            if holds_more_than(response, LARGE_RESPONSE_ELEMENTS):
+                return await _encoded_in_slices(response, context)
+        except (ProtocolError, CloseConnection):
+            raise
         except Exception as error:
             response = self._failure(api, context.version, error)
         return self._encoded(api, context.version, response)
@@ -245,3 +263,48 @@ class Dispatcher:
         if "error_message" in fields:
             values["error_message"] = error.message
         return api.response(**values)
+
+
+async def _handle_large(
+    api: Api, context: Context, steps: Generator[None, None, Request], cursor: Cursor
+) -> Response:
+    """Decode in slices, then handle: in parts, where that can be."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            request: Request = end.value
+            break
+        if context.slices.due():
+            cursor.keep()
+            await context.slices.give_way()
+    division = DIVISIONS.get(ApiKey(api.key))
+    if division is None or not getattr(request, division.asked):
+        return await _handled(api, context, request)
+    whole: Response | None = None
+    for part, goes_on in parts(request, division):
+        response = await _handled(api, context, part)
+        if whole is None:
+            whole = response
+        elif getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
+            return response
+        else:
+            join(whole, response, division, goes_on)
+        if context.slices.due():
+            await context.slices.give_way()
+    assert whole is not None
+    return whole
+
+
+async def _handled(api: Api, context: Context, request: Request) -> Response:
+    assert api.cold is not None
+    work = api.cold(context, request)
+    return work if isinstance(work, Response) else await work
+
+
+async def _encoded_in_slices(response: Response, context: Context) -> bytes:
+    out = bytearray()
+    for _ in encode_in_steps(response, out, context.version):
+        if context.slices.due():
+            await context.slices.give_way()
+    return bytes(out)

@@ -31,6 +31,11 @@ class Cursor:
         self.end = len(buffer)
         self.elements_left = max_elements
 
+    def keep(self) -> None:
+        """Go on with a copy of the frame, whose memory is somebody else's soon."""
+        if type(self.buffer) is not bytes:
+            self.buffer = bytes(self.buffer)
+
     @property
     def left(self) -> int:
         return self.end - self.position

@@ -196,9 +196,22 @@ def struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[Reade
     return codec
 
 
+Plain = list[tuple[str, Reader, Writer]]
+Tagged = dict[int, tuple[str, Reader, Writer, Any]]
+
+
 def _compile_struct(cls: type[Struct], version: int, flexible: bool) -> tuple[Reader, Writer]:
-    plain: list[tuple[str, Reader, Writer]] = []
-    tagged: dict[int, tuple[str, Reader, Writer, Any]] = {}
+    plain, tagged, required = fields_in(cls, version, flexible)
+    return (
+        _struct_reader(cls, plain, tagged, flexible),
+        _struct_writer(cls, plain, tagged, required, flexible),
+    )
+
+
+def fields_in(cls: type[Struct], version: int, flexible: bool) -> tuple[Plain, Tagged, list[tuple[str, Any]]]:
+    """What a version has in their order on the wire, with tags, and what must have its default there."""
+    plain: Plain = []
+    tagged: Tagged = {}
     absent: list[tuple[str, Any]] = []
     for name, spec in cls._fields.items():
         if not spec.in_version(version):
@@ -211,17 +224,13 @@ def _compile_struct(cls: type[Struct], version: int, flexible: bool) -> tuple[Re
         else:
             plain.append((name, read, write))
     required = [(name, default) for name, default in absent if not cls._fields[name].ignorable]
-    tagged = dict(sorted(tagged.items()))
-    return (
-        _struct_reader(cls, plain, tagged, flexible),
-        _struct_writer(cls, plain, tagged, required, flexible),
-    )
+    return plain, dict(sorted(tagged.items())), required
 
 
 def _struct_reader(
     cls: type[Struct],
-    plain: list[tuple[str, Reader, Writer]],
-    tagged: dict[int, tuple[str, Reader, Writer, Any]],
+    plain: Plain,
+    tagged: Tagged,
     flexible: bool,
 ) -> Reader:
     steps = [(name, read) for name, read, _ in plain]
@@ -243,15 +252,13 @@ def _struct_reader(
         for name, read in steps:
             state[name] = read(cursor)
         if flexible:
-            _read_tagged(cursor, state, tagged)
+            read_tagged(cursor, state, tagged)
         return value
 
     return read_struct
 
 
-def _read_tagged(
-    cursor: Cursor, state: dict[str, Any], tagged: dict[int, tuple[str, Reader, Writer, Any]]
-) -> None:
+def read_tagged(cursor: Cursor, state: dict[str, Any], tagged: Tagged) -> None:
     count = cursor.uvarint()
     if count > MAX_TAGGED_FIELDS:
         raise ProtocolError(f"{count} tagged fields in one structure")
@@ -271,8 +278,8 @@ def _read_tagged(
 
 def _struct_writer(
     cls: type[Struct],
-    plain: list[tuple[str, Reader, Writer]],
-    tagged: dict[int, tuple[str, Reader, Writer, Any]],
+    plain: Plain,
+    tagged: Tagged,
     required: list[tuple[str, Any]],
     flexible: bool,
 ) -> Writer:
@@ -281,19 +288,22 @@ def _struct_writer(
 
     def write_struct(out: bytearray, value: Any) -> None:
         state = value.__dict__
-        for name, default in required:
-            assert _is_default(state[name], default), (
-                f"{cls.__name__}.{name} is set but this version cannot carry it"
-            )
+        if required:
+            check_absent(cls, state, required)
         for name, write in steps:
             write(out, state[name])
         if flexible:
-            _write_tagged(out, state, tags)
+            write_tagged(out, state, tags)
 
     return write_struct
 
 
-def _write_tagged(out: bytearray, state: dict[str, Any], tags: list[tuple[int, str, Writer, Any]]) -> None:
+def check_absent(cls: type[Struct], state: dict[str, Any], required: list[tuple[str, Any]]) -> None:
+    for name, default in required:
+        assert _is_default(state[name], default), f"{cls.__name__}.{name} is set but this version cannot carry it"
+
+
+def write_tagged(out: bytearray, state: dict[str, Any], tags: list[tuple[int, str, Writer, Any]]) -> None:
     present = [
         (tag, state[name], write) for tag, name, write, default in tags if not _is_default(state[name], default)
     ]
@@ -358,29 +368,41 @@ def _nullable_struct(read: Reader, write: Writer, tagged: bool) -> tuple[Reader,
 
 
 def _array_codec(where: str, kind: Array, nullable: bool, version: int, flexible: bool) -> tuple[Reader, Writer]:
-    if isinstance(kind.element, Primitive):
-        read, write = _primitive_codec(where, kind.element, False, flexible)
-    else:
-        read, write = struct_codec(kind.element, version, flexible)
+    read, write = element_codec(where, kind, version, flexible)
 
     def read_array(cursor: Cursor) -> Any:
-        count = cursor.uvarint() - 1 if flexible else INT32.read(cursor)
-        if count < 0:
-            if nullable and count == -1:
-                return None
-            raise ProtocolError(f"{where} has a count of {count}")
-        return [read(cursor) for _ in range(cursor.count(count))]
+        count = read_count(cursor, where, nullable, flexible)
+        return None if count is None else [read(cursor) for _ in range(count)]
 
     def write_array(out: bytearray, values: Any) -> None:
-        if values is None:
-            assert nullable, f"{where} is None"
-            out += b"\0" if flexible else b"\xff\xff\xff\xff"
-            return
-        if flexible:
-            write_uvarint(out, len(values) + 1)
-        else:
-            INT32.write(out, len(values))
-        for value in values:
+        write_count(out, values, where, nullable, flexible)
+        for value in values or ():
             write(out, value)
 
     return read_array, write_array
+
+
+def element_codec(where: str, kind: Array, version: int, flexible: bool) -> tuple[Reader, Writer]:
+    if isinstance(kind.element, Primitive):
+        return _primitive_codec(where, kind.element, False, flexible)
+    return struct_codec(kind.element, version, flexible)
+
+
+def read_count(cursor: Cursor, where: str, nullable: bool, flexible: bool) -> int | None:
+    """How many elements follow; None for an array that is null."""
+    count = cursor.uvarint() - 1 if flexible else INT32.read(cursor)
+    if count < 0:
+        if nullable and count == -1:
+            return None
+        raise ProtocolError(f"{where} has a count of {count}")
+    return cursor.count(count)
+
+
+def write_count(out: bytearray, values: list[Any] | None, where: str, nullable: bool, flexible: bool) -> None:
+    if values is None:
+        assert nullable, f"{where} is None"
+        out += b"\0" if flexible else b"\xff\xff\xff\xff"
+    elif flexible:
+        write_uvarint(out, len(values) + 1)
+    else:
+        INT32.write(out, len(values))

@@ -12,7 +12,7 @@ import io
 import pkgutil
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -20,8 +20,10 @@ import pytest
 import headrace.wire.messages
 from headrace.model.errors import ProtocolError
 from headrace.wire.api_keys import FLEXIBLE_SINCE, ApiKey
-from headrace.wire.primitives import Primitive
+from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.wire.primitives import Cursor, Primitive
 from headrace.wire.schema import Array, Field, Request, Response, Struct
+from headrace.wire.stepwise import STEP, decode_in_steps, encode_in_steps, holds_more_than
 
 ApiMessage = Request | Response
 NOT_IN_KAFKA_PYTHON = {
@@ -252,3 +254,47 @@ def test_both_sides_of_every_api_agree() -> None:
 def test_headers_know_which_versions_are_flexible() -> None:
     for cls in MESSAGES:
         assert FLEXIBLE_SINCE[cls.api_key] == cls.flexible_since, cls
+
+
+def drive(steps: Generator[None, None, Any]) -> tuple[int, Any]:
+    """How many steps it took, and what came out."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+@every_version
+def test_in_steps_is_the_same(cls: type[ApiMessage], version: int) -> None:
+    for sample in samples(cls, version, 1):
+        whole = sample.encode(version)
+        out = bytearray()
+        drive(encode_in_steps(sample, out, version))
+        assert out == whole
+        _, value = drive(decode_in_steps(cls, Cursor(memoryview(whole)), version))
+        assert value == cls.decode(whole, version)
+
+
+def test_steps_are_short_and_a_large_message_is_known() -> None:
+    topics = [
+        ListOffsetsTopic(name=f"t{n}", partitions=[ListOffsetsPartition(partition_index=i) for i in range(500)])
+        for n in range(20)
+    ]
+    request = ListOffsetsRequest(topics=topics)
+    assert holds_more_than(request, 10_019)
+    assert not holds_more_than(request, 10_020)
+    out = bytearray()
+    count, _ = drive(encode_in_steps(request, out, 7))
+    assert count >= 10_000 // STEP
+    frame = bytearray(out)
+    cursor = Cursor(memoryview(frame))
+    steps = decode_in_steps(ListOffsetsRequest, cursor, 7)
+    next(steps)
+    cursor.keep()
+    frame[:] = bytes(len(frame))
+    count, value = drive(steps)
+    assert count >= 10_000 // STEP
+    assert value == ListOffsetsRequest.decode(bytes(out), 7)

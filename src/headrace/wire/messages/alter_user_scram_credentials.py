@@ -20,6 +20,7 @@ class ScramCredentialUpsertion(Struct):
 
 
 class AlterUserScramCredentialsRequest(Request, key=51, versions=range(1), flexible=0):
+    max_elements = 2_000
     deletions: list[ScramCredentialDeletion] = field(array(ScramCredentialDeletion))
     upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion))
 

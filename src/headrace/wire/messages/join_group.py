@@ -17,6 +17,7 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request, key=11, versions=range(10), flexible=6):
+    max_elements = 10_000
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
     rebalance_timeout_ms: int = field(INT32, since=1, default=-1)

@@ -16,6 +16,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Request, key=13, versions=range(6), flexible=4):
+    max_elements = 10_000
     group_id: str = field(STRING)
     member_id: str = field(STRING, until=2, ignorable=False)
     members: list[MemberIdentity] = field(array(MemberIdentity), since=3, ignorable=False)

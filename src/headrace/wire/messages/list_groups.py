@@ -11,6 +11,7 @@ from headrace.wire.schema import Request, Response, Struct, array, field
 
 
 class ListGroupsRequest(Request, key=16, versions=range(6), flexible=3):
+    max_elements = 1_000
     states_filter: list[str] = field(array(STRING), since=4, ignorable=False)
     types_filter: list[str] = field(array(STRING), since=5, ignorable=False)
 
