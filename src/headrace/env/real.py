@@ -67,7 +67,7 @@ class RealDisk:
 
     def list_entries(self, path: str) -> dict[str, EntryKind]:
         with os.scandir(path) as entries:
-            return {entry.name: _kind(entry) for entry in entries}
+            return {entry.name: EntryKind.FILE if entry.is_file() else _other_kind(entry) for entry in entries}
 
     def fsync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -112,9 +112,7 @@ class RealDisk:
             return file.read().strip()
 
 
-def _kind(entry: os.DirEntry[str]) -> EntryKind:
-    if entry.is_file():
-        return EntryKind.FILE
+def _other_kind(entry: os.DirEntry[str]) -> EntryKind:
     return EntryKind.DIRECTORY if entry.is_dir() else EntryKind.OTHER
 
 

@@ -236,13 +236,13 @@ class _Recovery:
                 return -1
             end_offset = header.next_offset
             active.note_last_batch(position, header)
-            self._check_epoch(header)
             if header.max_timestamp > active.max_timestamp:
                 active.max_timestamp, active.max_timestamp_offset = header.max_timestamp, header.last_offset
             position += header.size
         if position != active.size:
             return -1
         if active.size:
+            self._check_epoch(header)
             active.first_timestamp = parse_header(self._disk.pread(fd, HEADER_SIZE, 0)).max_timestamp
         return end_offset
 

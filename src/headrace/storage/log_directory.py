@@ -18,6 +18,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 
 from headrace.env import Disk, Env
 from headrace.env.env import EntryKind
@@ -121,9 +122,12 @@ class LogDirectory:
     def load(self, config_of: ConfigOf) -> None:
         """Bring back every log, scanning only what a crash left unverified; then run."""
         disk, began = self._disk, self._resources.env.clock.monotonic()
-        self._set_odd_checkpoints_aside()
+        kinds = disk.list_entries(self.path)
+        for name in OF_A_DIRECTORY:
+            if kinds.get(name, EntryKind.FILE) is not EntryKind.FILE:
+                self._resources.strays.set_aside(f"{self.path}/{name}", "this is not a file")
         self._checkpoints.read()
-        entries, told = sorted(disk.list_entries(self.path).items()), began
+        entries, told = sorted(kinds.items(), key=itemgetter(0)), began
         for number, (name, kind) in enumerate(entries):
             if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:
                 told = now
@@ -146,12 +150,6 @@ class LogDirectory:
                 self._resources.env.clock.monotonic() - began,
             )
         self._mark_running()
-
-    def _set_odd_checkpoints_aside(self) -> None:
-        kinds = self._disk.list_entries(self.path)
-        for name in OF_A_DIRECTORY:
-            if kinds.get(name, EntryKind.FILE) is not EntryKind.FILE:
-                self._resources.strays.set_aside(f"{self.path}/{name}", "this is not a file")
 
     def _load(self, partition: TopicPartition, config_of: ConfigOf) -> None:
         directory = f"{self.path}/{partition}"

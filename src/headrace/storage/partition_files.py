@@ -7,6 +7,7 @@ names that mean nothing to us are left alone.
 from __future__ import annotations
 
 import logging
+import re
 
 from headrace.env import Disk
 from headrace.env.env import READ_ONLY, EntryKind
@@ -21,6 +22,7 @@ from headrace.storage.segment import (
     INDEX,
     LOG,
     MAX_RELATIVE_OFFSET,
+    OFFSET_DIGITS,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     TIME_INDEX,
@@ -37,6 +39,10 @@ _LEFTOVERS = (DELETED, CLEANED)
 _FAR_BYTES = 4 * 1024 * 1024
 """So much is not read at every start only to be sure where a segment ends."""
 _OF_A_SEGMENT = (*SEGMENT_SUFFIXES, SNAPSHOT)
+_is_ordinary = re.compile(
+    r"0[0-8][0-9]{18}\.(?:log|index|timeindex|txnindex|snapshot)|partition\.metadata|leader-epoch-checkpoint"
+).fullmatch
+"""Nearly all that there is: a start with ten thousand logs looks at each name once."""
 
 
 def find_files(resources: StorageResources, directory: str) -> list[str]:
@@ -44,6 +50,9 @@ def find_files(resources: StorageResources, directory: str) -> list[str]:
     disk, strays = resources.env.disk, resources.strays
     names = []
     for name, kind in disk.list_entries(directory).items():
+        if kind is EntryKind.FILE and _is_ordinary(name):
+            names.append(name)
+            continue
         path = f"{directory}/{name}"
         if name.endswith(STRAY):
             strays.add(path)
@@ -76,9 +85,12 @@ def find_segments(resources: StorageResources, directory: str, names: list[str])
     stems = sorted(name[: -len(LOG)] for name in names if name.endswith(LOG) and is_offset(name[: -len(LOG)]))
     segments = [Segment(directory, int(stem), disk.file_size(f"{directory}/{stem}{LOG}")) for stem in stems]
     for name in names:
-        stem, dot, suffix = name.partition(".")
-        is_orphan = dot + suffix in SEGMENT_SUFFIXES and is_offset(stem) and stem + LOG not in known
-        if is_orphan and suffix == INDEX[1:] and stem + LOG + DELETED not in known:
+        stem, suffix = name[:OFFSET_DIGITS], name[OFFSET_DIGITS:]
+        if suffix in _OF_A_SEGMENT:
+            is_leftover = is_orphan = suffix in SEGMENT_SUFFIXES and stem + LOG not in known and is_offset(stem)
+        else:
+            is_leftover, is_orphan = _is_leftover(name), False
+        if is_orphan and suffix == INDEX and stem + LOG + DELETED not in known:
             logger.error(
                 "%s/%s%s is missing, and only its index is there: the records from offset %d on are not here. If "
                 "there is a copy of the file, stop the broker and put it back",
@@ -87,7 +99,7 @@ def find_segments(resources: StorageResources, directory: str, names: list[str])
                 LOG,
                 int(stem),
             )
-        if is_orphan or _is_leftover(name):
+        if is_leftover:
             disk.unlink(f"{directory}/{name}")
     return _that_follow(resources, segments, known)
 

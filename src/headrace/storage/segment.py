@@ -26,7 +26,7 @@ DELETED = ".deleted"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 OFFSET_DIGITS = 20
-MAX_OFFSET = 2**63 - 1
+_MAX_OFFSET = f"{2**63 - 1:020d}"
 MAX_RELATIVE_OFFSET = 2**31 - 1
 SMALL_BYTES = 4096
 """A segment of this size may have no index files: a start reads its headers instead."""
@@ -43,7 +43,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 def is_offset(stem: str) -> bool:
     """Can a file with this name before its suffix belong to a segment?"""
-    return len(stem) == OFFSET_DIGITS and stem.isascii() and stem.isdigit() and int(stem) <= MAX_OFFSET
+    return len(stem) == OFFSET_DIGITS and stem.isascii() and stem.isdigit() and stem <= _MAX_OFFSET
 
 
 class Segment:

@@ -28,6 +28,11 @@ _MAX_FILE_NAME = 255
 KEEP_FOR_EVER = -1
 
 
+def name_before_aside(name: str) -> str:
+    """The name that something had before it was set aside; that of anything else is its own."""
+    return name[:-_END_CHARACTERS] if _END.fullmatch(name[-_END_CHARACTERS:]) else name
+
+
 class Strays:
     """The strays of one data directory, and since when they are there. Any thread may add one."""
 

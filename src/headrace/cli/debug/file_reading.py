@@ -19,11 +19,12 @@ from headrace.env.env import READ_ONLY
 from headrace.env.real import RealDisk
 from headrace.records.batch import CONTROL, CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, parse_header
 from headrace.records.compression import Codec
-from headrace.storage.checkpoints import read_leader_epochs, read_offsets, read_topic_id
+from headrace.storage.checkpoints import TOPIC_IDS, read_leader_epochs, read_offsets, read_topic_id, read_topic_ids
 from headrace.storage.files import OpenFile
 from headrace.storage.producer_snapshot import decode_snapshot
 from headrace.storage.scan import Expectation, scan_verified
 from headrace.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX
+from headrace.storage.strays import name_before_aside
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
@@ -46,8 +47,11 @@ def read_content(path: Path) -> Content:
         TIME_INDEX: _time_index,
         SNAPSHOT: _snapshot,
     }
-    if path.suffix in readers:
-        return readers[path.suffix](path)
+    suffix = Path(name_before_aside(path.name)).suffix
+    if suffix in readers:
+        return readers[suffix](path)
+    if path.name == TOPIC_IDS:
+        return _topic_ids(path)
     if path.name.endswith("offset-checkpoint"):
         return _offsets(path)
     if path.name == "leader-epoch-checkpoint":
@@ -230,6 +234,20 @@ def _topic_id(path: Path) -> Content:
 
     topic_id = read_topic_id(RealDisk(), str(path))
     return _checkpoint("partition metadata", None if topic_id is None else [{"topic_id": topic_id_text(topic_id)}])
+
+
+def _topic_ids(path: Path) -> Content:
+    from headrace.model.topics import topic_id_text
+
+    ids = read_topic_ids(RealDisk(), str(path))
+    return _checkpoint(
+        "topic id checkpoint",
+        None
+        if ids is None
+        else [
+            {"topic": one.topic, "partition": one.partition, "topic_id": topic_id_text(ids[one])} for one in ids
+        ],
+    )
 
 
 def _checkpoint(kind: str, rows: list[dict[str, Any]] | None) -> Content:

@@ -121,6 +121,17 @@ def test_small_text_files(tmp_path: Path) -> None:
     epochs = tmp_path / "leader-epoch-checkpoint"
     epochs.write_text("0\n1\n4 7\n")
     assert read_content(epochs).entries == [{"epoch": 4, "start_offset": 7}]
+    ids = tmp_path / "headrace-topic-id-checkpoint"
+    ids.write_text("0\n1\nt 3 AAAAAAAAAAAAAAAAAAAAAQ\n")
+    assert read_content(ids).entries == [{"topic": "t", "partition": 3, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}]
+
+
+def test_a_segment_that_was_set_aside(log: Path) -> None:
+    aside = log.rename(f"{log}.20261116T025152-1f0c2a9b-stray")
+    found = read_content(aside)
+    assert found.kind == "segment"
+    assert found.entries
+    assert not found.problems
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
