@@ -31,8 +31,6 @@ from headrace.wire.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
 
-TRANSACTION_COORDINATOR = 1
-
 
 class Cluster:
     def __init__(self, env: Env, bootstrap: tuple[Address, ...], settings: ClientSettings | None = None) -> None:

@@ -85,11 +85,6 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
-    def is_simple(self) -> bool:
-        """It only keeps offsets: nobody has ever joined."""
-        return self.protocol_type is None and self.is_empty and not self.pending
-
-    @property
     def all_joined(self) -> bool:
         return not self.pending and all(member.joining is not None for member in self.members.values())
 

@@ -165,11 +165,6 @@ class ConsumerGroup:
         return not self.members
 
     @property
-    def is_deleted(self) -> bool:
-        """Its epoch record is gone, and with it the group."""
-        return self.epoch < 0
-
-    @property
     def subscribed_topics(self) -> frozenset[str]:
         if self._subscribed is None:
             self._subscribed = frozenset().union(*(self.topics_of(member) for member in self.members.values()))

@@ -13,7 +13,6 @@ Opening, loading, flushing, checkpointing and closing block: they belong at star
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
@@ -199,12 +198,6 @@ class LogDirectory:
         for partition, log in list(self.logs.items()):
             if self.logs.get(partition) is log:
                 log.flush(log.active_base_offset)
-
-    async def flush_all(self) -> None:
-        """Sync every log, several at a time: before a clean close this is most of the work."""
-        run_blocking = self._resources.env.run_blocking
-        dirty = [log for log in self.logs.values() if log.recovery_point < log.end_offset]
-        await asyncio.gather(*(run_blocking(log.flush) for log in dirty))
 
     def checkpoint(self) -> None:
         """Blocking. Write down from where recovery must scan after a crash, and where each log starts."""

@@ -100,9 +100,7 @@ def _fixed(name: str, code: str, default: Any = 0) -> Primitive:
 
 INT8 = _fixed("int8", "b")
 INT16 = _fixed("int16", "h")
-UINT16 = _fixed("uint16", "H")
 INT32 = _fixed("int32", "i")
-UINT32 = _fixed("uint32", "I")
 INT64 = _fixed("int64", "q")
 FLOAT64 = _fixed("float64", "d", 0.0)
 

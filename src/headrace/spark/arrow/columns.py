@@ -60,12 +60,6 @@ class ColumnError(ValueError):
     """A schema asked for a column that the source does not have, or with another type."""
 
 
-def spark_schema(include_headers: bool) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(arrow_schema(ALL_COLUMNS if include_headers else USUAL_COLUMNS))
-
-
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in names])
 

@@ -5,8 +5,6 @@ The format is in `records.reader`. Only what compaction needs is looked at; head
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from headrace.model.errors import ProtocolError
 from headrace.model.varint import read_uvarint
 from headrace.records.reader import SMALLEST_RECORD
@@ -19,21 +17,13 @@ class MalformedRecords(Exception):
     """The bytes are not the records that the batch header promises, though its CRC is right."""
 
 
-class RecordPlace(NamedTuple):
-    """One record. It begins where the one before it ends."""
-
-    key: bytes | None
-    offset_delta: int
-    end: int
-    has_value: bool
-    raw_timestamp_delta: int
-    """Zig-zag, as it stands in the bytes: few need it."""
-
-
 def record_layout(
     data: bytes, count: int, last_offset_delta: int
 ) -> list[tuple[bytes | None, int, int, bool, int]]:
-    """The `RecordPlace` fields of each record in decompressed `data`, as plain tuples."""
+    """Of each record in decompressed `data`: key, offset delta, end, has a value, raw timestamp delta.
+
+    A record begins where the one before it ends. The timestamp delta is zig-zag, as it stands in the bytes.
+    """
     if not 0 <= count <= len(data) // SMALLEST_RECORD:
         raise MalformedRecords(f"{count} records do not fit into {len(data)} bytes")
     try:

@@ -1,8 +1,7 @@
-"""The records of __consumer_offsets, and what members say to each other inside JoinGroup and SyncGroup.
+"""The records of __consumer_offsets.
 
 A record's key begins with an int16 that says what kind of record it is, then the fields of that kind's key. Its
-value begins with an int16 version, then the fields of that version; a null value deletes. `ConsumerProtocol*`
-are the same: an int16 version, then the fields, with whatever a newer client appends.
+value begins with an int16 version, then the fields of that version; a null value deletes.
 
 0 and 1 are positions (0 has an older expiry, never written any more), 2 a classic group, 3-8 and 16 the parts
 of a KIP-848 group.
@@ -15,7 +14,7 @@ from typing import ClassVar, Self
 from headrace.model.errors import ProtocolError
 from headrace.model.topics import TopicId
 from headrace.wire.primitives import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Cursor
-from headrace.wire.schema import NEVER, Message, Struct, array, field, struct_codec
+from headrace.wire.schema import NEVER, Message, Struct, array, field
 
 
 class Record(Message):
@@ -24,19 +23,12 @@ class Record(Message):
     kind: ClassVar[int | None] = None
     """The kind of record a key stands for; None for values."""
     versions: ClassVar[range] = range(0)
-    open_ended: ClassVar[bool] = False
-    """Whether newer versions are read as the newest known one, with what they append left unread."""
 
     def __init_subclass__(
-        cls,
-        *,
-        versions: range = range(0),
-        kind: int | None = None,
-        flexible: int = NEVER,
-        open_ended: bool = False,
+        cls, *, versions: range = range(0), kind: int | None = None, flexible: int = NEVER
     ) -> None:
         super().__init_subclass__()
-        cls.versions, cls.kind, cls.flexible_since, cls.open_ended = versions, kind, flexible, open_ended
+        cls.versions, cls.kind, cls.flexible_since = versions, kind, flexible
 
     def to_bytes(self, version: int = 0) -> bytes:
         assert version in self.versions
@@ -52,10 +44,6 @@ class Record(Message):
             if leading != cls.kind:
                 raise ProtocolError(f"{cls.__name__} is kind {cls.kind}, not {leading}")
             return cls.decode(buffer, 0, 2)
-        if cls.open_ended and leading >= 0:
-            read, _ = struct_codec(cls, min(leading, cls.versions[-1]), False)
-            record: Self = read(Cursor(buffer, 2))
-            return record
         if leading not in cls.versions:
             raise ProtocolError(f"{cls.__name__} has no version {leading}")
         return cls.decode(buffer, leading, 2)
@@ -65,24 +53,6 @@ def leading_int16(buffer: bytes | memoryview) -> int:
     """The kind of a record's key, or the version of its value."""
     value: int = INT16.read(Cursor(buffer))
     return value
-
-
-class TopicNamePartitions(Struct):
-    topic: str = field(STRING)
-    partitions: list[int] = field(array(INT32))
-
-
-class ConsumerProtocolSubscription(Record, versions=range(4), open_ended=True):
-    topics: list[str] = field(array(STRING))
-    user_data: bytes | None = field(BYTES, nullable=0, default=None)
-    owned_partitions: list[TopicNamePartitions] = field(array(TopicNamePartitions), since=1)
-    generation_id: int = field(INT32, since=2, default=-1)
-    rack_id: str | None = field(STRING, since=3, nullable=0, default=None)
-
-
-class ConsumerProtocolAssignment(Record, versions=range(4), open_ended=True):
-    assigned_partitions: list[TopicNamePartitions] = field(array(TopicNamePartitions))
-    user_data: bytes | None = field(BYTES, nullable=0, default=None)
 
 
 class OffsetCommitKey(Record, kind=1, versions=range(1)):

@@ -31,7 +31,6 @@ from headrace.spark.pipelines.compiling.checkpoints import (
     Fingerprint,
     changes,
     fingerprint_of,
-    is_stream,
     what_it_reads,
 )
 from headrace.spark.pipelines.compiling.dead_letters import dead_letters
@@ -70,9 +69,6 @@ class QueryPlan:
     part: str
     """The sink, or the source whose dead letters it sends."""
     checkpoint: str
-    topics_read: tuple[str, ...]
-    """Of streams; a pattern is not resolved."""
-    topic_written: str | None
     _start: Callable[[Mapping[str, Any]], StreamingQuery]
 
     def start(self, trigger: Mapping[str, Any]) -> StreamingQuery:
@@ -141,7 +137,6 @@ def _sink_plan(building: Building, sink: Sink) -> QueryPlan:
     views = compile_views(building.session, pipeline, building.opening(name), sink.input)
     rows = sink_rows(pipeline, sink, views[sink.input])
     fingerprint = fingerprint_of(views[sink.input], pipeline)
-    streams = [part for part in upstream(pipeline, sink.input) if isinstance(part, Source) and is_stream(part)]
     with _refusals(pipeline, sink):
         location = building.checkpoints.locate(sink.name, fingerprint)
 
@@ -157,8 +152,6 @@ def _sink_plan(building: Building, sink: Sink) -> QueryPlan:
         "sink",
         sink.name,
         location,
-        tuple(topic for source in streams for topic in source.topics),
-        sink.topic if sink.kind == "topic" else None,
         start,
     )
 
@@ -188,8 +181,6 @@ def _dead_letter_plan(building: Building, source: Source, readers: Sequence[Quer
         "dead_letter",
         source.name,
         location,
-        source.topics,
-        source.dead_letter,
         start,
     )
 
