@@ -49,6 +49,12 @@ class PartitionsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicasAdded:
+    topic: TopicImage
+    """As it is afterwards: the new replicas are not in sync yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicConfigured:
     name: str
     configs: Mapping[str, str]
@@ -84,6 +90,7 @@ Change = (
     | TopicDeleted
     | PartitionsAdded
     | PartitionsChanged
+    | ReplicasAdded
     | TopicConfigured
     | BrokerConfigured
     | GroupConfigured
@@ -113,6 +120,8 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
             for index, partition in partitions.items():
                 state = encode_state(partition, controller_epoch)
                 yield Put(state_path(name, index), state, partition.partition_epoch)
+        case ReplicasAdded(topic):
+            yield Put(topic_path(topic.name), _topic_value(topic))
         case TopicConfigured(name, configs):
             yield Put(topic_config_path(name), encode_config(configs))
         case BrokerConfigured(name, configs, first_time):
@@ -132,7 +141,7 @@ def changed_topics(changes: Sequence[Change]) -> list[str]:
     names: dict[str, None] = {}
     for change in changes:
         match change:
-            case TopicCreated(topic) | TopicDeleted(topic) | PartitionsAdded(topic):
+            case TopicCreated(topic) | TopicDeleted(topic) | PartitionsAdded(topic) | ReplicasAdded(topic):
                 names[topic.name] = None
             case TopicConfigured(name):
                 names[name] = None

@@ -30,6 +30,11 @@ class BrokerImage:
     directories: tuple[str, ...] = ()
     """The ids of its data directories; known to itself only."""
 
+    @property
+    def host(self) -> str:
+        """Where it runs, as far as its addresses tell: replicas on one host are lost together."""
+        return self.endpoints[0].host if self.endpoints else ""
+
     def endpoint(self, listener: str) -> Endpoint | None:
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 

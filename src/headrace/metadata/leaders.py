@@ -14,13 +14,14 @@ from collections.abc import Callable
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.topic_config import DynamicConfigs, topic_defaults
 from headrace.env import Env
-from headrace.metadata.changes import Change, PartitionsChanged, SuspectCleared
+from headrace.metadata.changes import Change, PartitionsChanged, ReplicasAdded, SuspectCleared
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.layout import BROKER_IDS
-from headrace.metadata.partition_decisions import Liveness, decide_leaders
+from headrace.metadata.partition_decisions import Liveness, decide_leaders, decide_more_replicas
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
 
 RETRY_SECONDS = 0.2
 UNCLEAN = "unclean.leader.election.enable"
@@ -39,6 +40,10 @@ class Leaders:
         self._config = config
         self._work: asyncio.Task[None] | None = None
         self._due = False
+        self._own_topics = {
+            CONSUMER_OFFSETS_TOPIC: config.integer("offsets.topic.replication.factor"),
+        }
+        """How many replicas the cluster's own topics should have."""
         self._leaderless = False
         """Whether some partition had no leader when all were last looked at."""
 
@@ -94,6 +99,7 @@ class Leaders:
             for partition in topic.partitions
         )
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
+        changes += [ReplicasAdded(topic) for topic in decide_more_replicas(image, self._own_topics)]
         changes += [SuspectCleared(broker) for broker in sorted(liveness.suspects)]
         return None, changes
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from headrace.metadata.placement import Load, add_replicas
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 
@@ -91,6 +92,33 @@ def _in_sync(partition: PartitionImage, liveness: Liveness) -> tuple[int, ...]:
     members = trusted or list(partition.isr)
     live = [replica for replica in members if replica in liveness.epochs]
     return tuple(live or members)
+
+
+def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> list[TopicImage]:
+    """Topics that have fewer replicas than wanted, with more where brokers came since they were made (D14).
+
+    For the cluster's own topics: they are made by the first broker that needs them.
+    """
+    grown: list[TopicImage] = []
+    for name, factor in wanted.items():
+        topic = image.topics.get(name)
+        reachable = min(factor, len(image.brokers))
+        if topic is None or all(len(partition.replicas) >= reachable for partition in topic.partitions):
+            continue
+        load = Load.of(topic.partitions)
+        cluster = Load.of(partition for other in image.topics.values() for partition in other.partitions)
+        partitions = tuple(
+            replace(
+                partition,
+                replicas=add_replicas(
+                    image.brokers, partition.replicas, max(reachable - len(partition.replicas), 0), load, cluster
+                ),
+            )
+            for partition in topic.partitions
+        )
+        if partitions != topic.partitions:
+            grown.append(replace(topic, partitions=partitions))
+    return grown
 
 
 @dataclass(frozen=True, slots=True)

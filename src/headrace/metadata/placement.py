@@ -2,8 +2,9 @@
 
 Each partition takes, one after the other, the broker that has
 - for the leader (the first replica): the fewest leaders of this topic, then the fewest of all topics;
-- for the others: the fewest replicas of this partition in its rack, then the fewest replicas of this topic, then
-  of all topics; among equals the next one after the leader, so that a broker's followers are spread as well.
+- for the others: the fewest replicas of this partition in its rack, then on its host, then the fewest replicas of
+  this topic, then of all topics; among equals the next one after the leader, so that a broker's followers are
+  spread as well.
 The topic comes first so that a new, empty broker does not become the leader of all of a new topic.
 """
 
@@ -57,16 +58,33 @@ def place(
     return placed
 
 
+def add_replicas(
+    brokers: Mapping[int, BrokerImage], replicas: Sequence[int], count: int, topic: Load, cluster: Load
+) -> tuple[int, ...]:
+    """The replicas of a partition and so many more, as far as there are brokers; adds those to both loads."""
+    order = sorted(brokers)
+    grown = list(replicas)
+    while len(grown) < len(replicas) + count and any(broker_id not in grown for broker_id in order):
+        added = _next_follower(brokers, order, grown, topic, cluster)
+        topic.replicas[added] += 1
+        cluster.replicas[added] += 1
+        grown.append(added)
+    return tuple(grown)
+
+
 def _next_follower(
     brokers: Mapping[int, BrokerImage], order: list[int], replicas: list[int], topic: Load, cluster: Load
 ) -> int:
-    racks = Counter(brokers[replica].rack for replica in replicas)
-    start = order.index(replicas[0])
+    holders = [brokers[replica] for replica in replicas if replica in brokers]
+    racks = Counter(broker.rack for broker in holders)
+    hosts = Counter(broker.host for broker in holders)
+    start = order.index(replicas[0]) if replicas[0] in brokers else 0
 
-    def cost(position: int) -> tuple[int, int, int, int]:
-        broker_id = order[position]
+    def cost(position: int) -> tuple[int, int, int, int, int]:
+        broker = brokers[order[position]]
         distance = (position - start) % len(order)
-        return racks[brokers[broker_id].rack], topic.replicas[broker_id], cluster.replicas[broker_id], distance
+        load = topic.replicas[broker.id], cluster.replicas[broker.id]
+        return racks[broker.rack], hosts[broker.host], *load, distance
 
     free = (position for position in range(len(order)) if order[position] not in replicas)
     return order[min(free, key=cost)]

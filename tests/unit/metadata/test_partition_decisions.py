@@ -16,6 +16,7 @@ from headrace.metadata.partition_decisions import (
     decide_in_sync,
     decide_leader,
     decide_leaders,
+    decide_more_replicas,
 )
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
@@ -200,3 +201,24 @@ def test_a_broker_that_is_gone_or_suspect_does_not_join() -> None:
     ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))], unavailable=[3])
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_the_clusters_own_topics_get_replicas_when_brokers_join() -> None:
+    image = cluster(state(1, (1,), (1,)))
+    (grown,) = decide_more_replicas(image, {"t": 3, "absent": 3})
+    assert sorted(grown.partitions[0].replicas) == [1, 2, 3]
+    assert grown.partitions[0].isr == (1,)
+    two = cluster(state(1, (1,), (1,)), {1: 10, 2: 20})
+    (grown,) = decide_more_replicas(two, {"t": 3})
+    assert grown.partitions[0].replicas == (1, 2)
+    assert decide_more_replicas(image.with_topics([grown], []), {"t": 2}) == []
+    assert decide_more_replicas(cluster(state(1, (1,), (1,)), {1: 10}), {"t": 3}) == []
+
+
+def test_replicas_are_added_where_the_fewest_are() -> None:
+    partitions = tuple(state(1, (1,), (1,)) for _ in range(6))
+    topic = TopicImage("t", TOPIC_ID, partitions)
+    image = cluster(partitions[0]).with_topics([topic], [])
+    (grown,) = decide_more_replicas(image, {"t": 2})
+    added = [partition.replicas[1] for partition in grown.partitions]
+    assert sorted(added) == [2, 2, 2, 3, 3, 3]
