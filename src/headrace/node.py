@@ -57,6 +57,7 @@ from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
+from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
 from headrace.services.scrub import Scrub
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
@@ -148,7 +149,9 @@ class Node:
         broker = self._broker(metadata, link, replicas, groups)
         link.call_here = partial(answer_as_controller, broker)
         endpoints = await self._bind(broker)
+        report = OfflineReport(self._env, self._membership.store, replicas)
         await self._join(
+            report,
             BrokerImage(
                 self._config.node_id,
                 0,
@@ -156,7 +159,7 @@ class Node:
                 self._config.rack,
                 self._directories.may_have_lost,
                 self._directories.ids,
-            )
+            ),
         )
         Leaders(self._env, metadata, self._controller, self._config.node_id, self._config).start()
         self._env.background.start("Telling of lost records", self._until_trusted(metadata))
@@ -180,7 +183,7 @@ class Node:
         self._env.background.start("Scrub", scrub.run())
         cleaner = self._cleaner(metadata, replicas)
         self._env.background.start("Compaction", cleaner.run())
-        watch = DirectoryWatch(self._env, self._directories, replicas, self._on_failure)
+        watch = DirectoryWatch(self._env, self._directories, replicas, report, self._on_failure)
         run("Watching the data directories", watch.run())
         run("Looking for replicas that lag", keeper.run())
         run("Expiring offsets of groups", groups.run())
@@ -261,7 +264,7 @@ class Node:
             raise StartError(str(error)) from error
         return metadata
 
-    async def _join(self, broker: BrokerImage) -> None:
+    async def _join(self, report: OfflineReport, broker: BrokerImage) -> None:
         """Announce this broker and stand for election as the controller; both again after a lost session."""
         assert self._controller is not None
         assert self._metadata is not None
@@ -270,6 +273,7 @@ class Node:
         async def rejoined() -> None:
             await metadata.catch_up(BROKER_IDS)
             await controller.stand()
+            report.tell_again()
 
         try:
             await self._membership.join(broker, rejoined)

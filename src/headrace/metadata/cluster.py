@@ -1,8 +1,9 @@
 """This broker's view of the cluster: an immutable image, replaced when the store says that something changed.
 
-Three watches keep it fresh: `/changes` (topics and settings: each entry names what to read again), `/brokers/ids`
-and `/controller`. A broker that fell so far behind that entries were dropped reads everything again. An image is
-only shown when no further entry appeared while it was read, so it never mixes two states of a topic.
+Watches keep it fresh: `/changes` (topics and settings: each entry names what to read again), `/brokers/ids`,
+`/brokers/offline` and `/controller`. A broker that fell so far behind that entries were dropped reads everything
+again. An image is only shown when no further entry appeared while it was read, so it never mixes two states of a
+topic.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headrace.metadata.layout import (
     CHANGES,
     CLUSTER_ID,
     CONTROLLER,
+    OFFLINE,
     SKELETON,
     TOPICS,
     change_path,
@@ -43,7 +45,7 @@ RETRY_SECONDS = 0.2
 """Before reading again when the store could not answer."""
 
 ImageListener = Callable[[MetadataImage, MetadataImage], None]
-_WATCHED = (CHANGES, BROKER_IDS, CONTROLLER)
+_WATCHED = (CHANGES, BROKER_IDS, OFFLINE, CONTROLLER)
 
 
 class ClusterMetadata:
@@ -148,7 +150,7 @@ class ClusterMetadata:
         image = self._image
         if CHANGES in stale:
             image = await self._load_changes(image)
-        if BROKER_IDS in stale:
+        if BROKER_IDS in stale or OFFLINE in stale:
             brokers = await load_brokers(self._store)
             if brokers != image.brokers:
                 image = replace(image, brokers=brokers)

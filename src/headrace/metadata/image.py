@@ -29,6 +29,8 @@ class BrokerImage:
     """It may have lost records: the controller has yet to take it out of the in-sync sets."""
     directories: tuple[str, ...] = ()
     """The ids of its data directories; known to itself only."""
+    offline: frozenset[tuple[TopicId, int]] = frozenset()
+    """Partitions whose data directory failed: it is alive, and they are not."""
 
     @property
     def host(self) -> str:

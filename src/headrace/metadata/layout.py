@@ -4,6 +4,7 @@
     /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack"}
     /brokers/topics/<name>                        {"version", "topic_id", "partitions": {"0": [replicas]}}
     /brokers/suspects/<id>                        empty; there while the broker may have lost records
+    /brokers/offline/<id>          ephemeral      {"version", "partitions": {topic id: [..]}}, whose disk failed
     /brokers/directories/<id>                     {"version", "ids"}: the data directories it registered with
     /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch",
                                                    "leader_incarnation"}
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -40,6 +41,7 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 SUSPECTS = "/brokers/suspects"
 DIRECTORIES = "/brokers/directories"
+OFFLINE = "/brokers/offline"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
@@ -56,6 +58,7 @@ SKELETON: Mapping[str, bytes] = {
     TOPICS: b"",
     SUSPECTS: b"",
     DIRECTORIES: b"",
+    OFFLINE: b"",
     "/config": b"",
     TOPIC_CONFIGS: b"",
     BROKER_CONFIGS: b"",
@@ -84,6 +87,10 @@ def suspect_path(broker_id: int) -> str:
 
 def directories_path(broker_id: int) -> str:
     return f"{DIRECTORIES}/{broker_id}"
+
+
+def offline_path(broker_id: int) -> str:
+    return f"{OFFLINE}/{broker_id}"
 
 
 def topic_path(name: str) -> str:
@@ -182,7 +189,21 @@ def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
     return encode_json(epoch=broker.epoch, session=session_id, endpoints=endpoints, rack=broker.rack)
 
 
-def decode_broker(broker_id: int, node: Node, suspect: bool = False) -> BrokerImage:
+def encode_offline(partitions: Iterable[tuple[TopicId, int]]) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        by_topic.setdefault(topic_id_text(topic_id), []).append(index)
+    return encode_json(partitions=by_topic)
+
+
+def decode_offline(node: Node) -> frozenset[tuple[TopicId, int]]:
+    by_topic = decode_json(node)["partitions"]
+    return frozenset((parse_topic_id(text), index) for text, indexes in by_topic.items() for index in indexes)
+
+
+def decode_broker(
+    broker_id: int, node: Node, suspect: bool = False, offline: frozenset[tuple[TopicId, int]] = frozenset()
+) -> BrokerImage:
     fields = decode_json(node)
     endpoints = tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"])
-    return BrokerImage(broker_id, fields["epoch"], endpoints, fields["rack"], suspect)
+    return BrokerImage(broker_id, fields["epoch"], endpoints, fields["rack"], suspect, offline=offline)

@@ -18,10 +18,12 @@ from headrace.metadata.layout import (
     decode_broker,
     decode_config,
     decode_json,
+    decode_offline,
     decode_state,
     decode_topic,
     group_config_path,
     group_of_node,
+    offline_path,
     state_path,
     suspect_path,
     topic_config_path,
@@ -70,10 +72,13 @@ async def load_partitions(
 
 async def load_brokers(store: Store) -> dict[int, BrokerImage]:
     ids = sorted(int(name) for name in await store.children(BROKER_IDS))
-    nodes = await store.get_many([path for id in ids for path in (broker_path(id), suspect_path(id))])
+    paths = [path for id in ids for path in (broker_path(id), suspect_path(id), offline_path(id))]
+    nodes = await store.get_many(paths)
     return {
-        broker_id: decode_broker(broker_id, node, suspect is not None)
-        for broker_id, node, suspect in zip(ids, nodes[::2], nodes[1::2], strict=True)
+        broker_id: decode_broker(
+            broker_id, node, suspect is not None, decode_offline(offline) if offline is not None else frozenset()
+        )
+        for broker_id, node, suspect, offline in zip(ids, nodes[::3], nodes[1::3], nodes[2::3], strict=True)
         if node is not None
     }
 

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
@@ -33,11 +33,28 @@ class Liveness:
     """The live ones, with the epoch of their registration."""
     suspects: frozenset[int] = frozenset()
     """Of those: they may have lost what they had."""
+    offline: Mapping[tuple[TopicId, int], frozenset[int]] = field(default_factory=dict)
+    """Partitions that some live brokers cannot serve, because a data directory failed."""
 
     @staticmethod
     def of(image: MetadataImage) -> Liveness:
-        epochs = {broker.id: broker.epoch for broker in image.brokers.values()}
-        return Liveness(epochs, frozenset(broker.id for broker in image.brokers.values() if broker.suspect))
+        brokers = image.brokers.values()
+        offline: dict[tuple[TopicId, int], set[int]] = {}
+        for broker in brokers:
+            for partition in broker.offline:
+                offline.setdefault(partition, set()).add(broker.id)
+        return Liveness(
+            {broker.id: broker.epoch for broker in brokers},
+            frozenset(broker.id for broker in brokers if broker.suspect),
+            {partition: frozenset(ids) for partition, ids in offline.items()},
+        )
+
+    def for_partition(self, topic_id: TopicId, index: int) -> Liveness:
+        """As it is for one partition."""
+        gone = self.offline.get((topic_id, index))
+        if gone is None:
+            return self
+        return Liveness({id: epoch for id, epoch in self.epochs.items() if id not in gone}, self.suspects)
 
 
 def decide_leaders(
@@ -47,7 +64,8 @@ def decide_leaders(
     for topic in image.topics.values():
         changed: dict[int, PartitionImage] = {}
         for index, partition in enumerate(topic.partitions):
-            decided = decide_leader(partition, liveness, partial(allows_unclean, topic))
+            own = liveness.for_partition(topic.id, index) if liveness.offline else liveness
+            decided = decide_leader(partition, own, partial(allows_unclean, topic))
             if decided is not partition:
                 changed[index] = decided
         if changed:

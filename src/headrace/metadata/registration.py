@@ -29,9 +29,12 @@ from headrace.metadata.layout import (
     directories_path,
     encode_broker,
     encode_json,
+    encode_offline,
+    offline_path,
     suspect_path,
 )
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicId
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
@@ -109,6 +112,17 @@ async def _confess(store: Store, broker: BrokerImage) -> list[Op]:
     if suspect is None and (broker.suspect or not known <= set(broker.directories)):
         ops.append(Create(suspect_path(broker.id), b""))
     return ops
+
+
+async def report_offline(store: Store, broker_id: int, partitions: Collection[tuple[TopicId, int]]) -> None:
+    """Tell which partitions of a live broker are not to be had; none: all are."""
+    path = offline_path(broker_id)
+    present = await store.get(path)
+    ops: list[Op] = [Delete(path, present.version)] if present is not None else []
+    if partitions:
+        ops.append(Create(path, encode_offline(partitions), ephemeral=True))
+    if ops:
+        await store.multi(ops)
 
 
 async def remove_remains(store: Store, former_sessions: Collection[str]) -> None:

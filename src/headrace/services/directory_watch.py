@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from headrace.env import Env
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.offline_report import OfflineReport
 from headrace.storage.log_directories import LogDirectories
 from headrace.storage.log_directory import LogDirectory
 
@@ -20,12 +21,18 @@ RETRY_EVERY = 10
 
 class DirectoryWatch:
     def __init__(
-        self, env: Env, directories: LogDirectories, replicas: ReplicaSet, on_all_failed: Callable[[str], None]
+        self,
+        env: Env,
+        directories: LogDirectories,
+        replicas: ReplicaSet,
+        report: OfflineReport,
+        on_all_failed: Callable[[str], None],
     ) -> None:
         """`on_all_failed` gets the reason; without a directory a broker can do nothing but end."""
         self._env = env
         self._directories = directories
         self._replicas = replicas
+        self._report = report
         self._on_all_failed = on_all_failed
         self._known: dict[LogDirectory, None] = {}
 
@@ -34,6 +41,7 @@ class DirectoryWatch:
         looks = 0
         while True:
             self.look()
+            self._report.look()
             looks += 1
             if looks % RETRY_EVERY == 0:
                 self._replicas.retry_offline()

@@ -121,7 +121,7 @@ async def test_a_broker_that_lost_its_session_registers_anew_and_is_controller_a
     await eventually(member.membership.lease.valid)
     await eventually(lambda: member.controller.active)
     assert member.metadata.image.brokers[1].epoch == 2
-    assert member.metadata.image.controller_epoch == 2
+    await eventually(lambda: member.metadata.image.controller_epoch == 2)
     (topic,) = await member.controller.create_topics([NewTopic("t")])
     assert isinstance(topic, TopicImage)
     assert not member.failures
@@ -154,7 +154,7 @@ async def test_the_node_of_the_lost_session_is_replaced_if_it_is_still_there(
     assert await member.registered_session() == first.session.id
     await member.back()
     await eventually(lambda: member.controller.active)
-    assert member.metadata.image.controller_epoch == 2
+    await eventually(lambda: member.metadata.image.controller_epoch == 2)
     controller = await ensemble.connect().get(CONTROLLER)
     assert controller is not None
     assert decode_json(controller)["session"] == member.stores[-1].session.id

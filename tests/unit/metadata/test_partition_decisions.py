@@ -222,3 +222,14 @@ def test_replicas_are_added_where_the_fewest_are() -> None:
     (grown,) = decide_more_replicas(image, {"t": 2})
     added = [partition.replicas[1] for partition in grown.partitions]
     assert sorted(added) == [2, 2, 2, 3, 3, 3]
+
+
+def test_a_failed_directory_is_like_a_dead_broker_for_its_partitions_alone() -> None:
+    image = cluster(state(1, (1, 2, 3)))
+    failed = replace(image.brokers[1], offline=frozenset({(TOPIC_ID, 0)}))
+    image = replace(image, brokers={**image.brokers, 1: failed})
+    ((_, changed),) = decide_leaders(image, Liveness.of(image), lambda topic: False)
+    assert (changed[0].leader, changed[0].isr) == (2, (2, 3))
+    elsewhere = replace(failed, offline=frozenset({(TOPIC_ID, 1)}))
+    image = replace(image, brokers={**image.brokers, 1: elsewhere})
+    assert list(decide_leaders(image, Liveness.of(image), lambda topic: False)) == []

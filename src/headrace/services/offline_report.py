@@ -1,0 +1,47 @@
+"""Tells the cluster which partitions of this broker are not to be had, so that others lead them (R-LOG-8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headrace.coordination.contract import Store, StoreError
+from headrace.env import Env
+from headrace.metadata.registration import report_offline
+from headrace.model.topics import TopicId
+from headrace.replication.replica_set import ReplicaSet
+
+RETRY_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class OfflineReport:
+    def __init__(self, env: Env, store: Store, replicas: ReplicaSet) -> None:
+        self._env = env
+        self._store = store
+        self._replicas = replicas
+        self._told: frozenset[tuple[TopicId, int]] = frozenset()
+        self._telling: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Something may have changed."""
+        if self._current() != self._told and (self._telling is None or self._telling.done()):
+            self._telling = self._env.background.start("Reporting offline partitions", self._tell())
+
+    def tell_again(self) -> None:
+        """The session is a new one, and what the last one said is gone."""
+        self._told = frozenset()
+        self.look()
+
+    def _current(self) -> frozenset[tuple[TopicId, int]]:
+        return frozenset((topic_id, name.partition) for name, topic_id in self._replicas.offline.items())
+
+    async def _tell(self) -> None:
+        while (current := self._current()) != self._told:
+            try:
+                await report_offline(self._store, self._replicas.broker_id, current)
+                self._told = current
+            except StoreError as error:
+                logger.warning("Offline partitions could not be reported yet: %s", error)
+                await self._env.clock.sleep(RETRY_SECONDS)
