@@ -151,7 +151,7 @@ class FetchPlan:
             elif self._watched is None and readings.left > 0 and not self._is_news(answer):
                 # Whatever happens there from now on puts it back.
                 assert self.session is not None
-                self.session.changed.pop(watched, None)
+                self.session.settle(watched)
                 continue
             readings.answers.append(answer)
 
@@ -190,13 +190,13 @@ class FetchPlan:
         local = self._by_topic.get(watched.topic)
         partition = local.get(watched.index) if local is not None else None
         if partition is not None and partition.follows and self._serves_from_followers:
-            watched.attach(partition, self.reader)
+            watched.attach(partition)
             return partition
         if partition is None or not partition.is_leader:
-            watched.attach(None, self.reader)
+            watched.attach(None)
             by_id = self.version >= TOPIC_IDS
             raise self.broker.replicas.why_not_leader(watched.topic, watched.index, by_id=by_id)
-        watched.attach(partition, self.reader)
+        watched.attach(partition)
         return partition
 
     # -- answering
@@ -227,7 +227,7 @@ class FetchPlan:
             session.changed.pop(watched, None)
             session.changed[watched] = None
         elif code == 0 and watched.offset == self._visible_end(watched):
-            session.changed.pop(watched, None)
+            session.settle(watched)
         return told
 
     def _visible_end(self, watched: Watched) -> int:

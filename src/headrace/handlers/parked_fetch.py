@@ -37,7 +37,7 @@ class ParkedFetch(Pending):
         self._again = False
         """Whether something changed meanwhile."""
         if plan.session is not None:
-            plan.session.polls[self] = None
+            plan.session.wait(self)
         elif not plan.is_large:
             self._wait_on_partitions()
         wait_seconds = max(plan.parameters.max_wait_ms, 0) / 1000

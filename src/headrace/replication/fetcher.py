@@ -40,6 +40,7 @@ from headrace.wire.messages.list_offsets import (
 
 EARLIEST = -2
 NO_SESSION = 0
+UNKNOWN_EPOCH = -1
 VERSION = 17
 BYTES_PER_TURN = 1024 * 1024
 """Stored before the loop serves others."""
@@ -115,6 +116,8 @@ class Fetcher:
         self._stirred = asyncio.Event()
         self._session_id = NO_SESSION
         self._session_epoch = 0
+        self._told_epoch = UNKNOWN_EPOCH
+        """The broker epoch that the leader knows this broker by."""
         self._failures = 0
 
     def __len__(self) -> int:
@@ -208,6 +211,10 @@ class Fetcher:
                 stirred.cancel()
 
     def _send(self, peer: Peer) -> asyncio.Future[FetchResponse]:
+        broker_epoch = self._broker_epoch()
+        if broker_epoch != self._told_epoch:
+            self._told_epoch = broker_epoch
+            self._name_all_again()  # the leader asks the controller for members by their broker epochs
         due, self._due = self._due, {}
         told = [followed for followed in due.values() if followed.ready and followed.position != followed.sent]
         for followed in told:
@@ -216,7 +223,7 @@ class Fetcher:
         forgotten, self._gone = list(self._gone), {}
         settings = self._settings
         request = FetchRequest(
-            replica_state=ReplicaState(replica_id=self._local_id, replica_epoch=self._broker_epoch()),
+            replica_state=ReplicaState(replica_id=self._local_id, replica_epoch=broker_epoch),
             max_wait_ms=settings.max_wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.max_bytes,
@@ -231,11 +238,14 @@ class Fetcher:
 
     def _broker_epoch(self) -> int:
         broker = self._peers.image().brokers.get(self._local_id)
-        return broker.epoch if broker is not None else -1
+        return broker.epoch if broker is not None else UNKNOWN_EPOCH
 
     def _end_session(self) -> None:
         self._session_id, self._session_epoch = NO_SESSION, 0
         self._gone = {}
+        self._name_all_again()
+
+    def _name_all_again(self) -> None:
         self._due = dict(self._followed)
         for followed in self._followed.values():
             followed.sent = None

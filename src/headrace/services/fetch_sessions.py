@@ -13,9 +13,9 @@ from __future__ import annotations
 from headrace.env import Env
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_WATCHED_PARTITIONS
-from headrace.replication.partition import REPLICA, Partition
+from headrace.replication.partition import Partition
 from headrace.replication.waiters import Waiter
-from headrace.wire.fetch import FetchParameters, FetchWant
+from headrace.wire.fetch import CONSUMER_REPLICA_ID, FetchParameters, FetchWant
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -50,15 +50,37 @@ class Watched:
     def update(self, want: FetchWant) -> None:
         _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes = want
 
-    def attach(self, partition: Partition | None, reader: int) -> None:
-        """Read from this partition from now on, and in a session hear of its changes; None: from none."""
-        if self.session is not None:
-            if self.partition is not None:
-                self.partition.waiters.pop(self, None)
-                self.partition.end_waiters.pop(self, None)
-            if partition is not None:
-                (partition.end_waiters if reader == REPLICA else partition.waiters)[self] = None
+    def attach(self, partition: Partition | None) -> None:
+        """Read from this partition from now on; None: from none."""
+        self._deafen()
         self.partition = partition
+        if self.session is not None and self.session.polls:
+            self.listen()
+
+    def listen(self) -> None:
+        """In a session: hear of the partition's changes, until one is noted that no poll waits for.
+
+        So a session that nobody uses any more costs a partition one call, not one for each append.
+        """
+        session, partition = self.session, self.partition
+        if session is None or partition is None:
+            return
+        if session.replica_id == CONSUMER_REPLICA_ID:
+            partition.waiters[self] = None
+            return
+        for other in list(partition.end_waiters):
+            # A follower that comes again has left its former session behind.
+            if isinstance(other, Watched) and other.session is not session and other.is_of(session.replica_id):
+                del partition.end_waiters[other]
+        partition.end_waiters[self] = None
+
+    def is_of(self, replica_id: int) -> bool:
+        return self.session is not None and self.session.replica_id == replica_id
+
+    def _deafen(self) -> None:
+        if self.session is not None and self.partition is not None:
+            self.partition.waiters.pop(self, None)
+            self.partition.end_waiters.pop(self, None)
 
     def wake(self) -> None:
         """The partition has news: the session's next poll looks at it, and one that waits does so now."""
@@ -67,6 +89,8 @@ class Watched:
             session.changed[self] = None
             if session.polls:
                 partition.wakes.wake(session.polls)
+            else:
+                self._deafen()
 
     def noted(self) -> None:
         """News that can wait for the next answer."""
@@ -81,12 +105,14 @@ Watchlist = dict[tuple[bytes, int], Watched]
 
 
 class FetchSession:
-    __slots__ = ("changed", "epoch", "id", "last_used", "polls", "uses_topic_ids", "watchlist")
+    __slots__ = ("changed", "epoch", "id", "last_used", "polls", "replica_id", "uses_topic_ids", "watchlist")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, parameters: FetchParameters, now: float) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
+        self.replica_id = max(parameters.replica_id, CONSUMER_REPLICA_ID)
+        """The broker that follows; a consumer's is -1."""
         self.watchlist: Watchlist = {want[:2]: Watched(want, self) for want in parameters.wants}
         self.changed: dict[Watched, None] = dict.fromkeys(self.watchlist.values())
         """Those that may have news, in the order in which they take their turns."""
@@ -107,13 +133,25 @@ class FetchSession:
         for key in parameters.forgotten:
             self._forget(self.watchlist.pop(key, None))
 
+    def settle(self, watched: Watched) -> None:
+        """The client knows all of it: look again when the partition has news."""
+        self.changed.pop(watched, None)
+        watched.listen()
+
+    def wait(self, poll: Waiter) -> None:
+        """A poll waits for news of any partition."""
+        self.polls[poll] = None
+        for watched in self.changed:
+            watched.listen()
+
     def close(self) -> None:
+        self.polls.clear()
         for watched in self.watchlist.values():
             self._forget(watched)
 
     def _forget(self, watched: Watched | None) -> None:
         if watched is not None:
-            watched.attach(None, REPLICA)
+            watched.attach(None)
             self.changed.pop(watched, None)
 
 
@@ -132,7 +170,8 @@ class FetchSessions:
     def open(self, parameters: FetchParameters, uses_topic_ids: bool) -> FetchSession | None:
         """A new session over the partitions of a full request; None if there is no room for it."""
         now = self._env.clock.monotonic()
-        if len(self._sessions) >= self._slots and not self._evict(now):
+        is_follower = parameters.replica_id >= 0
+        if len(self._sessions) >= self._slots and not self._evict(now, is_follower):
             return None
         if self._watched + len(parameters.wants) > MAX_WATCHED_PARTITIONS:
             return None
@@ -169,12 +208,16 @@ class FetchSessions:
             self._watched -= len(session.watchlist)
             session.close()
 
-    def _evict(self, now: float) -> bool:
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now - oldest.last_used < _EVICTION_IDLE_SECONDS:
-            return False
-        self.close(oldest.id)
-        return True
+    def _evict(self, now: float, for_follower: bool) -> bool:
+        """Make room: a consumer's session that has been idle for long; for a follower, any consumer's."""
+        for session in self._sessions.values():
+            idle = now - session.last_used
+            if idle >= _EVICTION_IDLE_SECONDS or (for_follower and session.replica_id == CONSUMER_REPLICA_ID):
+                self.close(session.id)
+                return True
+            if not for_follower:
+                return False  # the others were used later
+        return False
 
     def _new_id(self) -> int:
         while True:

@@ -61,3 +61,21 @@ def test_what_is_forgotten_makes_room(sessions: FetchSessions) -> None:
     forgotten = [(b"t", index) for index in range(5)]
     sessions.resume(request(session_id=session.id, epoch=session.epoch, forgotten=forgotten), uses_topic_ids=False)
     opened(sessions, *range(5))
+
+
+def replica_request(replica_id: int) -> FetchParameters:
+    return request(0)._replace(replica_id=replica_id)
+
+
+def test_a_follower_gets_a_session_at_the_cost_of_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = FetchSessions(real_env(), slots=2)
+    first, second = opened(sessions, 0), opened(sessions, 1)
+    assert sessions.open(request(2), uses_topic_ids=False) is None
+    follower = sessions.open(replica_request(2), uses_topic_ids=False)
+    assert follower is not None
+    with pytest.raises(KafkaError):
+        sessions.resume(request(session_id=first.id, epoch=1), uses_topic_ids=False)
+    assert sessions.open(replica_request(3), uses_topic_ids=False) is not None
+    with pytest.raises(KafkaError):
+        sessions.resume(request(session_id=second.id, epoch=1), uses_topic_ids=False)
+    assert sessions.open(replica_request(4), uses_topic_ids=False) is None
