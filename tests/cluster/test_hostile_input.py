@@ -177,6 +177,19 @@ def test_large_requests_that_never_end(broker: BrokerProcess) -> None:
         client.close()
 
 
+def test_small_requests_that_never_end(broker: BrokerProcess) -> None:
+    """Each announces 255 KB and sends five bytes: what is held for it is what it sent."""
+    before = resident_bytes(broker.pid)
+    half = [RawClient(broker.bootstrap) for _ in range(200)]
+    for client in half:
+        client.send(struct.pack(">i", 255 * 1024) + b"x")
+    with RawClient(broker.bootstrap) as client:
+        assert client.api_versions(), "what came before has been read"
+    assert resident_bytes(broker.pid) < before + 16 * MEGABYTE
+    for client in half:
+        client.close()
+
+
 def test_a_flood_of_connections(broker: BrokerProcess) -> None:
     """Above max.connections they are refused; those there before are served, and after the flood new ones."""
     flood: list[socket.socket] = []

@@ -28,6 +28,7 @@ from headrace.server.dividing import DIVISIONS, join, parts
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending, framed, framed_bytes
 from headrace.server.gate import Framed, Guard, guarded
+from headrace.server.give_back import give_back_memory
 from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import RequestMemory
 from headrace.server.steps import rest_of
@@ -56,7 +57,7 @@ class Dispatcher:
         self.broker = broker
         self.max_request_bytes = max_request_bytes
         clock = broker.env.clock
-        self.memory = RequestMemory(max_queued_bytes, clock)
+        self.memory = RequestMemory(max_queued_bytes, clock, self._give_back_memory)
         self.turns = Turns(clock)
         self.lines = LineLimit(clock, log)
         self._guard: Guard | None = None
@@ -70,6 +71,7 @@ class Dispatcher:
             if (handle := api.hot or api.quick) is not None
         }
         self._running: set[asyncio.Task[None]] = set()
+        self._giving_back: asyncio.Future[None] | None = None
 
     def set_guard(self, guard: Guard) -> None:
         """Every request passes it from now on. Without one, everybody may do everything."""
@@ -207,6 +209,9 @@ class Dispatcher:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return pending
+
+    def _give_back_memory(self) -> None:
+        self._giving_back = asyncio.ensure_future(self.broker.env.run_blocking(give_back_memory))
 
     async def drain(self, seconds: float) -> None:
         """Let the requests that are being handled finish, for so long at most."""

@@ -20,6 +20,11 @@ from headrace.env import Clock, Timer
 
 STALLED_SECONDS = 10.0
 """Who sends nothing for so long, while others wait for the memory, gives it up."""
+BURST_BYTES = 16 * 1024 * 1024
+"""So much in small pieces is a burst."""
+BURST_END = 8
+"""A burst is over when only so small a part of it is left."""
+AFTER_BURST_SECONDS = 1.0
 GROWN_SHARE = 4
 """The part of the limit that what grows may take: one fourth."""
 
@@ -40,8 +45,8 @@ class _Share:
 
 
 class RequestMemory:
-    def __init__(self, limit: int, clock: Clock) -> None:
-        """A negative limit is none."""
+    def __init__(self, limit: int, clock: Clock, after_burst: Callable[[], None] = lambda: None) -> None:
+        """A negative limit is none. `after_burst` is called when much was held in small pieces and was let go."""
         self._limit = limit
         self._clock = clock
         self.reserved = 0
@@ -52,6 +57,9 @@ class RequestMemory:
         """In the order of their last progress."""
         self._waiting: dict[Holder, Callable[[], None]] = {}
         self._timer: Timer | None = None
+        self._after_burst = after_burst
+        self._most_grown = 0
+        """Since the last burst."""
 
     def hold(self, holder: Holder, size: int) -> None:
         """From now on it holds `size` bytes that grow, and nothing else."""
@@ -62,8 +70,12 @@ class RequestMemory:
                 self._clock.call_soon(self._call_waiting)
         elif share is not None:
             self.grown -= share.size
+        if self._most_grown >= BURST_BYTES and self.grown + size <= self._most_grown // BURST_END:
+            self._most_grown = 0
+            self._clock.call_later(AFTER_BURST_SECONDS, self._after_burst)
         if size:
             self.grown += size
+            self._most_grown = max(self._most_grown, self.grown)
             self._shares[holder] = _Share(size, False, self._clock.monotonic())
             if 0 <= self._limit < self.grown * GROWN_SHARE:
                 self._make_room(holder)

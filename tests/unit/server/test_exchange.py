@@ -23,7 +23,7 @@ from headrace.server.exchange import (
 )
 from headrace.server.framing import FramedPending, framed
 from headrace.server.line_limit import LineLimit
-from headrace.server.request_memory import STALLED_SECONDS, RequestMemory
+from headrace.server.request_memory import AFTER_BURST_SECONDS, STALLED_SECONDS, RequestMemory
 from headrace.server.turns import Turns
 
 KB = 1024
@@ -365,3 +365,21 @@ def test_hostile_connections_share_their_lines(caplog: pytest.LogCaptureFixture)
         assert len(caplog.records) == 2
         deliver(*desk.exchange(), struct.pack(">i", -1))
         assert len(caplog.records) == 3
+
+
+def test_the_end_of_a_burst_is_noticed() -> None:
+    clock = HandClock()
+    bursts: list[float] = []
+    memory = RequestMemory(-1, clock, lambda: bursts.append(clock.time))
+    holders = [Desk().exchange()[0] for _ in range(200)]
+    for _ in range(2):
+        for holder in holders:
+            memory.hold(holder, 100 * KB)
+        for holder in holders:
+            memory.forget(holder)
+        clock.pass_time(AFTER_BURST_SECONDS)
+    assert len(bursts) == 2
+    memory.hold(holders[0], 100 * KB)
+    memory.forget(holders[0])
+    clock.pass_time(AFTER_BURST_SECONDS)
+    assert len(bursts) == 2
