@@ -243,7 +243,7 @@ class Dispatcher:
             return response.encode(version)
         except Exception as error:
             self._say_failure(api, version, "its response could not be encoded", error)
-            return self._error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)).encode(version)
+            return self._error_response(api, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)).encode(version)
 
     def _failure(self, api: Api, version: int, error: Exception) -> Response:
         """What a request that could not be done is answered with."""
@@ -251,21 +251,20 @@ class Dispatcher:
         if isinstance(error, CloseConnection):
             raise error
         if isinstance(error, KafkaError):
-            return self._error_response(api, error)
+            return self._error_response(api, version, error)
         self._say_failure(api, version, f"{type(error).__name__}: {error}", error)
-        return self._error_response(api, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return self._error_response(api, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _say_failure(self, api: Api, version: int, why: str, error: Exception) -> None:
         self.lines.say(logging.ERROR, "%s failed", why, f"{api.name} v{version}", error)
 
-    def _error_response(self, api: Api, error: KafkaError) -> Response:
+    def _error_response(self, api: Api, version: int, error: KafkaError) -> Response:
         """A response that says only what went wrong; where the API has no place for that, the connection ends."""
         assert api.response is not None
-        fields = api.response.field_names()
-        if "error_code" not in fields:
+        if not api.response.has_field("error_code", version):
             raise CloseConnection(f"{api.name} was refused with {error}, which its response cannot say")
         values: dict[str, object] = {"error_code": error.code}
-        if "error_message" in fields:
+        if api.response.has_field("error_message", version):
             values["error_message"] = error.message
         return api.response(**values)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.handlers.registry import HotHandler
-from headrace.handlers.reply import Piece, Reply
+from headrace.handlers.reply import CloseConnection, Piece, Reply
+from headrace.model.errors import KafkaError
 from headrace.server.framing import FramedPending
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def guarded(guard: Guard, api: Api, handle: HotHandler) -> HotHandler:
     """A hot handler behind the gate."""
 
     def pass_gate(exchange: Exchange, version: int, frame: memoryview, position: int) -> Reply:
-        guard.enter(exchange, api, len(frame))
+        try:
+            guard.enter(exchange, api, len(frame))
+        except KafkaError as error:
+            raise CloseConnection(f"{api.name} was refused with {error}") from error
         reply: Reply = handle(exchange, version, frame, position)
         guard.leave(exchange, api, reply)
         return reply

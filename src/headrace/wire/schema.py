@@ -127,6 +127,10 @@ class Struct:
     def field_names(cls) -> tuple[str, ...]:
         return tuple(cls._fields)
 
+    @classmethod
+    def has_field(cls, name: str, version: int) -> bool:
+        return name in cls._fields and cls._fields[name].in_version(version)
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.__dict__ == other.__dict__
 

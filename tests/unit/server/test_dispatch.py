@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ import pytest
 
 from headrace.env.real import real_env
 from headrace.handlers import load_all
-from headrace.handlers.registry import APIS
+from headrace.handlers.registry import APIS, Api
 from headrace.handlers.reply import CloseConnection
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.server.dispatch import Dispatcher
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending
+from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import request_header
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -99,7 +101,7 @@ def test_a_response_without_a_place_for_the_error_ends_the_connection(
     def refuse(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    monkeypatch.setattr(HeartbeatResponse, "field_names", classmethod(lambda cls: ("throttle_time_ms",)))
+    monkeypatch.setattr(HeartbeatResponse, "has_field", classmethod(lambda cls, name, version: False))
     with pytest.raises(CloseConnection):
         dispatch(refuse)
 
@@ -130,7 +132,7 @@ async def test_one_that_not_even_an_error_fits_ends_the_connection(
         await asyncio.sleep(0)
         return HeartbeatResponse(error_code=cast(int, "not a number"))
 
-    monkeypatch.setattr(HeartbeatResponse, "field_names", classmethod(lambda cls: ("throttle_time_ms",)))
+    monkeypatch.setattr(HeartbeatResponse, "has_field", classmethod(lambda cls, name, version: False))
     waiting = dispatch(broken)
     await turns()
     assert waiting.done
@@ -143,3 +145,74 @@ async def test_an_answer_that_needs_no_waiting_needs_no_task(dispatch: Callable[
         return HeartbeatResponse(error_code=25)
 
     assert error_of(dispatch(at_once)) == 25
+
+
+class Porter:
+    """A guard that notes who passes, and refuses on request."""
+
+    def __init__(self, refusal: KafkaError | None = None) -> None:
+        self._refusal = refusal
+        self.entered: list[tuple[str, object]] = []
+        self.left: list[str] = []
+
+    def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
+        assert request_bytes > 0
+        self.entered.append((api.name, api.authorize))
+        if self._refusal is not None:
+            raise self._refusal
+
+    def leave(self, exchange: Exchange, api: Api, reply: Any) -> None:
+        self.left.append(api.name)
+
+
+def guarded_dispatcher(porter: Porter) -> Dispatcher:
+    load_all()
+    dispatcher = Dispatcher(cast(Any, SimpleNamespace(env=real_env())), max_request_bytes=1000)
+    dispatcher.set_guard(porter)
+    return dispatcher
+
+
+CONNECTION = cast(Exchange, SimpleNamespace(principal="p", client_host="h", listener="l", broker=None))
+
+
+@pytest.mark.parametrize("key", sorted(ApiKey))
+async def test_every_request_passes_the_gate(key: ApiKey) -> None:
+    """Hot or cold, nothing is handled before the guard was asked, with the right that its API needs."""
+    load_all()
+    if key not in APIS:
+        pytest.skip("not served")
+    porter = Porter(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    version = APIS[key].versions[-1]
+    frame = memoryview(request_header(key, version, CORRELATION, "c") + bytes(50))
+    with contextlib.suppress(CloseConnection):
+        guarded_dispatcher(porter).dispatch(CONNECTION, frame)
+    assert porter.entered == [(APIS[key].name, APIS[key].authorize)]
+    assert porter.left == []
+
+
+async def test_a_refused_request_is_answered_and_measured() -> None:
+    dispatcher = guarded_dispatcher(Porter(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    frame = request_header(HEARTBEAT, VERSION, CORRELATION, "c") + HeartbeatRequest(group_id="g").encode(VERSION)
+    answer = dispatcher.dispatch(CONNECTION, memoryview(frame))
+    assert error_of(cast(bytes, answer)) == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    meter = dispatcher.meters[HEARTBEAT]
+    assert (meter.requests, meter.errors) == (1, 1)
+    assert (meter.request_bytes, meter.response_bytes) == (len(frame), len(cast(bytes, answer)))
+    assert meter.busy_seconds > 0
+
+
+async def test_what_waits_is_measured_as_waiting(dispatch: Callable[[Cold], Any]) -> None:
+    async def later(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        await asyncio.sleep(0)
+        return HeartbeatResponse()
+
+    waiting = dispatch(later)
+    meter = waiting._meter
+    await turns()
+    busy = meter.busy_seconds
+    assert busy > 0
+    waiting.since = 5.0
+    waiting.framed(7.5)
+    assert meter.busy_seconds == busy
+    assert 2.4 < meter.wait_seconds <= 2.5
+    assert meter.response_bytes > 0
