@@ -19,10 +19,10 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.server.dispatch import Dispatcher
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending
-from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import request_header
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+load_all()
 HEARTBEAT = HeartbeatRequest.api_key
 VERSION = 4
 CORRELATION = 77
@@ -175,12 +175,9 @@ def guarded_dispatcher(porter: Porter) -> Dispatcher:
 CONNECTION = cast(Exchange, SimpleNamespace(principal="p", client_host="h", listener="l", broker=None))
 
 
-@pytest.mark.parametrize("key", sorted(ApiKey))
-async def test_every_request_passes_the_gate(key: ApiKey) -> None:
+@pytest.mark.parametrize("key", sorted(APIS))
+async def test_every_request_passes_the_gate(key: int) -> None:
     """Hot or cold, nothing is handled before the guard was asked, with the right that its API needs."""
-    load_all()
-    if key not in APIS:
-        pytest.skip("not served")
     porter = Porter(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     version = APIS[key].versions[-1]
     frame = memoryview(request_header(key, version, CORRELATION, "c") + bytes(50))
