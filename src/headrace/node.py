@@ -137,7 +137,10 @@ class Node:
         metadata = self._metadata = await self._open_metadata()
         await self._load_logs(metadata.image)
         peers = self._peers = Peers(
-            self._outside.connect, lambda: metadata.image, self._config.inter_broker_listener.name
+            self._outside.connect,
+            lambda: metadata.image,
+            self._config.inter_broker_listener.name,
+            self._membership.remove_dead,
         )
         replicas, keeper, link = self._replication(metadata, peers)
         self._replicas = replicas
@@ -282,6 +285,7 @@ class Node:
             raise StartError(error.message or str(error)) from error
         except StoreError as error:
             raise StartError(str(error)) from error
+        metadata.subscribe(self._membership.follow)
         await controller.start()
 
     async def _until_trusted(self, metadata: ClusterMetadata) -> None:

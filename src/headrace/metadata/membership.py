@@ -10,6 +10,8 @@ Rules:
   session that is known to be over: one that this process lost, or the one that its predecessor noted in the data
   directory, whose lock this process holds now. Any other is given the time of a session to vanish; after that the
   broker is refused at start, and stops if it was running.
+- A broker that others take for dead is removed before its session ends (`remove_dead`). If it lives, it sees that
+  its registration is gone and registers anew.
 - An unknown result is looked at before anything else is done.
 - While there is no session, `problem` says so, and `lease` is not valid: what the broker still answers then is
   decided by whoever asks the lease.
@@ -20,14 +22,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from headrace.coordination.contract import Store, StoreError
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.reconnecting import ReconnectingStore
 from headrace.env import Env
 from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
-from headrace.metadata.image import BrokerImage
-from headrace.metadata.registration import register, remove_remains
+from headrace.metadata.image import BrokerImage, MetadataImage
+from headrace.metadata.registration import evict, register, remove_remains
 from headrace.model.errors import KafkaError
 
 FIRST_DELAY_SECONDS = 0.1
@@ -99,6 +102,26 @@ class Membership:
             returning.cancel()
             await asyncio.wait([returning])
 
+    def follow(self, _: MetadataImage, new: MetadataImage) -> None:
+        """Register anew when another broker has removed this one, by mistake, while its session lives."""
+        store = self._present
+        if self._problem is not None or store is None or store.session.lost or self._broker_id in new.brokers:
+            return
+        self._problem = "was taken for dead by another broker and registers anew"
+        _logger.warning("Broker %d %s", self._broker_id, self._problem)
+        self._env.background.start("Registering anew", self._return(store, attached=True))
+
+    def remove_dead(self, broker: BrokerImage) -> None:
+        """Another broker's process has ended: do not wait for the end of its session."""
+        self._env.background.start("Removing a dead broker", self._remove(broker))
+
+    async def _remove(self, broker: BrokerImage) -> None:
+        try:
+            if await evict(self.store, broker):
+                _logger.warning("Broker %d does not listen any more: removed its registration", broker.id)
+        except StoreError as error:
+            _logger.warning("Broker %d does not listen any more; its session will run out: %s", broker.id, error)
+
     async def close(self) -> None:
         """End the session: the broker's nodes go at once."""
         self._problem = "stopping"
@@ -122,11 +145,13 @@ class Membership:
             await self._env.clock.sleep(delay)
             delay = min(delay * 2, LONGEST_DELAY_SECONDS)
 
-    async def _return(self, store: Store) -> None:
+    async def _return(self, store: Store, attached: bool = False) -> None:
         """Take the broker's place again, until that is done or this session is lost too."""
         while not store.session.lost:
             try:
-                await self.store.attach(store)
+                if not attached:
+                    await self.store.attach(store)
+                    attached = True
                 if self._broker is not None:
                     registered = await self._register(store)
                     await self._rejoined()
@@ -149,6 +174,8 @@ class Membership:
         wait = WAIT_TIMEOUTS * store.session.timeout
         registered = await register(store, self._broker, self._env.clock, self._former_sessions, wait)
         self._problem = None
+        # What it had to confess is in the store now, until the controller has acted on it.
+        self._broker = replace(self._broker, suspect=False)
         return registered
 
     def _read_note(self) -> set[str]:

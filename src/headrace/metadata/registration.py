@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headrace.coordination.contract import (
     BadVersion,
+    Check,
     Create,
     Delete,
     Node,
@@ -133,6 +134,27 @@ async def remove_remains(store: Store, former_sessions: Collection[str]) -> None
             await store.delete(CONTROLLER, node.version)
         except (NoNode, BadVersion):
             pass  # It is gone, and another may hold the role by now.
+
+
+async def evict(store: Store, broker: BrokerImage) -> bool:
+    """Remove this registration of a broker that seems dead, and its controller role, before its session ends.
+
+    A mistake costs a leader change and nothing else: what it wrote is fenced by epochs, and it registers anew.
+    Returns whether this call did it; a later registration of the same broker is left alone.
+    """
+    path = broker_path(broker.id)
+    node, controller, epoch = await store.get_many([path, CONTROLLER, BROKER_EPOCH])
+    if node is None or epoch is None or decode_json(node)["epoch"] != broker.epoch:
+        return False
+    # The epoch's version changes with every registration: that of the node itself would begin at 0 again.
+    ops: list[Op] = [Check(BROKER_EPOCH, epoch.version), Delete(path, node.version)]
+    if controller is not None and decode_json(controller)["session"] == decode_json(node)["session"]:
+        ops.append(Delete(CONTROLLER, controller.version))
+    try:
+        await store.multi(ops)
+    except (NoNode, BadVersion):
+        return False
+    return True
 
 
 async def allocate_producer_id_block(store: Store, broker_id: int) -> range:

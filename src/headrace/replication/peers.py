@@ -1,4 +1,8 @@
-"""The way to other brokers: one connection to each for what is not replication itself, opened when first used."""
+"""The way to other brokers: one connection to each for what is not replication itself, opened when first used.
+
+A broker that was reached before, by this very registration, and whose port now refuses connections is dead: nobody
+needs to wait for the end of its session (D6). One that never answered, or is only silent, is left to the session.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from headrace.metadata.image import Endpoint, MetadataImage
+from headrace.client.errors import CannotReach, Reason
+from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.wire.schema import Request, Response
 
@@ -32,8 +37,17 @@ Connect = Callable[[Endpoint], Awaitable[Peer]]
 
 
 class Peers:
-    def __init__(self, connect: Connect, image: Callable[[], MetadataImage], listener: str) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        image: Callable[[], MetadataImage],
+        listener: str,
+        on_dead: Callable[[BrokerImage], None] = lambda broker: None,
+    ) -> None:
         self._connect = connect
+        self._on_dead = on_dead
+        self._reached: dict[int, int] = {}
+        """The epoch of each broker's registration when a connection to it was opened."""
         self.image = image
         self._listener = listener
         self._open: dict[int, Peer] = {}
@@ -49,7 +63,17 @@ class Peers:
 
     async def dial(self, broker_id: int) -> Peer:
         """A connection of one's own."""
-        return await self._connect(self.endpoint(broker_id))
+        endpoint = self.endpoint(broker_id)
+        broker = self.image().brokers[broker_id]
+        try:
+            peer = await self._connect(endpoint)
+        except CannotReach as error:
+            if error.reason is Reason.REFUSED and self._reached.get(broker_id) == broker.epoch:
+                del self._reached[broker_id]
+                self._on_dead(broker)
+            raise
+        self._reached[broker_id] = broker.epoch
+        return peer
 
     async def shared(self, broker_id: int) -> Peer:
         """The connection that everybody uses who does not wait long."""

@@ -19,6 +19,7 @@ from headrace.metadata.controller import Controller, NewTopic
 from headrace.metadata.image import BrokerImage, Endpoint, TopicImage
 from headrace.metadata.layout import BROKER_IDS, CONTROLLER, broker_path, decode_json
 from headrace.metadata.membership import Membership
+from headrace.metadata.registration import evict
 from headrace.model.errors import ErrorCode, KafkaError
 
 ENV = real_env()
@@ -56,6 +57,7 @@ class Member:
 
         registered = await self.membership.join(BrokerImage(self.id, 0, ENDPOINTS), rejoined)
         await rejoined()
+        self.metadata.subscribe(self.membership.follow)
         await self.controller.start()
         return registered
 
@@ -262,6 +264,26 @@ async def test_a_broker_whose_id_was_taken_meanwhile_stops(ensemble: MemoryClust
     assert await usurper.registered_session() == usurper.stores[0].session.id
     await member.close()
     await usurper.close()
+
+
+async def test_a_broker_that_is_taken_for_dead_registers_anew(
+    member: Member, ensemble: MemoryCluster, tmp_path: Path
+) -> None:
+    """Whoever removed it only cost it a registration, and the controller role."""
+    other = Member(ensemble, tmp_path / "other", broker_id=2)
+    await other.start()
+    seen = other.metadata.image.brokers[1]
+    other.membership.remove_dead(seen)
+    await eventually(lambda: other.metadata.image.brokers.get(1, seen).epoch > seen.epoch)
+    await member.back()
+    assert len(member.stores) == 1
+    await eventually(lambda: other.metadata.image.controller_epoch == 2)
+    other.membership.remove_dead(seen)  # What it saw then is over.
+    await asyncio.sleep(0.1)
+    assert await evict(other.membership.store, seen) is False
+    await eventually(lambda: list(other.metadata.image.brokers) == [1, 2])
+    await eventually(lambda: member.controller.active != other.controller.active)
+    await other.close()
 
 
 @pytest.mark.parametrize("seed", [1])
