@@ -226,7 +226,8 @@ class Partition:
             limit = log.end_offset
         if offset == limit or not (max_bytes > 0 or at_least_one):
             return high_watermark, stable, log.start_offset, None
-        return high_watermark, stable, log.start_offset, log.read(offset, max_bytes, limit, at_least_one)
+        found = log.read(offset, max_bytes, limit, at_least_one, reader != REPLICA)
+        return high_watermark, stable, log.start_offset, found
 
     def visible_end(self, reader: int) -> int:
         """Up to where this kind of reader may read."""

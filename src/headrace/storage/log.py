@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.records.batch import OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
+from headrace.records.batch import HEADER_SIZE, OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
 from headrace.records.compression import Buffer
 from headrace.storage.append_checks import adapted, check_header, check_size
 from headrace.storage.files import FileRange, OpenFile
@@ -98,7 +98,8 @@ class Log(LogParts):
                 self._leader_epoch = self.leader_epochs.latest
             if header.producer_id >= 0:
                 apply_batch(self._producers.made(), header, batch)
-            self.delete_records_to(start_offset)
+            if start_offset != self.start_offset:
+                self.delete_records_to(start_offset)
         return self.end_offset
 
     def _make_room(self, header: BatchHeader) -> int:
@@ -197,11 +198,20 @@ class Log(LogParts):
 
     # Read
 
-    def read(self, offset: int, max_bytes: int, limit_offset: int, at_least_one: bool = False) -> FileRange | None:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        limit_offset: int,
+        at_least_one: bool = False,
+        skip_empty: bool = False,
+    ) -> FileRange | None:
         """The batches from the one that holds `offset`, up to `max_bytes` and before `limit_offset`.
 
         Never a batch that begins at or after the limit. The last one may be cut by `max_bytes`, but with
         `at_least_one` the first is whole. None where there is nothing to read yet.
+        With `skip_empty` batches that compaction left without records are passed over: a consumer that gets
+        nothing else for a while believes that its buffer is too small. A replica needs them.
         """
         end_offset = self.end_offset
         if not self.start_offset <= offset <= end_offset:
@@ -216,6 +226,8 @@ class Log(LogParts):
             segment, place = segments.find(offset)
             if place is None or place.base_offset >= limit_offset:
                 return None
+            if skip_empty and place.size == HEADER_SIZE:
+                segment, place = segments.past_empty(segment, place, limit_offset)
             end = segment.size if limit_offset >= end_offset else segments.end_before(segment, place, limit_offset)
             size = min(max_bytes, end - place.position)
             if at_least_one and size < place.size:

@@ -13,11 +13,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 
+from headrace.records.batch import HEADER_SIZE
 from headrace.storage.compaction.swap import take_place
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import BatchPlace
 from headrace.storage.segment import Segment
 
+MAX_EMPTY_BATCHES = 1000
+"""That one read passes over."""
 _BASE_OFFSET = attrgetter("base_offset")
 
 
@@ -70,6 +73,17 @@ class SegmentList:
         if place is None:
             return segment.size
         return place.position if place.base_offset >= limit_offset else place.position + place.size
+
+    def past_empty(self, segment: Segment, place: BatchPlace, limit_offset: int) -> tuple[Segment, BatchPlace]:
+        """The first batch with records after an empty one; the last empty one if none begins before the limit."""
+        for _ in range(MAX_EMPTY_BATCHES):
+            following, next_place = self.find(place.last_offset + 1)
+            if next_place is None or next_place.base_offset >= limit_offset:
+                break
+            segment, place = following, next_place
+            if place.size != HEADER_SIZE:
+                break
+        return segment, place
 
     # Change
 
