@@ -75,6 +75,8 @@ class ClassicGroup:
     pending_sync: frozenset[str] = frozenset()
     member_added: bool = False
     """Someone came during the initial delay, which is then prolonged."""
+    common: frozenset[str] | None = field(default=None, compare=False)
+    """The protocols that all members offer. Remembered: everyone who joins asks."""
 
     @property
     def is_empty(self) -> bool:
@@ -109,11 +111,18 @@ class ClassicGroup:
 
     def with_member(self, member: ClassicMember) -> ClassicGroup:
         members = dict(self.members)
+        before = members.get(member.id)
         members[member.id] = member
-        return replace(self, members=members, leader=self.leader or member.id, pending=self.pending - {member.id})
+        common = None
+        if before is None and self.members:
+            common = self._common_protocols().intersection(member.protocol_names)
+        elif before is not None and before.protocols == member.protocols:
+            common = self.common
+        leader = self.leader or member.id
+        return replace(self, members=members, leader=leader, pending=self.pending - {member.id}, common=common)
 
     def with_all(self, members: Iterable[ClassicMember]) -> ClassicGroup:
-        return replace(self, members={member.id: member for member in members})
+        return replace(self, members={member.id: member for member in members}, common=None)
 
     def without(self, member_id: str) -> ClassicGroup:
         members = {id: member for id, member in self.members.items() if id != member_id}
@@ -126,6 +135,7 @@ class ClassicGroup:
             leader=leader,
             pending=self.pending - {member_id},
             pending_sync=self.pending_sync - {member_id},
+            common=None,
         )
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
@@ -147,9 +157,13 @@ class ClassicGroup:
             return bool(protocol_type) and any(True for _ in names)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
 
-    def _common_protocols(self) -> set[str]:
+    def _common_protocols(self) -> frozenset[str]:
+        if self.common is not None:
+            return self.common
         offers = Counter(name for member in self.members.values() for name in set(member.protocol_names))
-        return {name for name, count in offers.items() if count == len(self.members)}
+        common = frozenset(name for name, count in offers.items() if count == len(self.members))
+        object.__setattr__(self, "common", common)
+        return common
 
     def select_protocol(self) -> str:
         """Every member votes for the first of its list that all support; most votes win, then the name."""

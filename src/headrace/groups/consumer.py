@@ -209,14 +209,11 @@ class ConsumerGroup:
         return sum(member.regex == regex for member in self.members.values())
 
     def is_quiet(self, topics: TopicsView) -> bool:
-        """Whether nothing about the group as a whole is to be done. Remembered: every heartbeat asks."""
+        """Whether its epoch need not grow. Remembered: every heartbeat asks."""
         if self._quiet_for is topics:
             return True
         quiet = (
-            self.epoch == self.assignment_epoch
-            and not self.patterns
-            and not self.regexes
-            and topics.hash_of(self.subscribed_topics) == self.metadata_hash
+            not self.patterns and not self.regexes and topics.hash_of(self.subscribed_topics) == self.metadata_hash
         )
         if quiet:
             self._quiet_for = topics

@@ -173,11 +173,21 @@ class GroupCoordinator:
         return member if instance_id is None or instance_id == member.instance_id else None
 
     def quiet_consumer(
-        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+        self,
+        group_id: str,
+        member_id: str,
+        member_epoch: int,
+        client: tuple[str, str],
+        now_ms: Callable[[], int],
     ) -> GroupSettings | None:
         """What holds for a member whose heartbeat only starts its session anew; else None, as above."""
         group = self._groups.get(group_id)
         if type(group) is not ConsumerGroup or not group.is_quiet(self._topics):
+            return None
+        settings = self._settings_of.get(group_id, self._settings)
+        if group.epoch > group.assignment_epoch and group.may_assign(
+            settings.consumer_assignment_interval_ms, now_ms()
+        ):
             return None
         member = group.members.get(member_id)
         if (
@@ -186,11 +196,10 @@ class GroupCoordinator:
             or member_epoch != member.epoch
             or not member.reconciled_to(group.assignment_epoch)
             or member.classic is not None
-            or client_id != member.client_id
-            or client_host != member.client_host
+            or client != (member.client_id, member.client_host)
         ):
             return None
-        return self._settings_of.get(group_id, self._settings)
+        return settings
 
     # --- the classic protocol ------------------------------------------------------------------------------------
 

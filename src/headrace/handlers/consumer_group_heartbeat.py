@@ -28,7 +28,8 @@ def quick_consumer_group_heartbeat(channel: Channel, version: int, frame: memory
     client_id = client_id_of(frame)
     if request is None or client_id is None:
         return NOT_QUICK
-    interval_ms = channel.broker.groups.quick_consumer_heartbeat(*request, client_id, f"/{channel.client_host}")
+    client = (client_id, f"/{channel.client_host}")
+    interval_ms = channel.broker.groups.quick_consumer_heartbeat(*request, client)
     if interval_ms is None:
         return NOT_QUICK
     return consumer_heartbeat_answer(request.member_id, request.member_epoch, interval_ms)

@@ -26,10 +26,10 @@ _NO_THROTTLE = bytes(4)
 _NO_MESSAGE = 0
 _NO_ASSIGNMENT = -1
 _STILL_THE_SAME = {
-    0: b"\0\0\xff\xff\xff\xff\0\0\0\0",
-    1: b"\0\0\xff\xff\xff\xff\0\0\0\0\0",
+    0: b"\0\0\xff\xff\xff\xff\0\0",
+    1: b"\0\0\xff\xff\xff\xff\0\0\0",
 }
-"""By version, all after the epoch: no instance, rack, timeout, topics, pattern, assignor, partitions, tags."""
+"""By version, all between the epoch and the partitions: no instance, rack, timeout, topics, pattern, assignor."""
 
 
 class HeartbeatFrame(NamedTuple):
@@ -40,7 +40,7 @@ class HeartbeatFrame(NamedTuple):
 
 
 class ConsumerHeartbeatFrame(NamedTuple):
-    """One that says only that the member is alive."""
+    """One that says only that the member is alive; what it owns matters only while something moves."""
 
     group_id: str
     member_id: str
@@ -126,13 +126,32 @@ def read_consumer_heartbeat(frame: memoryview, position: int, version: int) -> C
         position = end
         size = frame[position]
         end = position + size
-        if not 0 < size < _ONE_BYTE or frame[end + 4 :] != _STILL_THE_SAME[version]:
+        if not 0 < size < _ONE_BYTE:
             return None
         member_id = str(frame[position + 1 : end], "utf-8")
         (member_epoch,) = _INT32.unpack_from(frame, end)
+        nothing_new = _STILL_THE_SAME[version]
+        position = end + 4 + len(nothing_new)
+        if frame[end + 4 : position] != nothing_new or not _ends_with_partitions(frame, position):
+            return None
     except (IndexError, struct.error, UnicodeDecodeError):
         return None
     return ConsumerHeartbeatFrame(group_id, member_id, member_epoch)
+
+
+def _ends_with_partitions(frame: memoryview, position: int) -> bool:
+    """Whether the rest is what a member says that it owns, and no tagged fields."""
+    topics = frame[position]
+    position += 1
+    if topics >= _ONE_BYTE:
+        return False
+    for _ in range(topics - 1):
+        count = frame[position + _UUID_SIZE]
+        position += _UUID_SIZE + 1 + 4 * (count - 1)
+        if not 0 < count < _ONE_BYTE or frame[position]:
+            return False
+        position += 1
+    return frame[position] == 0
 
 
 def consumer_heartbeat_answer(member_id: str, member_epoch: int, interval_ms: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,9 +155,14 @@ async def test_consumer_heartbeats_with_nothing_to_say(bench: Any) -> None:
         assert quick(bench, other, 1) is NOT_QUICK, wrong
     await bench.create_topic("another")
     await same(bench, request, 1)
+    await same(bench, ConsumerGroupHeartbeatRequest(**{**vars(request), "topic_partitions": []}), 1)
     second = ConsumerGroupHeartbeatRequest(**{**vars(join), "member_id": "m2"})
     assert (await bench.call(second, 1)).error_code == ErrorCode.NONE
+    await same(bench, request, 1)  # the next assignment has to wait, and so have they
+    shortest = {"g": {"consumer.assignment.interval.ms": "0"}}
+    bench.broker.metadata._image = replace(bench.image, group_configs=shortest)
     assert quick(bench, request, 1) is NOT_QUICK, "there is something to be done"
+    assert (await bench.call(request, 1)).assignment is not None
 
 
 async def test_a_consumer_heartbeat_after_the_topic_grew(bench: Any) -> None:

@@ -20,6 +20,7 @@ from headrace.wire.group_frames import (
 from headrace.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.wire.messages.offset_commit import (
@@ -37,6 +38,14 @@ POSITIONS = st.builds(
     committed_offset=st.integers(-1, 2**62),
     committed_leader_epoch=INT32,
     committed_metadata=st.none() | TEXT,
+)
+OWNED = st.lists(
+    st.builds(
+        TopicPartitions,
+        topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
+        partitions=st.lists(INT32, max_size=5) | st.just(list(range(130))),
+    ),
+    max_size=4,
 )
 START = b"before"
 
@@ -64,11 +73,16 @@ def test_an_answer_to_a_heartbeat() -> None:
 
 
 @settings(deadline=None)
-@given(TEXT, TEXT, INT32, st.sampled_from([0, 1]))
-def test_consumer_heartbeats(group: str, member: str, epoch: int, version: int) -> None:
-    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+@given(TEXT, TEXT, INT32, st.none() | OWNED, st.sampled_from([0, 1]))
+def test_consumer_heartbeats(
+    group: str, member: str, epoch: int, owned: list[TopicPartitions] | None, version: int
+) -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member, member_epoch=epoch, topic_partitions=owned
+    )
     read = read_consumer_heartbeat(*placed(request.encode(version)), version)
-    assert read == ((group, member, epoch) if short(group, member) else None)
+    few = all(len(topic.partitions) < 127 for topic in owned or ())
+    assert read == ((group, member, epoch) if short(group, member) and few else None)
     if short(member):
         response = ConsumerGroupHeartbeatResponse(
             member_id=member, member_epoch=epoch, heartbeat_interval_ms=5_000
@@ -84,7 +98,6 @@ def test_a_consumer_heartbeat_that_says_something_is_not_read() -> None:
         {"subscribed_topic_names": []},
         {"subscribed_topic_regex": ""},
         {"server_assignor": "range"},
-        {"topic_partitions": []},
     ]
     for one in news:
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, **one)
@@ -156,7 +169,10 @@ def test_what_is_cut_off_is_left_to_the_schema() -> None:
     topics = [OffsetCommitRequestTopic(name="topic", partitions=[position, position])]
     commit = OffsetCommitRequest(group_id="group", member_id="member", group_instance_id="seat", topics=topics)
     beat = HeartbeatRequest(group_id="group", generation_id=1, member_id="member", group_instance_id="seat")
-    quiet = ConsumerGroupHeartbeatRequest(group_id="group", member_id="member", member_epoch=1)
+    owned = [TopicPartitions(topic_id=TopicId(b"t" * 16), partitions=[1, 2])]
+    quiet = ConsumerGroupHeartbeatRequest(
+        group_id="group", member_id="member", member_epoch=1, topic_partitions=owned
+    )
     for body, read in (
         (commit.encode(9), lambda frame, position: read_commit(frame, position, 9)),
         (beat.encode(4), read_heartbeat),

@@ -228,10 +228,10 @@ class GroupService:
         return shard is not None and shard.quick_heartbeat(group_id, generation, member_id, instance_id)
 
     def quick_consumer_heartbeat(
-        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+        self, group_id: str, member_id: str, member_epoch: int, client: tuple[str, str]
     ) -> int | None:
         """The same in a consumer group: the heartbeat interval, or None if `begin` has to be called."""
         shard = self._shards.get(partition_of(group_id, self._partition_count))
         if shard is None:
             return None
-        return shard.quick_consumer_heartbeat(group_id, member_id, member_epoch, client_id, client_host)
+        return shard.quick_consumer_heartbeat(group_id, member_id, member_epoch, client)

@@ -222,13 +222,14 @@ class GroupShard:
         return self._timers.prolong((TimerKind.SESSION, group_id, member_id), member.session_timeout_ms)
 
     def quick_consumer_heartbeat(
-        self, group_id: str, member_id: str, member_epoch: int, client_id: str, client_host: str
+        self, group_id: str, member_id: str, member_epoch: int, client: tuple[str, str]
     ) -> int | None:
         """The same in a consumer group: the heartbeat interval, or None if it has to be asked."""
         if not self._is_at_rest(group_id):
             return None
         self._look_at_metadata()
-        settings = self._coordinator.quiet_consumer(group_id, member_id, member_epoch, client_id, client_host)
+        now_ms = self._env.clock.wall_ms
+        settings = self._coordinator.quiet_consumer(group_id, member_id, member_epoch, client, now_ms)
         if settings is None:
             return None
         key = (TimerKind.SESSION, group_id, member_id)
