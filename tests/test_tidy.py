@@ -328,6 +328,7 @@ CATCH_ALL_ALLOWED = (
     "coordination/sqlite",
     "services/groups/shard",
     "services/groups/writer",
+    "handlers/group_requests",
     "replication/waiters",
     "replication/sync_rounds",
     "handlers/parked_fetch",

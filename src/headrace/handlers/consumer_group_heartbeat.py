@@ -5,11 +5,9 @@ v1 subscription by regular expression (RE2, never backtracking), and the client 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from headrace.groups.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.handlers.context import Channel, Context, group_read
-from headrace.handlers.group_requests import begin, client_of
+from headrace.handlers.group_requests import PendingReply, begin, client_of
 from headrace.handlers.registry import api
 from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.model.topics import TopicId
@@ -44,7 +42,7 @@ def quick_consumer_group_heartbeat(channel: Channel, version: int, frame: memory
 )
 def consumer_group_heartbeat(
     ctx: Context, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | PendingReply[ConsumerGroupHeartbeatResponse]:
     """Joins, keeps and leaves a consumer group, and tells the member its partitions."""
     return begin(ctx, _received(ctx, request), ConsumerHeartbeatReply, _response)
 

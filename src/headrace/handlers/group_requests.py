@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
 
 from headrace.groups.errors import Request
 from headrace.groups.messages import Client, Reply
 from headrace.handlers.context import Context
+from headrace.handlers.reply import Pending
 from headrace.services.groups.answer import Answer
 from headrace.wire.schema import Response
 
@@ -19,17 +21,57 @@ R = TypeVar("R", bound=Reply)
 Rs = TypeVar("Rs", bound=Response)
 
 
-def begin(ctx: Context, request: Request, kind: type[R], response_of: Callable[[R], Rs]) -> Rs | Awaitable[Rs]:
+class PendingAnswer(Pending, ABC):
+    """A body that a reply of the coordinator will make: without a task."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def when_done(self, deliver: Callable[[], None]) -> None:
+        super().when_done(deliver)
+        self._answer.then(self._replied)
+
+    def _replied(self, reply: Reply) -> None:
+        """Called by the coordinator, which must not suffer from what goes wrong here."""
+        if self.done:
+            return  # the connection is gone
+        try:
+            body = self.body_of(reply)
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.complete(body)
+
+    @abstractmethod
+    def body_of(self, reply: Any) -> bytes: ...
+
+
+class PendingReply(PendingAnswer, Generic[Rs]):
+    """Through the schema, and awaitable for who has no connection."""
+
+    __slots__ = ("_response_of", "_version")
+
+    def __init__(self, answer: Answer, response_of: Callable[[Any], Rs], version: int) -> None:
+        super().__init__(answer)
+        self._response_of = response_of
+        self._version = version
+
+    def body_of(self, reply: Any) -> bytes:
+        return self._response_of(reply).encode(self._version)
+
+    def __await__(self) -> Generator[Any, None, Rs]:
+        reply = yield from self._answer.__await__()
+        return self._response_of(reply)
+
+
+def begin(ctx: Context, request: Request, kind: type[R], response_of: Callable[[R], Rs]) -> Rs | PendingReply[Rs]:
     """Ask the coordinator; the response itself if the answer is there at once, as it is to most heartbeats."""
     reply = ctx.broker.groups.begin(request)
     if type(reply) is Answer:
-        return _later(reply, kind, response_of)
-    assert isinstance(reply, kind), reply
-    return response_of(reply)
-
-
-async def _later(answer: Awaitable[Reply], kind: type[R], response_of: Callable[[R], Rs]) -> Rs:
-    reply = await answer
+        return PendingReply(reply, response_of, ctx.version)
     assert isinstance(reply, kind), reply
     return response_of(reply)
 

@@ -5,11 +5,9 @@ v1 throttle time; v3 static members (KIP-345).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from headrace.groups.messages import Heartbeat, HeartbeatReply
 from headrace.handlers.context import Channel, Context, group_read
-from headrace.handlers.group_requests import begin
+from headrace.handlers.group_requests import PendingReply, begin
 from headrace.handlers.registry import api
 from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.model.errors import ErrorCode
@@ -30,7 +28,7 @@ def quick_heartbeat(channel: Channel, version: int, frame: memoryview, position:
 
 
 @api(HeartbeatRequest, HeartbeatResponse, versions=range(5), quick=quick_heartbeat, authorize=group_read)
-def heartbeat(ctx: Context, request: HeartbeatRequest) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+def heartbeat(ctx: Context, request: HeartbeatRequest) -> HeartbeatResponse | PendingReply[HeartbeatResponse]:
     """Keeps a member of a classic group alive."""
     return begin(
         ctx,

@@ -6,10 +6,11 @@ KIP-848 groups; v10 topics by id. Positions in topics or partitions that do not 
 
 from __future__ import annotations
 
-from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit, Reply
+from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit
 from headrace.handlers.context import Channel, Context, group_read
+from headrace.handlers.group_requests import PendingAnswer
 from headrace.handlers.registry import api
-from headrace.handlers.reply import NOT_QUICK, Pending, QuickReply
+from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import NO_TOPIC_ID, TopicId
@@ -32,20 +33,15 @@ from headrace.wire.messages.offset_commit import (
 TOPIC_IDS_SINCE = 10
 
 
-class _PendingCommit(Pending):
-    """Waits for the coordinator's reply, without a task."""
-
+class _PendingCommit(PendingAnswer):
     __slots__ = ("_topics",)
 
     def __init__(self, topics: list[CommittedTopic], answer: Answer) -> None:
-        super().__init__()
+        super().__init__(answer)
         self._topics = topics
-        answer.then(self._replied)
 
-    def _replied(self, reply: Reply) -> None:
-        if not self.done:  # else the connection is gone
-            assert isinstance(reply, CommitReply)
-            self.complete(commit_answer(self._topics, reply.errors))
+    def body_of(self, reply: CommitReply) -> bytes:
+        return commit_answer(self._topics, reply.errors)
 
 
 def quick_offset_commit(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:

@@ -1,9 +1,9 @@
 """One registration per API, from which dispatch, ApiVersions, metrics, authorisation and the docs derive.
 
 A cold handler is a coroutine from a decoded request to a response, or a plain function that gives the response
-where it has it at once and a coroutine where it must wait: that saves a task. The hot ones (Produce, Fetch) are
-plain functions over the raw frame (architecture D13) and are registered with `hot_api`. A cold API whose usual
-requests come all the time can have a hot handler for those beside the cold one for all (`quick`).
+where it has it at once; where it must wait, it gives a coroutine, or, without any task, a `Pending`. The hot ones
+(Produce, Fetch) are plain functions over the raw frame (architecture D13), registered with `hot_api`. A cold API
+whose usual requests come all the time can have a hot handler for those beside the cold one for all (`quick`).
 """
 
 from __future__ import annotations

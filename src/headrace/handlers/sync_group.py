@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headrace.groups.messages import SyncGroup, SyncReply
 from headrace.handlers.context import Context, group_read
+from headrace.handlers.group_requests import PendingReply, begin
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -15,11 +16,12 @@ PROTOCOL_REQUIRED_SINCE = 5
 
 
 @api(SyncGroupRequest, SyncGroupResponse, versions=range(6), authorize=group_read)
-async def sync_group(ctx: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+def sync_group(ctx: Context, request: SyncGroupRequest) -> SyncGroupResponse | PendingReply[SyncGroupResponse]:
     """Hands in the assignment of a classic group, and hands out each member's part."""
     if ctx.version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    reply = await ctx.broker.groups.ask(
+    return begin(
+        ctx,
         SyncGroup(
             request.group_id,
             request.generation_id,
@@ -30,7 +32,11 @@ async def sync_group(ctx: Context, request: SyncGroupRequest) -> SyncGroupRespon
             tuple((assignment.member_id, assignment.assignment) for assignment in request.assignments),
         ),
         SyncReply,
+        _response,
     )
+
+
+def _response(reply: SyncReply) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=reply.error,
         protocol_type=reply.protocol_type,

@@ -174,6 +174,8 @@ class Dispatcher:
             work = self._failure(api, context.version, error)
         if isinstance(work, Response) and not holds_more_than(work, LARGE_RESPONSE_ELEMENTS):
             return self._encoded(api, context.version, work)
+        if isinstance(work, Pending):
+            return work
         steps = self._respond(api, context, work)
         try:
             waits_for = steps.send(None)

@@ -205,6 +205,17 @@ async def test_commits(bench: Any) -> None:
     assert quick(bench, commit_of(1), 7) is NOT_QUICK
 
 
+async def test_an_answer_that_cannot_be_made_ends_its_connection_and_leaves_the_group_alone(bench: Any) -> None:
+    broken = quick(bench, commit_of(5), 9)
+    broken._topics = None  # our bug
+    broken.when_done(lambda: None)
+    assert (await bench.call(commit_of(6), 9)).topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert broken.done
+    with pytest.raises(TypeError):
+        broken.result()
+    assert bench.broker.groups.shard("g").refusal("g") is None
+
+
 async def test_what_was_committed_is_seen_by_the_next_request_of_the_connection(tmp_path: Path) -> None:
     """All of them sent at once: each is handled after the one before it was answered."""
     async with running_node(tmp_path, offsets_topic_num_partitions="1") as address:
