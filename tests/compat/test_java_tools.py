@@ -174,6 +174,18 @@ def test_acls_without_an_authorizer(bootstrap: str) -> None:
     assert "SecurityDisabledException" in run_java(ACLS, "--bootstrap-server", bootstrap, "--list").stdout
 
 
+def test_sasl_on_a_plaintext_listener(bootstrap: str, tmp_path: Path) -> None:
+    """Said at once, and not a time-out."""
+    settings = tmp_path / "sasl.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="u" password="p";\n'
+    )
+    said = refused_java(TOPICS, "--bootstrap-server", bootstrap, "--list", "--command-config", str(settings))
+    assert "IllegalSaslStateException" in said
+
+
 def test_transactions_and_features(bootstrap: str, topic: str) -> None:
     server = ("--bootstrap-server", bootstrap)
     assert "TransactionalId" in java(TRANSACTIONS, *server, "list")
