@@ -74,6 +74,8 @@ def test_a_cut_at_any_moment_of_a_flush_keeps_the_recovery_point_down(store: Any
     disk = CountingDisk()
     store.env = replace(store.env, disk=disk)
     store.resources = replace(store.resources, env=store.env)
+    with AtBytecode(sys.maxsize, lambda: None):
+        store.create().flush()  # from Python 3.12 on, the first call only prepares the code to be counted
     moment, moments = 0, 1
     while moment < moments:
         log = store.create()
