@@ -264,8 +264,8 @@ class Fetcher:
         for topic in response.responses:
             for part in topic.partitions:
                 followed = self._followed.get((topic.topic_id, part.partition_index))
-                if followed is None or not followed.current:
-                    continue
+                if followed is None or not followed.current or followed.sent is None:
+                    continue  # left, or told of something else since: what this answers is over
                 await self._take_partition(peer, followed, part)
                 stored += len(part.records or b"")
                 if stored >= BYTES_PER_TURN:
@@ -305,10 +305,8 @@ class Fetcher:
             partition.cut_to_leader(diverging.epoch, diverging.end_offset)
             followed.sent = None
             return
-        if part.records:
-            assert followed.sent is not None
-            if followed.sent[0] == partition.end_offset:
-                partition.append_from_leader(part.records)
+        if part.records and followed.sent is not None and followed.sent[0] == partition.end_offset:
+            partition.append_from_leader(part.records)
         partition.follow_marks(part.high_watermark, part.log_start_offset)
 
     async def _go_where_the_leader_starts(self, peer: Peer, followed: Followed) -> None:
