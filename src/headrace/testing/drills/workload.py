@@ -1,0 +1,145 @@
+"""The load of a drill: idempotent producers with librdkafka, and a reading of everything at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.testing.history import Ack, History, value_of
+
+TOPIC = "drill"
+PARTITIONS = 6
+REPLICATION = 3
+SECONDS_PER_RECORD = 0.002
+FLUSH_SECONDS = 120.0
+QUIET = {"log_level": 0}
+
+
+def create_topic(bootstrap: str, brokers: int, **configs: str) -> None:
+    """Once all brokers are there."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    deadline = time.monotonic() + 60
+    while len(admin.list_topics(timeout=30).brokers) < brokers and time.monotonic() < deadline:
+        time.sleep(0.1)
+    settings = {key.replace("_", "."): value for key, value in {"min_insync_replicas": "2", **configs}.items()}
+    topic = NewTopic(TOPIC, PARTITIONS, REPLICATION, config=settings)
+    for future in admin.create_topics([topic], operation_timeout=30).values():
+        future.result()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    leader: int
+    in_sync: tuple[int, ...]
+
+
+def states(bootstrap: str) -> dict[int, PartitionState]:
+    from confluent_kafka.admin import AdminClient
+
+    metadata = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(TOPIC, timeout=30)
+    partitions = metadata.topics[TOPIC].partitions
+    return {index: PartitionState(one.leader, tuple(sorted(one.isrs))) for index, one in partitions.items()}
+
+
+@dataclass(slots=True)
+class Workload:
+    """Producers in threads while the block lasts; afterwards everything they sent is decided."""
+
+    bootstrap: str
+    producers: int = 2
+    settings: dict[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+    ack_times: list[tuple[float, int]] = field(default_factory=list)
+    """(when, partition), in order."""
+    failures: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        self._threads = [threading.Thread(target=self._produce, args=(n,)) for n in range(self.producers)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def acked(self) -> int:
+        return len(self.ack_times)
+
+    def _produce(self, number: int) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.timeout.ms": int(FLUSH_SECONDS * 1000),
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 500,
+                **QUIET,
+                **self.settings,
+            }
+        )
+        count = 0
+        while not self._stop.is_set():
+            producer.produce(TOPIC, value_of(number, count), partition=count % PARTITIONS, on_delivery=self._told)
+            count += 1
+            producer.poll(0)
+            time.sleep(SECONDS_PER_RECORD)
+        producer.flush(FLUSH_SECONDS)
+
+    def _told(self, error: Any, message: Any) -> None:
+        with self._lock:
+            if error is not None:
+                self.failures.append(str(error))
+                return
+            self.ack_times.append((time.monotonic(), message.partition()))
+            self.history.acks.append(Ack(message.partition(), message.offset(), message.value()))
+
+    def longest_gap(self, since: float, until: float) -> float:
+        """Seconds without an ack on some partition, the worst of all, in a span of time."""
+        worst = 0.0
+        for partition in range(PARTITIONS):
+            times = [when for when, of in self.ack_times if of == partition and since <= when <= until]
+            edges = [since, *times, until]
+            worst = max(worst, *(later - earlier for earlier, later in pairwise(edges)))
+        return worst
+
+
+def read_everything(bootstrap: str, history: History) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "drill-reader", "enable.auto.commit": False, **QUIET}
+    )
+    try:
+        for partition in range(PARTITIONS):
+            low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=60)
+            consumer.assign([TopicPartition(TOPIC, partition, low)])
+            position = low
+            while position < high:
+                message = consumer.poll(60)
+                assert message is not None, f"nothing more to read of {partition} at {position} of {high}"
+                offset, value = message.offset(), message.value()
+                if message.error() is None and offset is not None and value is not None:
+                    history.note_read(partition, offset, value)
+                    position = offset + 1
+    finally:
+        consumer.close()

@@ -1,0 +1,79 @@
+"""What producers were told and what can be read afterwards: the four zeros that every drill must show.
+
+Values are "producer:number", numbered by their producer, so that each is unique and its order is known:
+- acked_missing: acknowledged values that cannot be read (lost),
+- duplicates: values at more than one offset,
+- order_violations: a value of a producer after a later one in the same partition,
+- conflicts: acknowledged at an offset where another value is read.
+A send that was not acknowledged is unknown, never failed: it may be there or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+def value_of(producer: int, number: int) -> bytes:
+    return b"%d:%d" % (producer, number)
+
+
+def _parsed(value: bytes) -> tuple[int, int]:
+    producer, number = value.split(b":")
+    return int(producer), int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    partition: int
+    offset: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    acked: int
+    read: int
+    acked_missing: int
+    duplicates: int
+    order_violations: int
+    conflicts: int
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.acked_missing or self.duplicates or self.order_violations or self.conflicts)
+
+
+@dataclass(slots=True)
+class History:
+    acks: list[Ack] = field(default_factory=list)
+    read: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    """Partition, offset, value."""
+
+    def note_read(self, partition: int, offset: int, value: bytes) -> None:
+        self.read.setdefault(partition, {})[offset] = value
+
+    def judge(self) -> Verdict:
+        counts = Counter(value for values in self.read.values() for value in values.values())
+        return Verdict(
+            acked=len(self.acks),
+            read=sum(counts.values()),
+            acked_missing=sum(ack.value not in counts for ack in self.acks),
+            duplicates=sum(count > 1 for count in counts.values()),
+            order_violations=sum(_order_violations(values) for values in self.read.values()),
+            conflicts=sum(self._conflicts(ack) for ack in self.acks),
+        )
+
+    def _conflicts(self, ack: Ack) -> bool:
+        read = self.read.get(ack.partition, {}).get(ack.offset)
+        return read is not None and read != ack.value
+
+
+def _order_violations(values: dict[int, bytes]) -> int:
+    latest: dict[int, int] = {}
+    violations = 0
+    for offset in sorted(values):
+        producer, number = _parsed(values[offset])
+        violations += latest.get(producer, -1) >= number
+        latest[producer] = max(latest.get(producer, -1), number)
+    return violations

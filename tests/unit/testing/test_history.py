@@ -1,0 +1,48 @@
+"""The checker of drills finds each kind of mistake."""
+
+from __future__ import annotations
+
+from headrace.testing.history import Ack, History, Verdict, value_of
+
+
+def history(read: dict[int, list[bytes]], acks: list[Ack]) -> History:
+    made = History(acks)
+    for partition, values in read.items():
+        for offset, value in enumerate(values):
+            made.note_read(partition, offset, value)
+    return made
+
+
+A0, A1, A2, B0 = value_of(0, 0), value_of(0, 1), value_of(0, 2), value_of(1, 0)
+
+
+def verdict(read: dict[int, list[bytes]], acks: list[Ack]) -> tuple[int, int, int, int]:
+    found = history(read, acks).judge()
+    return found.acked_missing, found.duplicates, found.order_violations, found.conflicts
+
+
+def test_all_is_well() -> None:
+    acks = [Ack(0, 0, A0), Ack(0, 2, A1)]
+    assert verdict({0: [A0, B0, A1]}, acks) == (0, 0, 0, 0)
+    assert history({0: [A0, B0, A1]}, acks).judge() == Verdict(2, 3, 0, 0, 0, 0)
+    assert history({0: [A0]}, [Ack(0, 0, A0)]).judge().is_clean
+
+
+def test_an_acknowledged_value_that_is_gone() -> None:
+    assert verdict({0: [A0]}, [Ack(0, 0, A0), Ack(0, 1, A1)]) == (1, 0, 0, 0)
+
+
+def test_a_value_twice() -> None:
+    assert verdict({0: [A0, A1], 1: [A1]}, []) == (0, 1, 0, 0)
+
+
+def test_a_value_after_a_later_one() -> None:
+    assert verdict({0: [A1, A0, A2]}, []) == (0, 0, 1, 0)
+
+
+def test_another_value_where_one_was_acknowledged() -> None:
+    assert verdict({0: [B0, A0]}, [Ack(0, 0, A0)]) == (0, 0, 0, 1)
+
+
+def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
+    assert verdict({0: [A0, A1]}, [Ack(0, 0, A0)]) == (0, 0, 0, 0)
