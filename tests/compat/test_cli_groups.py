@@ -286,7 +286,7 @@ def test_reading_in_a_group(group_bootstrap: str, cli: Cli, topic: str) -> None:
         group_bootstrap, "kafka-console-consumer", "--topic", topic, "--group", group + "x", "--timeout-ms", "500"
     )
     assert fresh.stdout == b"", "a new group begins at the end unless --from-beginning"
-    refused(group_bootstrap, 2, "--group goes on", "topic", "consume", topic, "-g", group, "-o", "5")
+    refused(group_bootstrap, 2, "--group continues", "topic", "consume", topic, "-g", group, "-o", "5")
 
 
 def test_two_readers_share_and_hand_over(group_bootstrap: str, cli: Cli, topic: str) -> None:

@@ -36,7 +36,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 
 @click.command()
-@click.option("--data-dir", metavar="DIR", default=".", help="Where data is to lie.")
+@click.option("--data-dir", metavar="DIR", default=".", help="Data directory to check.")
 @click.option("--machine-only", is_flag=True, help="Do not ask the cluster.")
 @format_option
 @cluster_options

@@ -53,4 +53,4 @@ def _text(name: str, value: object) -> str:
         return str(value)
     if isinstance(value, list):
         return ",".join(_text(name, member) for member in value)
-    raise ConfigError(f"{name} has a value that is no text, number, boolean or list")
+    raise ConfigError(f"{name} has a value that is not a string, number, boolean or list")

@@ -29,7 +29,7 @@ COLUMNS = (
 
 def _where(function: Any) -> Any:
     function = click.option("--broker", "broker_id", type=int, help="Only this one.")(function)
-    function = click.option("--data-dir", metavar="DIR", help="Where the data lies.")(function)
+    function = click.option("--data-dir", metavar="DIR", help="Data directory.")(function)
     return click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[server.properties]")(
         function
     )

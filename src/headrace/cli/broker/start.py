@@ -28,11 +28,11 @@ log = logging.getLogger("headrace.start")
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one setting; may be repeated."
 )
-@click.option("--data-dir", metavar="DIR", help="Where the data lies; short for --override log.dirs=DIR.")
+@click.option("--data-dir", metavar="DIR", help="Data directory; short for --override log.dirs=DIR.")
 @click.option(
-    "--insecure", is_flag=True, help="Accept a listener that is open to the network and asks nobody who they are."
+    "--insecure", is_flag=True, help="Allow a listener that is open to the network without authentication."
 )
-@click.option("--daemon", "-d", is_flag=True, help="Go into the background once the broker serves.")
+@click.option("--daemon", "-d", is_flag=True, help="Run in the background; return when the broker is ready.")
 @click.option(
     "--log-format",
     type=click.Choice(FORMATS),
@@ -49,7 +49,7 @@ log = logging.getLogger("headrace.start")
     envvar=LEVEL_VARIABLE,
     show_default=True,
     show_envvar=True,
-    help="The least of what is logged.",
+    help="Lowest level that is logged.",
 )
 def start(
     file: Path | None,

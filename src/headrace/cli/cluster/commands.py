@@ -8,7 +8,7 @@ _SHOW = "headrace.cli.cluster.show"
 
 cluster = group(
     "cluster",
-    "The cluster: who is in it, how it is, how it is set up.",
+    "The cluster: brokers, health and settings.",
     {
         "info": (f"{_SHOW}:info", "Show the brokers and the controller."),
         "health": ("headrace.cli.cluster.health:health", "Say what is wrong; exit code 1 if anything is."),

@@ -30,7 +30,9 @@ COLUMNS = (
 @click.option("--broker", type=int, help="Which one; the controller if not given.")
 @click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change it; may be repeated.")
-@click.option("-d", "--delete", "unsets", multiple=True, metavar="KEY", help="Back to the file or the default.")
+@click.option(
+    "-d", "--delete", "unsets", multiple=True, metavar="KEY", help="Reset to the file's value or the default."
+)
 @format_option
 @cluster_options
 def config(

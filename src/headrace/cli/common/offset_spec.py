@@ -79,7 +79,7 @@ def parse_point(text: str, now_ms: int) -> Point:
         return Point(Kind.TIME, parse_time(text.strip()[1:], now_ms))
     match = _NUMBER.fullmatch(word)
     if match is None:
-        raise ValueError(f"{text!r} is no offset; write {SYNTAX}")
+        raise ValueError(f"{text!r} is not a valid offset; write {SYNTAX}")
     kind = {"": Kind.OFFSET, "+": Kind.AFTER_START, "-": Kind.BEFORE_END}[match[1]]
     return Point(kind, int(match[2]))
 
@@ -96,7 +96,9 @@ def parse_time(text: str, now_ms: int) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        raise ValueError(f"{text!r} is no time; write 2024-05-01T12:30, -10m, or seconds since 1970") from None
+        raise ValueError(
+            f"{text!r} is not a valid time; write 2024-05-01T12:30, -10m, or seconds since 1970"
+        ) from None
 
 
 def span_type(text: str) -> Span:

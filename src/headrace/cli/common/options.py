@@ -44,7 +44,7 @@ def parse_duration(text: str) -> float:
     """Seconds, from `30s`, `500ms`, `10m`, `2h`, `7d`; a bare number is seconds."""
     match = _DURATION.fullmatch(str(text).strip())
     if match is None:
-        raise ValueError(f"{text!r} is no duration; write it as 500ms, 30s, 10m, 2h or 7d")
+        raise ValueError(f"{text!r} is not a valid duration; write it as 500ms, 30s, 10m, 2h or 7d")
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
@@ -52,7 +52,7 @@ def size(text: str) -> int:
     """Bytes, from `100`, `64k`, `10MB`, `5GiB`, with `/s` or without. MB counts in thousands, MiB in 1024s."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
-        raise click.BadParameter(f"{text!r} is no size; write it as 500, 64k, 10MB or 5GiB")
+        raise click.BadParameter(f"{text!r} is not a valid size; write it as 500, 64k, 10MB or 5GiB")
     base = 1024 if match[3] else 1000
     return int(float(match[1]) * base ** _POWERS[match[2].lower()])
 

@@ -58,7 +58,7 @@ def read_content(path: Path) -> Content:
         return _epochs(path)
     if path.name == "partition.metadata":
         return _topic_id(path)
-    raise ValueError(f"{path.name} is no file of a log: they end in {', '.join(readers)} or are checkpoints")
+    raise ValueError(f"{path.name} is not a log file: those end in {', '.join(readers)} or are checkpoints")
 
 
 def _base_offset(path: Path) -> int | None:

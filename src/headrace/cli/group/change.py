@@ -69,8 +69,8 @@ def parse_where(text: str, now_ms: int) -> Point | Shift:
     try:
         return parse_point(text, now_ms)
     except ValueError as error:
-        if "is no offset" in str(error):
-            raise ValueError(f"{text!r} is no place to move to; write {WHERE}") from None
+        if "is not a valid offset" in str(error):
+            raise ValueError(f"{text!r} is not a valid position; write {WHERE}") from None
         raise
 
 
@@ -92,7 +92,7 @@ def where_type(text: str) -> Point | Shift:
     type=choice_type,
     multiple=True,
     metavar="TOPIC[:P,...]",
-    help="Only there; may be repeated. All that the group has read if not given.",
+    help="Only this topic; may be repeated. Default: all that the group has read.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @yes_option
@@ -107,7 +107,7 @@ def seek(
     yes: bool,
     format: str,
 ) -> None:
-    """Move the positions of GROUP, whose members must be stopped.
+    """Change the committed offsets of GROUP, which must have no running members.
 
     \b
     headrace group seek billing --to earliest              read everything again
@@ -250,12 +250,12 @@ async def apply_moves(cluster: Cluster, group: str, moves: Sequence[OffsetMove])
     type=choice_type,
     multiple=True,
     metavar="TOPIC[:P,...]",
-    help="Only forget the positions there; may be repeated.",
+    help="Only delete the offsets of this topic; may be repeated.",
 )
 @yes_option
 @cluster_options
 def delete(target: Target, groups: tuple[str, ...], choices: tuple[PartitionChoice, ...], yes: bool) -> None:
-    """Delete groups without members, with all their positions; or with --topic the positions there alone."""
+    """Delete groups without members, with all their offsets; with --topic, only the offsets of that topic."""
     names = list(dict.fromkeys(groups))
     if choices:
         confirm(f"Forget the positions of {', '.join(names)} in {', '.join(one.topic for one in choices)}?", yes)

@@ -79,7 +79,7 @@ STATE_COLUMNS = (
 @click.argument("pattern", required=False, metavar="[PATTERN]")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Stable, Empty, ...; may be repeated.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="classic or consumer; may be repeated.")
-@click.option("--lag", "with_lag", is_flag=True, help="Also members, topics and how far behind.")
+@click.option("--lag", "with_lag", is_flag=True, help="Also show members, topics and lag.")
 @format_option
 @cluster_options
 def list_command(
@@ -94,7 +94,9 @@ def list_command(
     try:
         wanted = re.compile(pattern or ".*")
     except re.error as error:
-        raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="PATTERN") from None
+        raise click.BadParameter(
+            f"{pattern!r} is not a valid regular expression: {error}", param_hint="PATTERN"
+        ) from None
 
     async def work(cluster: Cluster) -> list[Row]:
         found = [one for one in await list_groups(cluster, states, types) if wanted.fullmatch(one.id)]
@@ -109,7 +111,7 @@ def list_command(
         return list(rows)
 
     filtered = pattern or states or types
-    empty = "No group is like that." if filtered else "There are no groups."
+    empty = "No group matches." if filtered else "There are no groups."
     columns = (*LIST_COLUMNS, *LAG_COLUMNS) if with_lag else LIST_COLUMNS
     emit_rows(run(target, work), columns, format, empty)
 
@@ -126,16 +128,16 @@ def lag_summary(lag: GroupWithLag) -> dict[str, Any]:
 @click.command()
 @groups_argument(required=False)
 @click.option("--all", "everything", is_flag=True, help="Every group.")
-@click.option("--members", is_flag=True, help="Who is in them, and what they read.")
+@click.option("--members", is_flag=True, help="Show the members and their partitions.")
 @click.option("--state", is_flag=True, help="Their coordinators, assignors and states.")
 @format_option
 @cluster_options
 def describe(
     target: Target, groups: tuple[str, ...], everything: bool, members: bool, state: bool, format: str
 ) -> None:
-    """Show groups: for each partition where they are and how far behind, in records and in seconds.
+    """Show groups: the committed offset of each partition and the lag, in records and in seconds.
 
-    LAG-SECONDS is the age of the oldest record that the group has not done with.
+    LAG-SECONDS is the age of the oldest record that the group has not processed.
     """
     if bool(groups) == everything:
         raise click.UsageError("Name groups, or say --all.")

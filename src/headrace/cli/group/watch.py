@@ -122,7 +122,7 @@ def chart(values: Sequence[int]) -> str:
 @click.command()
 @groups_argument(required=False)
 @click.option("-i", "--interval", "interval_s", type=duration, default="1s", show_default=True)
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many looks.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many updates.")
 @click.option("-p", "--partitions", "by_partition", is_flag=True, help="Each partition, not only topics.")
 @click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
 @cluster_options
@@ -134,7 +134,7 @@ def watch(
     by_partition: bool,
     format: str,
 ) -> None:
-    """Watch how far behind GROUPs are, or all groups, until Ctrl-C.
+    """Watch the lag of GROUPs, or of all groups, until Ctrl-C.
 
     IN/S is what is produced and OUT/S what the group commits; LAG-SECONDS is the age of the oldest record that it
     has not done with.

@@ -163,7 +163,7 @@ class Given:
 @click.option("--to-offset", type=int)
 @click.option("--shift-by", type=int)
 @click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="UTC unless it says otherwise.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="So long before now.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="This long before now.")
 @click.option("--from-file", type=click.Path(path_type=Path), metavar="FILE.csv")
 @click.option("--execute", is_flag=True)
 @click.option("--dry-run", is_flag=True)

@@ -134,7 +134,7 @@ async def matching(cluster: Cluster, pattern: str | None, exclude_internal: bool
     try:
         wanted = re.compile(pattern or ".*")
     except re.error as error:
-        raise CommandError(f"--topic {pattern!r} is no regular expression: {error}.", 2) from None
+        raise CommandError(f"--topic {pattern!r} is not a valid regular expression: {error}.", 2) from None
     found = [one for one in topics if wanted.fullmatch(one.name) and not (exclude_internal and one.internal)]
     if not found and pattern is not None:
         await topics_of(cluster, [pattern])  # raises, with the nearest name

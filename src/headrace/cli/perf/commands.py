@@ -6,10 +6,10 @@ from headrace.cli.common.lazy import group
 
 perf = group(
     "perf",
-    "Measure a cluster: writing, reading, and the way of a record from one end to the other.",
+    "Measure a cluster: writing, reading, and end-to-end latency.",
     {
-        "produce": ("headrace.cli.perf.produce:produce", "Write as fast as it goes, or at a rate."),
-        "consume": ("headrace.cli.perf.consume:consume", "Read what a topic holds as fast as it goes."),
+        "produce": ("headrace.cli.perf.produce:produce", "Write as fast as possible, or at a given rate."),
+        "consume": ("headrace.cli.perf.consume:consume", "Read a topic as fast as possible."),
         "e2e": ("headrace.cli.perf.consume:end_to_end", "Time records from producer to consumer."),
     },
 )

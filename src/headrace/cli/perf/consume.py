@@ -23,11 +23,11 @@ FETCH_BYTES = 8 * 1024 * 1024
 
 @click.command()
 @topic_argument
-@click.option("-n", "--records", type=click.IntRange(min=1), help="Stop after about so many.")
+@click.option("-n", "--records", type=click.IntRange(min=1), help="Stop after about this many records.")
 @format_option
 @cluster_options
 def consume(target: Target, topic: str, records: int | None, format: str) -> None:
-    """Read all that TOPIC holds now and measure. Records are counted as batches say, and not unpacked."""
+    """Read everything in TOPIC and measure. Records are counted from batch headers, not decoded."""
     report(run(target, lambda cluster: _read_all(cluster, topic, records)), format)
 
 

@@ -65,7 +65,7 @@ class CheckedFile:
 def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str, bootstrap: str | None) -> None:
     """Check pipeline files: keys, names and schemas, their topics on the cluster, and their SQL with Spark.
 
-    Exit code 1 if something is wrong; warnings are none.
+    Exit code 1 if there are errors; warnings do not count.
     """
     require_spark()
     checked = check_files(files)

@@ -71,10 +71,10 @@ def _row(files: RunFiles) -> dict[str, Any]:
 @click.argument("pipelines", nargs=-1, required=True, metavar="FILE|NAME...")
 @click.option("--timeout", "timeout_s", type=duration, default="90s", show_default=True, help="How long to wait.")
 @click.option(
-    "--force", is_flag=True, help="Kill what has not stopped by then; it goes on where it was committed."
+    "--force", is_flag=True, help="Kill what has not stopped by then; the next run continues from the last commit."
 )
 def stop_pipelines(pipelines: tuple[str, ...], timeout_s: float, force: bool) -> None:
-    """Stop running pipelines: the batch in hand is finished, and the next run goes on after it."""
+    """Stop running pipelines: the current batch is finished, and the next run continues after it."""
     asked: dict[int, list[str]] = {}
     for files in [_find(given) for given in pipelines]:
         pid = files.read().get("pid") if files.runs() else None

@@ -72,7 +72,7 @@ def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
     if given["checkpoint"] is not None and len(files) > 1:
         raise click.UsageError("--checkpoint is for one pipeline: name one FILE.")
     if given["once"] and given["schedule_s"] is not None:
-        raise click.UsageError("--once ends after one run, and --schedule goes on: choose one.")
+        raise click.UsageError("--once ends after one run and --schedule does not: choose one.")
 
 
 def _run(launch: Launch, screen: PipelineScreen) -> Failure | None:

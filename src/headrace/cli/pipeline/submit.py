@@ -58,7 +58,7 @@ class SubmitCommand(click.Command):
 def submit_pipelines(ctx: click.Context, /, files: tuple[Path, ...], dry_run: bool, **given: Any) -> None:
     """Run pipelines through spark-submit, on a cluster: FILEs as they are, the driver here.
 
-    Takes what `run` takes. Options of spark-submit, such as --executor-memory or --py-files, stand behind --.
+    Takes what `run` takes. Options of spark-submit, such as --executor-memory or --py-files, go after --.
     """
     check_usage(files, given)
     pipelines = _loaded(files)

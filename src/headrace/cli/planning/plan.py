@@ -13,20 +13,27 @@ from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, Siz
 
 
 @click.command()
-@click.option("-t", "--throughput", type=size, required=True, metavar="RATE", help="Written at the peak: 50MB/s.")
+@click.option(
+    "-t", "--throughput", type=size, required=True, metavar="RATE", help="Peak write rate, such as 50MB/s."
+)
 @click.option(
     "--average",
     "average_share",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.5,
     show_default=True,
-    help="What is written on average, as a share of the peak.",
+    help="Average write rate as a share of the peak.",
 )
 @click.option(
-    "--growth", type=click.FloatRange(min=1), default=2.0, show_default=True, help="Bear so many times it."
+    "--growth", type=click.FloatRange(min=1), default=2.0, show_default=True, help="Growth factor to plan for."
 )
 @click.option(
-    "-g", "--groups", type=click.IntRange(min=0), default=1, show_default=True, help="Groups that read all."
+    "-g",
+    "--groups",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Consumer groups that read everything.",
 )
 @click.option(
     "-c",
@@ -35,7 +42,7 @@ from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, Siz
     default="10MB",
     show_default=True,
     metavar="RATE",
-    help="What one consumer works off.",
+    help="Throughput of one consumer.",
 )
 @click.option("-r", "--retention", "retention_s", type=duration, default="7d", show_default=True)
 @click.option("--replication", type=click.IntRange(min=1), default=3, show_default=True)
@@ -47,7 +54,7 @@ from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, Siz
     default="100MB",
     show_default=True,
     metavar="RATE",
-    help="What one broker writes; `headrace perf produce` measures it.",
+    help="Write rate of one broker; `headrace perf produce` measures it.",
 )
 @click.option("--partition-speed", type=size, default="20MB", show_default=True, metavar="RATE")
 @click.option("--partitions-per-broker", type=click.IntRange(min=1), default=2000, show_default=True)

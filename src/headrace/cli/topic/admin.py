@@ -46,7 +46,7 @@ KEYS_MOVE = "Records with the same key may now go to another partition than befo
 )
 @click.option("-r", "--replication-factor", "--replicas", "replication_factor", type=click.IntRange(min=1))
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
 @click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
 @cluster_options
 def create(
@@ -96,11 +96,19 @@ async def make_topics(
 @click.command()
 @topic_argument
 @click.option("-s", "--set", "--config", "sets", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
-@click.option("-d", "--delete", "--unset", "unsets", multiple=True, metavar="KEY", help="Back to the default.")
+@click.option(
+    "-d",
+    "--delete",
+    "--unset",
+    "unsets",
+    multiple=True,
+    metavar="KEY",
+    help="Reset to the default; may be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
 @cluster_options
 def alter(target: Target, topic: str, sets: tuple[str, ...], unsets: tuple[str, ...], dry_run: bool) -> None:
-    """Change the settings of TOPIC; what is not named stays."""
+    """Change settings of TOPIC; the others keep their values."""
     changes = changes_of(sets, unsets)
 
     async def work(cluster: Cluster) -> None:
@@ -173,7 +181,7 @@ async def grow(cluster: Cluster, topic: str, total: int, dry_run: bool = False) 
 @format_option
 @cluster_options
 def trim(target: Target, topic: str, partitions: tuple[int, ...], span: Span, yes: bool, format: str) -> None:
-    """Delete the records of TOPIC that lie before an offset or a time."""
+    """Delete the records of TOPIC before an offset or a time."""
     if span.end is not None:
         raise click.BadParameter("one place is meant here, not a range", param_hint="--before")
 
@@ -185,7 +193,7 @@ def trim(target: Target, topic: str, partitions: tuple[int, ...], span: Span, ye
             _refuse_beyond_end(before, ranges)
         doomed = sum(max(0, before[one] - ranges[one][0]) for one in before)
         if doomed == 0:
-            note("Nothing lies before that.")
+            note("There are no records before that offset.")
             return []
         confirm(f"Delete {plural(doomed, 'record')} from {topic}? This cannot be undone.", yes)
         done = await delete_records(cluster, before)
@@ -209,7 +217,7 @@ def _refuse_beyond_end(before: dict[TopicPartition, int], ranges: dict[TopicPart
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if the topic does not exist.")
 @yes_option
 @cluster_options
 def delete(target: Target, topics: tuple[str, ...], if_exists: bool, yes: bool) -> None:

@@ -40,10 +40,10 @@ class ReadOptions:
 @topic_argument
 @click.option("-o", "--offset", "span", type=span_type, default="start", metavar="WHERE", help=f"{SYNTAX}.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this one; may be repeated.")
-@click.option("-g", "--group", help="As a member of this group: go on where it is, and commit.")
-@click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after so many.")
-@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end now.")
-@click.option("-f", "--template", help=r"Print records so; kcat's letters, such as '%k: %s\n'.")
+@click.option("-g", "--group", help="Join this group: continue at its offsets, and commit.")
+@click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after this many records.")
+@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the current end.")
+@click.option("-f", "--template", help=r"Format of a record, with kcat's letters, such as '%k: %s\n'.")
 @click.option("--null-marker", default="", metavar="TEXT", help="Print this for a key or value that is null.")
 @click.option("--hex", "in_hex", is_flag=True, help="Keys, values and headers in hexadecimal.")
 @click.option("--isolation", type=click.Choice(list(ISOLATION)), default="read_uncommitted", show_default=True)
@@ -63,7 +63,7 @@ def consume(
     isolation: str,
     format: str,
 ) -> None:
-    """Read the records of TOPIC: all from the first on, and then those that come, until Ctrl-C.
+    """Read the records of TOPIC from the first one, then new ones as they arrive, until Ctrl-C.
 
     \b
     headrace topic consume orders -o end              only what comes from now on
@@ -86,7 +86,7 @@ def consume(
         return
     if partitions or span.end is not None or span.begin not in (START, END):
         raise click.UsageError(
-            "--group goes on where the group is: with it -o is start or end, for what it never read."
+            "--group continues at the group's offsets: -o can only be start or end, for partitions that have none."
         )
     from headrace.cli.group.reading import read_in_group
 

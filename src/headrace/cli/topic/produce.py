@@ -58,14 +58,20 @@ class LineRules:
 @topic_argument
 @click.argument("values", nargs=-1)
 @click.option("-k", "--key", help="The key of every record.")
-@click.option("-K", "--key-delimiter", help="Lines are KEY, this, VALUE.")
+@click.option("-K", "--key-delimiter", help="Separates the key from the value in each line.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="All records to this one.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Send all records to this partition.")
 @click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
-@click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record in the input.")
+@click.option("-D", "--delimiter", default="\\n", show_default=True, help="Separates the records of the input.")
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="An empty value is null (a tombstone).")
 @click.option("--null-marker", metavar="TEXT", help="A key or value that is this text is null.")
-@click.option("--timestamp", "timestamp_ms", type=int, metavar="MS", help="Instead of now.")
+@click.option(
+    "--timestamp",
+    "timestamp_ms",
+    type=int,
+    metavar="MS",
+    help="Timestamp of every record instead of the current time.",
+)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @format_option
 @cluster_options

@@ -49,7 +49,9 @@ def list_command(target: Target, pattern: str | None, internal: bool, format: st
     try:
         wanted = re.compile(pattern or ".*")
     except re.error as error:
-        raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="PATTERN") from None
+        raise click.BadParameter(
+            f"{pattern!r} is not a valid regular expression: {error}", param_hint="PATTERN"
+        ) from None
 
     async def work(cluster: Cluster) -> list[Row]:
         topics = (await cluster.metadata()).topics.values()
@@ -149,7 +151,7 @@ def _print_topic(described: dict[str, Any], format: str) -> None:
 @format_option
 @cluster_options
 def offsets(target: Target, topic: str, partitions: tuple[int, ...], span: Span | None, format: str) -> None:
-    """Show where the partitions of TOPIC begin and end, or with -o which offset that is in each."""
+    """Show the first and end offset of each partition of TOPIC, or with -o the offset at that point."""
     if span is not None and span.end is not None:
         raise click.BadParameter("one place is meant here, not a range", param_hint="--offset")
 

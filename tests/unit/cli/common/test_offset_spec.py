@@ -72,5 +72,5 @@ def test_ranges(text: str, begin: Point, end: Point) -> None:
     "text", ["", "first", "1.5", "--5", "@", "@yesterday", "@-10x", "5:x", "@2024-13-01", "::"]
 )
 def test_nonsense_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no (offset|time|duration)"):
+    with pytest.raises(ValueError, match=r"is not a valid (offset|time|duration)"):
         parse_span(text, NOW)

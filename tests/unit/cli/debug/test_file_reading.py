@@ -135,5 +135,5 @@ def test_a_segment_that_was_set_aside(log: Path) -> None:
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no file of a log"):
+    with pytest.raises(ValueError, match="is not a log file"):
         read_content(tmp_path / "notes.txt")

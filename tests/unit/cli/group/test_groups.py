@@ -48,7 +48,8 @@ def test_where_to_move(text: str, where: Point | Shift) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("soon", "no place to move to"), ("1:2", "no place"), ("@soon", "no time")]
+    ("text", "problem"),
+    [("soon", "not a valid position"), ("1:2", "not a valid position"), ("@soon", "not a valid time")],
 )
 def test_no_place_to_move(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
@@ -159,13 +160,13 @@ def test_plans_from_files(tmp_path: Path) -> None:
     ("arguments", "code", "parts"),
     [
         (["group", "lst"], 2, ["Did you mean 'list'?"]),
-        (["group", "list", "["], 2, ["no regular expression"]),
+        (["group", "list", "["], 2, ["not a valid regular expression"]),
         (["group", "list", "-b", UNUSED], 3, ["Cannot reach a broker at 127.0.0.1:1"]),
         (["group", "describe"], 2, ["Name groups, or say --all."]),
         (["group", "describe", "g", "--all"], 2, ["Name groups, or say --all."]),
         (["group", "describe", "g", "--members", "--state"], 2, ["one of --members and --state"]),
         (["group", "seek", "g"], 2, ["--to"]),
-        (["group", "seek", "g", "--to", "soon"], 2, ["'soon' is no place to move to", "earliest, latest"]),
+        (["group", "seek", "g", "--to", "soon"], 2, ["'soon' is not a valid position", "earliest, latest"]),
         (["group", "seek", "g", "--to", "-5", "-t", "t:x"], 2, ["'t:x' is not of the form topic or topic:0,2"]),
         (["group", "delete", "g"], 2, ["Delete 1 group (g)", "add --yes"]),
         (["group", "watch", "-i", "0"], 2, ["--interval"]),
