@@ -22,7 +22,7 @@ from headrace.spark.pipelines.running.session import make_session
 from tests.spark.topics import Topics
 
 ONCE = {"availableNow": True}
-WAIT_S = 90
+WAIT_S = 280
 
 
 @dataclass(frozen=True)

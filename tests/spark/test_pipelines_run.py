@@ -215,7 +215,7 @@ def test_a_table_follows_its_topic_while_a_query_runs(runs: Runs, make_topic: Ma
     pipeline = runs.load("tables", TABLES.format(name=views, views=views, users=users))
 
     def answer(count: int) -> dict[str, str]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while len(found := objects(topics, f"{views}.named")) < count:
             assert time.monotonic() < deadline, found
             time.sleep(0.2)
