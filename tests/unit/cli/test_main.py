@@ -60,7 +60,7 @@ def test_mistakes_exit_2_with_one_clear_message(arguments: list[str], part: str,
         ("server.properties", "num.partitions=3\nlog.dirss=x", "did you mean log.dirs?"),
         ("server.properties", "num.partitions=\\u1", "server.properties: line 1"),
         ("headrace.toml", "num.partitions = ", "not valid TOML"),
-        ("headrace.toml", "num.partitions = 2024-01-01", "no text, number, boolean or list"),
+        ("headrace.toml", "num.partitions = 2024-01-01", "not a string, number, boolean or list"),
         ("headrace.toml", "[num]\npartitions = 0", "at least 1"),
     ],
 )
