@@ -6,7 +6,7 @@ v8 many groups in one request; v9 the member's identity for KIP-848 groups; v10 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from headrace.groups.messages import FetchedOffset, FetchOffsets, FetchReply
 from headrace.handlers.context import Context, group_describe
@@ -80,7 +80,7 @@ async def _group(ctx: Context, asked: OffsetFetchRequestGroup, require_stable: b
     response = OffsetFetchResponseGroup(group_id=asked.group_id)
     partitions = None
     if asked.topics is not None:
-        partitions = [partition async for partition in ctx.each(_named(ctx, asked.topics, response))]
+        partitions = [partition async for partition in _named(ctx, asked.topics, response)]
     reply = await _fetch(
         ctx,
         partitions,
@@ -108,12 +108,12 @@ def _by_id(ctx: Context) -> bool:
     return ctx.version >= TOPIC_IDS_SINCE
 
 
-def _named(
+async def _named(
     ctx: Context, topics: list[OffsetFetchRequestTopics], response: OffsetFetchResponseGroup
-) -> Iterable[TopicPartition]:
+) -> AsyncIterator[TopicPartition]:
     """The partitions by name; topics whose id nobody knows go into the response at once."""
     by_id = ctx.broker.metadata.image.topics_by_id
-    for topic in topics:
+    async for topic in ctx.each(topics):
         name = topic.name
         if _by_id(ctx):
             known = by_id.get(TopicId(topic.topic_id))
@@ -121,7 +121,7 @@ def _named(
                 response.topics.append(_unknown(topic))
                 continue
             name = known.name
-        for index in topic.partition_indexes:
+        async for index in ctx.each(topic.partition_indexes):
             yield TopicPartition(name, index)
 
 

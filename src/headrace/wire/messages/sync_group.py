@@ -15,6 +15,7 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Request, key=14, versions=range(6), flexible=4):
+    max_elements = 50_000
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
     member_id: str = field(STRING)
