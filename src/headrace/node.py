@@ -70,8 +70,8 @@ log = logging.getLogger(__name__)
 SESSION_NOTE = "headrace.session"
 """In the data directory: the last session, so that the next process knows which nodes are its own."""
 GC_THRESHOLDS = (20_000, 4, 3000)
-"""The hot path makes no cycles; frequent collections would only cost. The first two together are what one looks at,
-as long as it does not look at everything: 80,000 objects, some 20 ms."""
+"""The hot path makes no cycles; frequent collections would only cost. The first two together are what one looks
+at, as long as it does not look at everything: 80,000 objects, some 20 ms."""
 ADMIN_PORT_DISTANCE = 552
 """From the client port: 9092 and 9644, 9093 and 9645."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
