@@ -28,6 +28,7 @@ BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "log.cleaner.backoff.ms": "100",
+    "log.retention.ms": "-1",  # records of years ago outlive the check that comes after five minutes
 }
 SESSION = {
     "spark.ui.enabled": "false",
