@@ -21,6 +21,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Request, key=33, versions=range(3), flexible=2):
+    max_elements = 40_000
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
 
