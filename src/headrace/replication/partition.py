@@ -357,7 +357,7 @@ class Partition:
     def append_from_leader(self, batches: memoryview | bytes) -> None:
         """Store what the leader sent, byte for byte."""
         assert self.follows
-        self.log.append_as_follower(batches)
+        self.log.append_as_follower(batches, self.leader_epoch)
         if self.flusher is not None:
             self.flusher.appended()
 
@@ -397,7 +397,6 @@ class Partition:
                 "%s: dropping %d records that were not committed", self.topic_partition, log.end_offset - target
             )
         log.truncate_to(target)
-        log.forget_epochs_from(log.end_offset)
         self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def restart_at(self, offset: int) -> None:

@@ -315,11 +315,6 @@ class Log(LogParts):
         except OSError as error:
             raise self._failed(error) from error
 
-    def forget_epochs_from(self, offset: int) -> None:
-        """Epochs that began there or later hold nothing: a leader that wrote nothing in them must not be found."""
-        self.leader_epochs.truncate_from_end(offset)
-        self._leader_epoch = self.leader_epochs.latest
-
     # Cut at the start
 
     def delete_records_to(self, offset: int) -> int:

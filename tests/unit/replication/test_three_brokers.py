@@ -10,6 +10,7 @@ import pytest
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
+from headrace.testing.in_process import Client
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
 from headrace.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -18,6 +19,7 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -103,6 +105,46 @@ async def test_a_follower_joins_only_when_its_records_are_on_its_device(tmp_path
         for _ in range(3):
             assert (await produce(cluster)).error_code == 0
         assert all(cluster.replica(n, T0).log.recovery_point == 3 for n in (1, 2))
+
+
+def fetch(offset: int, rack: str = "") -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        topics=[FetchTopic(topic="t", partitions=[part])],
+        session_epoch=-1,
+        rack_id=rack,
+    )
+
+
+async def test_consumers_read_from_the_replica_in_their_rack(tmp_path: Path) -> None:
+    """KIP-392: the leader names it, and it serves what it knows to be committed."""
+    async with running_cluster(tmp_path, 0) as cluster:
+        await cluster.start(1, broker_rack="a")
+        await cluster.start(2, broker_rack="b")
+        await create(cluster, through=1, replicas=[1, 2])
+        assert (await produce(cluster)).error_code == 0
+        leader, follower = await cluster.client(1), await cluster.client(2)
+
+        async def ask(client: Client, rack: str, offset: int = 0) -> PartitionData:
+            return (await client.ask(fetch(offset, rack), FetchResponse, 12)).responses[0].partitions[0]
+
+        told = await ask(leader, "b")
+        assert (told.preferred_read_replica, told.records) == (2, b"")
+        for rack in ("a", "elsewhere", ""):
+            told = await ask(leader, rack)
+            assert told.preferred_read_replica == -1
+            assert told.records
+        await cluster.until(lambda: cluster.replica(2, T0).high_watermark == 1)
+        served = await ask(follower, "b")
+        assert (served.error_code, served.high_watermark) == (0, 1)
+        assert served.records == told.records
+        cluster.replica(2, T0).high_watermark = 0
+        hidden = await ask(follower, "b")
+        assert (hidden.error_code, hidden.records) == (0, b""), "never at or above the high watermark it knows"
+        old_client = await follower.ask(fetch(0), FetchResponse, 10)
+        assert old_client.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize("through", [1, 2])
