@@ -42,6 +42,7 @@ from headrace.replication.fetcher import FetchSettings
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.host import PartitionHost
 from headrace.replication.in_sync import InSyncKeeper, LagLimits
+from headrace.replication.lost_logs import lacks_confirmed
 from headrace.replication.peers import Peers
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.topic_configs import TopicConfigs
@@ -160,7 +161,8 @@ class Node:
                 0,
                 endpoints,
                 self._config.rack,
-                self._directories.may_have_lost,
+                self._directories.may_have_lost
+                or lacks_confirmed(metadata.image, self._config.node_id, self._directories),
                 self._directories.ids,
             ),
         )

@@ -10,6 +10,8 @@ from headrace.storage.log_directories import LogDirectories
 
 log = logging.getLogger(__name__)
 
+MAX_NAMED = 10
+
 LostLogs = dict[tuple[TopicId, int], int]
 """By topic and partition: the offset that the log had reached."""
 
@@ -28,6 +30,29 @@ def find_lost(image: MetadataImage, broker_id: int, directories: LogDirectories)
             _report(topic, ends)
             lost.update({(topic.id, index): end for index, end in ends.items() if end})
     return lost
+
+
+def lacks_confirmed(image: MetadataImage, broker_id: int, directories: LogDirectories) -> bool:
+    """Whether this broker counts as in sync somewhere without having a log: what it confirmed may be gone.
+
+    That is also so if it was stopped while the topic was made; then it only has to catch up again.
+    """
+    missing = [
+        f"{topic.name}-{index}"
+        for topic in image.topics.values()
+        for index, partition in enumerate(topic.partitions)
+        if broker_id in partition.isr
+        and len(partition.replicas) > 1
+        and not directories.holds(TopicPartition(topic.name, index))
+    ]
+    if missing:
+        log.error(
+            "This broker counts as in sync for %d partitions whose logs are not here (%s): it leaves all in-sync "
+            "sets, and copies them from their leaders",
+            len(missing),
+            ", ".join(missing[:MAX_NAMED]),
+        )
+    return bool(missing)
 
 
 def _report(topic: TopicImage, ends: dict[int, int]) -> None:

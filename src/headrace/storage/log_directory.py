@@ -74,9 +74,9 @@ class LogDirectory:
         self.clean_stop = False
         """The process that used the directory last stopped cleanly (or it is new)."""
         self.same_boot = False
-        self.may_have_lost = False
-        """It did not stop cleanly and the kernel booted since: what was not on the device is gone."""
         """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
+        self.may_have_lost = False
+        """Records that were confirmed may be gone: a reboot after an unclean stop, or a log that is shorter."""
         self._lock: int | None = None
         self._resources = StorageResources.create(env, path)
         self._checkpoints = DirectoryCheckpoints(env.disk, path)
@@ -156,7 +156,15 @@ class LogDirectory:
         topic_id = self._checkpoints.topic_id(partition) if found is None else found
         hints = self._checkpoints.hints(partition, topic_id, self.clean_stop, self.same_boot)
         config = config_of(partition, topic_id)
-        self.logs[partition] = load_log(directory, partition, topic_id, config, self._resources, hints)
+        log = load_log(directory, partition, topic_id, config, self._resources, hints)
+        if log.end_offset < hints.known_end:
+            # A cut behind a leader may have done it; then it only has to catch up once more.
+            self.may_have_lost = True
+            logger.warning(
+                "%s ends at offset %d, and had reached %d: records may be lost",
+                *(directory, log.end_offset, hints.known_end),
+            )
+        self.logs[partition] = log
 
     def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
         """How far the log of a topic reached at the last checkpoint; 0 if it was not here."""

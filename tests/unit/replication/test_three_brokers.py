@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,28 @@ async def test_a_follower_joins_only_when_its_records_are_on_its_device(tmp_path
         for _ in range(3):
             assert (await produce(cluster)).error_code == 0
         assert all(cluster.replica(n, T0).log.recovery_point == 3 for n in (1, 2))
+
+
+async def test_a_replica_without_its_log_leaves_the_in_sync_set_and_copies_it(tmp_path: Path) -> None:
+    """A wiped disk is not a clean one: the leader that lost its log must not lead with nothing."""
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, through=1, replicas=[1, 2])
+        for _ in range(5):
+            assert (await produce(cluster)).error_code == 0
+        await cluster.stop(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1,))
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
+        await cluster.stop(1)
+        await cluster.stop(2)
+        shutil.rmtree(tmp_path / "broker-1" / "t-0")
+        await cluster.start(1)
+        assert cluster.state(T0).leader != 1 or not cluster.replica(1, T0).is_leader
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.state(T0).leader == 2)
+        await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2])
+        assert cluster.replica(1, T0).end_offset == cluster.replica(2, T0).end_offset == 5
+        assert contents(cluster, 1) == contents(cluster, 2) != b""
 
 
 def fetch(offset: int, rack: str = "") -> FetchRequest:
