@@ -1,4 +1,4 @@
-"""The goals of the project for one broker, as ratios of Headrace to Apache Kafka in the same run.
+"""The goals of the project, as ratios of Headrace to Apache Kafka in the same run.
 
 A goal names a workload, a case and a figure. Costs may be at most the limit, rates must be at least the limit.
 A case that the quick form leaves out (10,000 partitions) has no verdict there: a smaller one does not stand for
@@ -49,6 +49,11 @@ GOALS = (
     Goal("Start to first ack, empty", "W9", "empty", "first_ack_s", 0.25),
     Goal("Start to first ack, 10k partitions", "W9", "10000 partitions", "first_ack_s", 0.25),
     Goal("Recovery after kill -9", "W11", "kill -9", "first_ack_s", 0.33),
+    Goal("acks=all, three replicas: throughput", "W3", "1KB", "mb_per_s", 1.5, True),
+    Goal("acks=all, three replicas: CPU per GB", "W3", "1KB", "cpu_ms_per_gb", 0.5),
+    Goal("Gap after kill -9 of a leader", "W12", "kill -9, leader", "gap_s", 0.1),
+    Goal("Gap after kill -9 of the controller", "W12", "kill -9, leader and controller", "gap_s", 0.1),
+    Goal("Gap after SIGTERM of a leader", "W12", "SIGTERM, leader", "gap_s", 0.3),
     Goal("fsync per batch, 64 connections, one partition", "W16", "1 partitions", "requests_per_s", 3, True),
     Goal("fsync per batch, 64 connections, eight partitions", "W16", "8 partitions", "requests_per_s", 3, True),
 )

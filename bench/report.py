@@ -33,6 +33,7 @@ COLUMNS = {
     "p99_us": "p99 µs",
     "p999_us": "p99.9 µs",
     "first_ack_s": "first ack s",
+    "gap_s": "gap s",
     "start_cpu_s": "CPU s to first ack",
     "settled_s": "settled s",
     "settle_cpu_ms": "CPU ms to settle",

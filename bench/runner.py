@@ -172,6 +172,7 @@ SHOWN = {
     "rss_mb": "RSS MB",
     "rss_peak_mb": "peak MB",
     "first_ack_s": "s to first ack",
+    "gap_s": "s gap",
     "settled_s": "s to settle",
     "settle_cpu_ms": "CPU ms to settle",
     "idle_cpu_percent": "% idle CPU",

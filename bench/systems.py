@@ -44,12 +44,7 @@ COMMON_SETTINGS = {
 class ProductionKafka(ApacheKafka):
     """The oracle's process with the JVM flags of Kafka's own start script."""
 
-    def _run(self, main_class: str, *arguments: str) -> list[str]:
-        return [self._java, *JVM_FLAGS, "-cp", f"{self._libraries}/*", main_class, *arguments]
-
-    @property
-    def libraries(self) -> Path:
-        return self._libraries
+    jvm_flags = JVM_FLAGS
 
 
 @dataclass(slots=True)

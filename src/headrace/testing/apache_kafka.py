@@ -1,7 +1,7 @@
 """Apache Kafka as the oracle: the same tests run against it, and what it does is what Kafka means.
 
 `fetch_libraries` brings the jars of one pinned release into a cache outside the source tree, once, through Maven.
-`ApacheKafka` runs a single combined KRaft node on free ports with temporary data:
+`ApacheKafka` runs a single combined KRaft node on free ports with temporary data (`apache_kafka_cluster`: three):
 
     with ApacheKafka({"auto.create.topics.enable": "true"}) as kafka:
         run_tests_against(kafka.bootstrap)
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.testing.process import HOST, ServerFailed, ServerProcess, free_port
@@ -99,19 +99,27 @@ class ApacheKafka(ServerProcess):
     """One KRaft node that is broker and controller, with defaults like ours where tests would notice."""
 
     name = "apache-kafka"
+    jvm_flags: Sequence[str] = (
+        "-Xmx768m",
+        "-XX:+UseG1GC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={os.environ.get('KAFKA_LOG_LEVEL', 'warn')}",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    )
+    format_flags: Sequence[str] = ("--standalone",)
 
     def __init__(self, overrides: Mapping[str, str] | None = None, root: Path | None = None) -> None:
         super().__init__(overrides, root)
-        self._libraries = fetch_libraries()
+        self.libraries = fetch_libraries()
         self._java = _tool("java")
-        self._controller_port = free_port()
+        self.controller_port = free_port()
 
     def properties(self) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
             "node.id": "0",
-            "controller.quorum.bootstrap.servers": f"{HOST}:{self._controller_port}",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self._controller_port}",
+            "controller.quorum.bootstrap.servers": f"{HOST}:{self.controller_port}",
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data_dir),
             "auto.create.topics.enable": "false",
@@ -130,24 +138,25 @@ class ApacheKafka(ServerProcess):
         return self._run("kafka.Kafka", str(self._properties_path))
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        self.prepare()
+        super().start(timeout_s)
+
+    def prepare(self) -> None:
+        """Makes the data directory, before the first start."""
         if not self.data_dir.exists():
             self._format_storage()
-        super().start(timeout_s)
 
     @property
     def _properties_path(self) -> Path:
         return self.root / "server.properties"
 
     def _run(self, main_class: str, *arguments: str) -> list[str]:
-        options = ["-Xmx768m", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]
-        options.append(f"-Dorg.slf4j.simpleLogger.defaultLogLevel={os.environ.get('KAFKA_LOG_LEVEL', 'warn')}")
-        options.append("-Dorg.slf4j.simpleLogger.showDateTime=true")
-        return [self._java, *options, "-cp", f"{self._libraries}/*", main_class, *arguments]
+        return [self._java, *self.jvm_flags, "-cp", f"{self.libraries}/*", main_class, *arguments]
 
     def _format_storage(self) -> None:
         lines = (f"{key}={value}\n" for key, value in self.properties().items())
         self._properties_path.write_text("".join(lines))
-        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._properties_path), "--standalone"]
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._properties_path), *self.format_flags]
         command = self._run("kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
         if done.returncode != 0:

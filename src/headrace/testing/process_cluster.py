@@ -45,9 +45,13 @@ class ClusterBroker(BrokerProcess):
 
 class ProcessCluster:
     def __init__(
-        self, brokers: int = 3, settings: Mapping[str, str] | None = None, zookeeper: str | None = None
+        self,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        zookeeper: str | None = None,
+        root: Path | None = None,
     ) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix="headrace-cluster-"))
+        self.root = root or Path(tempfile.mkdtemp(prefix="headrace-cluster-"))
         self.brokers: dict[int, ClusterBroker] = {}
         for broker_id in range(1, brokers + 1):
             data = self.root / ("data" if zookeeper is None else f"data-{broker_id}")
