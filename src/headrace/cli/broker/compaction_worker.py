@@ -7,7 +7,6 @@ of its output, without a word: there is nobody left to read it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import select
@@ -15,20 +14,19 @@ import signal
 import sys
 import time
 
+from headrace.cli.broker.parent import end_with_parent
 from headrace.env.real import RealDisk
 from headrace.storage.compaction.messages import CleaningFailure, CleaningRequest, decode_request, encode_reply
 from headrace.storage.compaction.worker import DamagedSegment, Usage, clean
 
 NICENESS = 10
-PR_SET_PDEATHSIG = 1
 STDOUT = 1
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which then ends us
     os.nice(NICENESS)
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     # A broker that died before this line has left us an input that ends.
     while line := sys.stdin.buffer.readline():
         _serve(decode_request(line))

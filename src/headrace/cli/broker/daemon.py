@@ -15,7 +15,7 @@ TAIL_LINES = 5
 
 def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
     """Starts `headrace start` with these arguments, its log in a file, and waits for its first line."""
-    if (pid := files.pid()) is not None:
+    if (pid := files.pid() or files.supervisor()) is not None:
         raise CommandError(f"Broker {files.broker_id} runs already in {files.directory.parent} (process {pid}).")
     files.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with files.log.open("ab") as log:

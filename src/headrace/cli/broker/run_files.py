@@ -2,6 +2,8 @@
 
 `headrace.pid` holds the process id, `headrace.address` what clients connect to. They are written when the broker
 serves and removed when it stops; after a crash they are stale, which the process table tells.
+`headrace.supervisor` holds the process id of the supervisor that started the broker and restarts it
+(`start --workers`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import NamedTuple
 
 PID = "headrace.pid"
 ADDRESS = "headrace.address"
+SUPERVISOR = "headrace.supervisor"
 LOG = "headrace.log"
 _BROKER = re.compile(r"broker-(\d+)")
 
@@ -39,17 +42,33 @@ class BrokerRunFiles(NamedTuple):
 
     def remove_if_mine(self) -> None:
         """Another broker that refused us keeps its files."""
-        if self._written_pid() == os.getpid():
+        if self._written_pid(PID) == os.getpid():
             self.remove()
+
+    def write_supervisor(self) -> None:
+        """That this process is it."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.directory / SUPERVISOR).write_text(f"{os.getpid()}\n")
+
+    def remove_supervisor(self) -> None:
+        if self._written_pid(SUPERVISOR) == os.getpid():
+            (self.directory / SUPERVISOR).unlink()
 
     def pid(self) -> int | None:
         """Of the running process; None when there is none."""
-        pid = self._written_pid()
+        return self._running_pid(PID)
+
+    def supervisor(self) -> int | None:
+        """The process id of the running supervisor; None when there is none."""
+        return self._running_pid(SUPERVISOR)
+
+    def _running_pid(self, name: str) -> int | None:
+        pid = self._written_pid(name)
         return pid if pid is not None and is_broker(pid) else None
 
-    def _written_pid(self) -> int | None:
+    def _written_pid(self, name: str) -> int | None:
         try:
-            return int((self.directory / PID).read_text())
+            return int((self.directory / name).read_text())
         except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):
             return None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.broker.run_files import BrokerRunFiles, brokers_in
+from headrace.cli.broker.run_files import BrokerRunFiles, brokers_in, is_broker
 from headrace.cli.broker.settings import load_config
 from headrace.cli.common.failure import FAILED, NOT_FOUND, TIMED_OUT, CommandError
 from headrace.cli.common.options import Target, duration, format_option
@@ -22,6 +22,7 @@ COLUMNS = (
     number("broker", "BROKER"),
     Column("state", "STATE"),
     number("pid", "PID"),
+    number("supervisor_pid", "SUPERVISOR-PID", wide=True),
     Column("address", "ADDRESS"),
     Column("data_dir", "DATA"),
 )
@@ -65,11 +66,20 @@ def status(file: Path | None, data_dir: str | None, broker_id: int | None, forma
 
 
 def _state(one: BrokerRunFiles) -> dict[str, Any]:
-    pid = one.pid()
+    pid, supervisor = one.pid(), one.supervisor()
     address = one.address() if pid is not None else None
-    state = "stopped" if pid is None else "running" if address and _answers(address) else "not answering"
-    data_dir = str(one.directory.parent)
-    return {"broker": one.broker_id, "state": state, "pid": pid, "address": address, "data_dir": data_dir}
+    if pid is None:
+        state = "stopped" if supervisor is None else "starting"
+    else:
+        state = "running" if address and _answers(address) else "not answering"
+    return {
+        "broker": one.broker_id,
+        "state": state,
+        "pid": pid,
+        "supervisor_pid": supervisor,
+        "address": address,
+        "data_dir": str(one.directory.parent),
+    }
 
 
 def _answers(address: str) -> bool:
@@ -92,15 +102,20 @@ def _answers(address: str) -> bool:
 @click.option("--timeout", "timeout_s", type=duration, default="60s", show_default=True, help="How long to wait.")
 @click.option("--force", is_flag=True, help="Kill what has not stopped by then. Nothing acknowledged is lost.")
 def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout_s: float, force: bool) -> None:
-    """Stop the brokers of a data directory: flush, close, and end."""
+    """Stop the brokers of a data directory: flush, close, and end.
+
+    With --broker only this one, also where `start --workers` started several: it is not restarted then.
+    """
     directory, found = _brokers(file, data_dir, broker_id)
-    running = [(one, pid) for one in found if (pid := one.pid()) is not None]
+    owner = BrokerRunFiles.pid if broker_id is not None else _owner
+    running = [(one, pid) for one in found if (pid := owner(one)) is not None]
     if not running:
         note(f"No broker of {directory} is running.")
         return
-    for _, pid in running:
+    for pid in {pid for _, pid in running}:
         os.kill(pid, signal.SIGTERM)
-    late = [(one, pid) for one, pid in running if not _ended(one, timeout_s)]
+    deadline = time.monotonic() + timeout_s
+    late = [(one, pid) for one, pid in running if not _ended(pid, deadline)]
     for one, pid in late:
         if not force:
             raise CommandError(
@@ -108,15 +123,20 @@ def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout
                 TIMED_OUT,
                 "Wait longer with --timeout, or end it with --force.",
             )
-        os.kill(pid, signal.SIGKILL)
+        if is_broker(pid):
+            os.kill(pid, signal.SIGKILL)
         one.remove()
     for one, _ in running:
         note(f"Broker {one.broker_id} has stopped.")
 
 
-def _ended(one: BrokerRunFiles, timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while one.pid() is not None:
+def _owner(one: BrokerRunFiles) -> int | None:
+    """Who stops it for good: a supervisor would restart it, or stop the others one by one."""
+    return one.supervisor() or one.pid()
+
+
+def _ended(pid: int, deadline: float) -> bool:
+    while is_broker(pid):
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""`headrace start`: one broker in the foreground, until SIGTERM or Ctrl-C.
+"""`headrace start`: one broker in the foreground, or several with `--workers`, until SIGTERM or Ctrl-C.
 
 stdout gets one line when the broker serves; logs go to stderr (`logs`). A clean stop exits 0. While it serves, the
 files of `run_files` in its data directory say so. `--daemon` does the same in the background.
@@ -6,17 +6,22 @@ files of `run_files` in its data directory say so. `--daemon` does the same in t
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from headrace.cli.broker.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, set_up_logging
 from headrace.cli.broker.run_files import run_files
-from headrace.cli.broker.settings import load_config
+from headrace.cli.broker.settings import SettingsError, load_config
+from headrace.cli.broker.worker_settings import MAX_WORKERS, wanted_ports, worker_settings
 from headrace.cli.common.failure import FAILED
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.setting import ConfigError
 
 log = logging.getLogger("headrace.start")
 
@@ -32,7 +37,18 @@ log = logging.getLogger("headrace.start")
 @click.option(
     "--insecure", is_flag=True, help="Allow a listener that is open to the network without authentication."
 )
-@click.option("--daemon", "-d", is_flag=True, help="Run in the background; return when the broker is ready.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Start a cluster of N brokers on this machine; ids and ports count up from the configured ones.",
+)
+@click.option("--supervisor", type=int, hidden=True)
+@click.option(
+    "--daemon", "--background", "-d", is_flag=True, help="Run in the background; return when the broker is ready."
+)
 @click.option(
     "--log-format",
     type=click.Choice(FORMATS),
@@ -56,34 +72,85 @@ def start(
     overrides: tuple[str, ...],
     data_dir: str | None,
     insecure: bool,
+    workers: int,
+    supervisor: int | None,
     daemon: bool,
     log_format: str,
     log_level: str,
 ) -> None:
-    """Start a broker in the foreground.
+    """Start a broker, or with --workers several, in the foreground.
 
     Settings have Kafka's names. A flag wins over an environment variable (HEADRACE_NUM_PARTITIONS for
     num.partitions), and that over the file.
     """
-    set_up_logging(log_format, log_level)
+    if supervisor is not None:
+        from headrace.cli.broker.parent import end_with_parent
+
+        end_with_parent(supervisor)
     config = load_config(file, _flags(overrides, data_dir, insecure))
+    set_up_logging(log_format, log_level, None if supervisor is None else config.node_id)
     _make_directories(config, log_format)
+    options = [part for override in overrides for part in ("--override", override)]
+    options += ["--data-dir", data_dir] if data_dir is not None else []
+    options += ["--insecure"] if insecure else []
+    options += ["--log-format", log_format, "--log-level", log_level]
+    file_argument = ["--", str(file)] if file is not None else []
     if daemon:
         from headrace.cli.broker.daemon import start_in_background
 
-        arguments = [part for override in overrides for part in ("--override", override)]
-        arguments += ["--data-dir", data_dir] if data_dir is not None else []
-        arguments += ["--insecure"] if insecure else []
-        arguments += ["--log-format", log_format, "--log-level", log_level]
-        arguments += ["--", str(file)] if file is not None else []
+        arguments = [*options, "--workers", str(workers), *file_argument]
         start_in_background(arguments, run_files(config.log_dirs[0], config.node_id))
-        return
-    for warning in config.warnings:
-        log.warning(warning)
-    _run(config, log_format)
+    elif supervisor is not None:
+        _run(config, _logged)
+    else:
+        for warning in config.warnings:
+            log.warning(warning)
+        if workers > 1:
+            _run_workers(config, workers, options, file_argument, log_format)
+        else:
+            _run(config, lambda reason: _refusal(reason, log_format))
 
 
-def _run(config: BrokerConfig, log_format: str) -> None:
+def _run_workers(
+    config: BrokerConfig, workers: int, options: list[str], file_argument: list[str], log_format: str
+) -> None:
+    from headrace.cli.broker.supervisor import supervise
+
+    try:
+        settings = worker_settings(config, workers, socket.gethostname())
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+    files = [run_files(config.log_dirs[0], config.node_id + index) for index in range(workers)]
+    for one in files:
+        if (pid := one.pid() or one.supervisor()) is not None:
+            reason = f"Broker {one.broker_id} already runs in {one.directory.parent} (process {pid})."
+            raise _refusal(reason, log_format)
+    taken = [
+        f"{host}:{port} (broker {broker_id})"
+        for host, port, broker_id in wanted_ports(config, workers)
+        if _is_taken(host, port)
+    ]
+    if taken:
+        reason = f"Cannot listen on {', '.join(taken)}: another process listens there."
+        raise _refusal(f"{reason} Stop it, or choose another port.", log_format)
+    code = supervise(options, file_argument, settings, files, ", ".join(config.log_dirs))
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens there. Every other reason is the broker's to find and to tell."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _run(config: BrokerConfig, refusal: Callable[[str], Exception]) -> None:
     import asyncio
 
     from headrace.node import StartError, run_broker
@@ -101,7 +168,7 @@ def _run(config: BrokerConfig, log_format: str) -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run_broker(config, on_ready=ready))
     except StartError as error:
-        raise _refusal(str(error), log_format) from None
+        raise refusal(str(error)) from None
     finally:
         files.remove_if_mine()
 
@@ -117,8 +184,10 @@ def _make_directories(config: BrokerConfig, log_format: str) -> None:
 
 def _refusal(reason: str, log_format: str) -> Exception:
     """In the log where programs read it, for people as a sentence."""
-    if log_format == "text":
-        return click.ClickException(reason)
+    return click.ClickException(reason) if log_format == "text" else _logged(reason)
+
+
+def _logged(reason: str) -> Exception:
     log.error(reason)
     return click.exceptions.Exit(FAILED)
 
