@@ -5,12 +5,13 @@ PY := .venv/bin/python
 STAMP := .venv/.headrace-setup
 SOURCES := src tests bench scripts examples
 
-.PHONY: help setup demo test unit matrix check format conformance bench docs pictures clean
+.PHONY: help setup demo test unit sim matrix check format conformance bench docs pictures clean
 
 help:
 	@echo "make demo         a broker, log events, and a Spark pipeline over them (about a minute)"
 	@echo "make test         all tests, on all cores (ARGS='tests/unit -k log' for some)"
 	@echo "make unit         the quick ones: no clients, no clusters, no Spark (under a minute)"
+	@echo "make sim          whole clusters under seeded faults (SEEDS=1000 FIRST=1, or SEED=7 ARGS=-v for one)"
 	@echo "make matrix       unit and client tests on every Python that is installed, from 3.11 on"
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
@@ -39,6 +40,10 @@ test: setup
 unit: setup
 	@scripts/apt-ensure openssl:openssl strace:strace
 	@scripts/pytest tests/unit tests/golden $(ARGS)
+
+sim: setup
+	@PYTHONHASHSEED=0 $(PY) -m headrace.testing.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(FIRST),--first $(FIRST)) $(ARGS)
 
 matrix:
 	@scripts/apt-ensure curl:curl kcat:kcat openssl:openssl strace:strace

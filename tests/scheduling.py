@@ -40,6 +40,7 @@ SECONDS = {
     "tests/spark": 30,
     "tests/e2e": 20,
     "tests/cluster": 20,
+    "tests/sim": 20,
     "tests/contract": 20,
     "tests/compat": 10,
     "tests/test_tidy.py": 8,

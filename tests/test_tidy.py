@@ -332,10 +332,11 @@ CATCH_ALL_ALLOWED = (
     "replication/waiters",
     "replication/sync_rounds",
     "handlers/parked_fetch",
+    "testing/sim/world",
 )
 """The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shell around
 groups, where a fault ends with an error for one request or one group; callbacks, where a fault ends one waiter or,
-after a sync, the broker."""
+after a sync, the broker; simulated threads."""
 
 
 def test_nothing_catches_everything() -> None:

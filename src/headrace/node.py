@@ -303,6 +303,8 @@ class Node:
 
     async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
+        if not self._outside.serves_admin:
+            return
         self._env.background.run("Measuring the loop", observation.probe_loop())
         host = self._config.text("headrace.admin.host") or ""
         port = self._config.integer("headrace.admin.port")

@@ -29,6 +29,8 @@ class Outside:
     connect: Connect
     """To another broker's listener."""
     make_listener: MakeListener
+    serves_admin: bool = True
+    """Whether metrics and health are served over HTTP."""
 
 
 def real_outside(config: BrokerConfig) -> Outside:

@@ -119,6 +119,11 @@ class MemoryCluster:
         self.remove_session(session_id)
         store.end()
 
+    def run_out(self, session_id: str) -> None:
+        """As if it had not been renewed in time; its owner hears of it like of everything else."""
+        self._leases_end[session_id] = self._env.clock.boottime()
+        self._look_at_lease(session_id)
+
     def knows(self, session_id: str) -> bool:
         return session_id in self._stores
 
@@ -314,7 +319,7 @@ class MemoryStore:
             self._missed[path] = None
             return
         for watch in list(self._watches.get(path, ())):
-            watch.fire()
+            self._env.clock.call_soon(watch.fire)
 
     def hear_of_end(self) -> None:
         if self._is_cut_off():

@@ -19,10 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 def hurry(session: FetchSession) -> None:
-    """The client asks again in the same session and gets no answer before the first: that poll is over."""
+    """The client asks again in the same session and gets no answer before the first: that poll is over.
+
+    It brings nothing: what there is to tell belongs to the positions, and to the broker epoch, of the new request.
+    """
     for poll in list(session.polls):
         assert isinstance(poll, ParkedFetch)
-        poll.expire()
+        poll.give_way()
 
 
 class ParkedFetch(Pending):
@@ -70,6 +73,10 @@ class ParkedFetch(Pending):
             self._look_in_steps()
         elif not self.done:
             self._finish(self._plan.read()[0])
+
+    def give_way(self) -> None:
+        """Answer with nothing."""
+        self._finish([])
 
     def _look_in_steps(self) -> None:
         self._again = self._steps is not None

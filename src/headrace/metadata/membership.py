@@ -27,7 +27,7 @@ from dataclasses import replace
 from headrace.coordination.contract import Store, StoreError
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.reconnecting import ReconnectingStore
-from headrace.env import Env
+from headrace.env import Disk, Env
 from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
 from headrace.metadata.image import BrokerImage, MetadataImage
 from headrace.metadata.registration import evict, register, remove_remains
@@ -190,16 +190,18 @@ class Membership:
 
     def _write_note(self, session_id: str) -> None:
         """A note that is missing or old costs the next start a wait, nothing else: it is not synced."""
-        disk = self._env.disk
         try:
-            fd = disk.open(self._note_path, READ_WRITE | CREATE | TRUNCATE)
+            _write(self._env.disk, self._note_path, session_id.encode())
         except OSError as error:
             _logger.warning("The session could not be noted in %s: %s", self._note_path, error)
-            return
-        try:
-            disk.pwrite(fd, session_id.encode(), 0)
-        finally:
-            disk.close(fd)
+
+
+def _write(disk: Disk, path: str, note: bytes) -> None:
+    fd = disk.open(path, READ_WRITE | CREATE | TRUNCATE)
+    try:
+        disk.pwrite(fd, note, 0)
+    finally:
+        disk.close(fd)
 
 
 async def _nothing() -> None:

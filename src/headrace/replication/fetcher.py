@@ -70,13 +70,17 @@ class FetchSettings:
 class Followed:
     """One partition in a fetcher, in one leader epoch."""
 
-    __slots__ = ("failures", "leader_epoch", "partition", "sent")
+    __slots__ = ("failures", "leader_epoch", "named_with", "partition", "sent", "sent_with")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.sent: Position | None = None
         """What the session knows of it."""
+        self.sent_with = 0
+        """The number of the poll that said so: answers to earlier ones are about another position."""
+        self.named_with = 0
+        """The poll that named it anew: earlier answers may be about records that are gone."""
         self.failures = 0
 
     @property
@@ -116,6 +120,9 @@ class Fetcher:
         self._stirred = asyncio.Event()
         self._session_id = NO_SESSION
         self._session_epoch = 0
+        self._polls_sent = 0
+        self._polls_taken = 0
+        """Of those on this connection; they are answered in order."""
         self._told_epoch = UNKNOWN_EPOCH
         """The broker epoch that the leader knows this broker by."""
         self._failures = 0
@@ -189,6 +196,7 @@ class Fetcher:
     async def _fetch_from(self, peer: Peer) -> None:
         """One poll after the other, on one connection, until it fails or nothing is left to follow."""
         self._end_session()
+        self._polls_taken = self._polls_sent
         poll = self._send(peer)
         try:
             while self._followed:
@@ -217,8 +225,11 @@ class Fetcher:
             self._name_all_again()  # the leader asks the controller for members by their broker epochs
         due, self._due = self._due, {}
         told = [followed for followed in due.values() if followed.ready and followed.position != followed.sent]
+        self._polls_sent += 1
         for followed in told:
-            followed.sent = followed.position
+            if followed.sent is None:
+                followed.named_with = self._polls_sent
+            followed.sent, followed.sent_with = followed.position, self._polls_sent
             self._gone.pop(followed.key, None)
         forgotten, self._gone = list(self._gone), {}
         settings = self._settings
@@ -253,6 +264,7 @@ class Fetcher:
     # -- the answers
 
     async def _take(self, peer: Peer, response: FetchResponse) -> None:
+        self._polls_taken += 1
         if response.error_code:
             logger.info("Broker %d ended the fetch session: %s", self._leader_id, response.error_code)
             raise ClientError(f"the fetch session ended with error {response.error_code}")
@@ -300,12 +312,15 @@ class Fetcher:
 
     def _store(self, followed: Followed, part: PartitionData) -> None:
         partition = followed.partition
+        if followed.sent is None or followed.named_with > self._polls_taken:
+            return  # the leader answers what was asked before this was named anew: the next answer counts
         diverging = part.diverging_epoch
         if diverging.end_offset >= 0:
             partition.cut_to_leader(diverging.epoch, diverging.end_offset)
             followed.sent = None
             return
-        if part.records and followed.sent is not None and followed.sent[0] == partition.end_offset:
+        is_current = followed.sent_with <= self._polls_taken
+        if part.records and is_current and followed.sent[0] == partition.end_offset:
             partition.append_from_leader(part.records)
         partition.follow_marks(part.high_watermark, part.log_start_offset)
 

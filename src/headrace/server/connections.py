@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.env import Clock
 from headrace.server.line_limit import LineLimit
 
 if TYPE_CHECKING:
     from headrace.server.direct_loop import DirectSelector
-    from headrace.server.socket_link import SocketLink
 
 log = logging.getLogger(__name__)
+
+
+class OpenConnection(Protocol):
+    @property
+    def client_host(self) -> str: ...
+
+    def close(self) -> None: ...
+
+    def close_if_idle(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +41,13 @@ class ConnectionSet:
         """What calls a connection that can read, if the loop has it."""
         self.limits = limits
         """May be replaced while the broker runs; connections above a new limit stay."""
-        self._open: dict[SocketLink, None] = {}
+        self._open: dict[OpenConnection, None] = {}
         self._per_address: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: SocketLink) -> bool:
+    def admit(self, connection: OpenConnection) -> bool:
         from_address = self._per_address.get(connection.client_host, 0)
         if len(self._open) >= self.limits.total or from_address >= self.limits.per_address:
             why = f"{len(self._open)} are open on {self.listener}, {from_address} of them from there"
@@ -49,7 +57,7 @@ class ConnectionSet:
         self._per_address[connection.client_host] = from_address + 1
         return True
 
-    def forget(self, connection: SocketLink) -> None:
+    def forget(self, connection: OpenConnection) -> None:
         if connection not in self._open:
             return  # it was never admitted
         del self._open[connection]

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Awaitable, Coroutine, Generator, Iterator
 from typing import Any
 
+from headrace.coordination.contract import StoreError
 from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
@@ -252,6 +253,8 @@ class Dispatcher:
         self.meters[api.key].errors += 1
         if isinstance(error, CloseConnection):
             raise error
+        if isinstance(error, StoreError):
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordination store could not be asked: {error}")
         if isinstance(error, KafkaError):
             return self._error_response(api, version, error)
         self._say_failure(api, version, f"{type(error).__name__}: {error}", error)

@@ -48,7 +48,10 @@ class Watched:
         self.sent_log_start = -1
 
     def update(self, want: FetchWant) -> None:
+        before = self.offset
         _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes = want
+        if self.offset <= before:
+            self.sent_high_watermark = -1  # named anew: what was told before may have been left aside
 
     def attach(self, partition: Partition | None) -> None:
         """Read from this partition from now on; None: from none."""

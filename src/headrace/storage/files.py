@@ -24,6 +24,13 @@ class OpenFile:
         self.fd = -1
         self.fd = disk.open(path, flags)
 
+    def read(self, size: int, position: int) -> bytes:
+        try:
+            return self._disk.pread(self.fd, size, position)
+        except OSError as error:
+            self.failed(error)
+            raise
+
     def failed(self, error: OSError) -> None:
         """Reading from it failed."""
         if self.health is not None:

@@ -1,0 +1,220 @@
+"""Simulated machines, each with a broker that is killed, paused, restarted and crashed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from headrace.client.address import Address
+from headrace.client.connection import ClientSettings, open_connection
+from headrace.config.broker_config import BrokerConfig
+from headrace.coordination.contract import Store
+from headrace.coordination.memory import MemoryStore
+from headrace.env import Env
+from headrace.metadata.image import Endpoint
+from headrace.metadata.stores import session_timeout
+from headrace.model.topics import TopicPartition
+from headrace.node import Node, StartError
+from headrace.outside import CONNECT_SECONDS, Outside
+from headrace.replication.controller_link import BROKER_CLIENT_ID
+from headrace.replication.partition import Partition
+from headrace.replication.peers import Peer
+from headrace.testing.sim.disk import MachineDisk, ProcessDisk
+from headrace.testing.sim.loop import NOBODY, Process
+from headrace.testing.sim.server import SimListener
+from headrace.testing.sim.world import World
+
+PORT = 9092
+MAX_DRIFT = 0.01
+RESTART_SECONDS = 1.0
+"""What a supervisor waits before it starts a broker again that ended by itself."""
+_BUG = re.compile(r" (failed: (?!OSError|KafkaError)|ended$)")
+"""A reason to stop that no fault of the environment explains."""
+
+
+class Machine:
+    def __init__(self, world: World, broker_id: int, settings: dict[str, str]) -> None:
+        self._world = world
+        self.id = broker_id
+        self.host = f"b{broker_id}"
+        self._settings = settings
+        rng = world.fork()
+        self._rate = 1.0 + rng.uniform(-MAX_DRIFT, MAX_DRIFT)
+        self._offset = rng.uniform(10.0, 100_000.0)
+        self.disk = MachineDisk(world.fork(), lambda: int(world.loop.time() * 1000))
+        self.process: Process | None = None
+        self.node: Node | None = None
+        self.ready = False
+        self.sessions: list[MemoryStore] = []
+        self._view: ProcessDisk | None = None
+        self._starts = 0
+        self.before_death: Callable[[], None] = _nothing
+        """Called while what the process knows can still be looked at."""
+        self.down = False
+        """The whole machine, not just the process."""
+        self.tainted = False
+        """Crashed, and may lack records of its in-sync sets until it has registered again."""
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    def partitions(self) -> list[Partition]:
+        replicas = self.node._replicas if self.node is not None else None
+        return list(replicas.all()) if replicas is not None else []
+
+    def partition(self, name: TopicPartition) -> Partition | None:
+        replicas = self.node._replicas if self.node is not None else None
+        return replicas.by_name.get(name.topic.encode(), {}).get(name.partition) if replicas is not None else None
+
+    # -- life
+
+    def start(self) -> None:
+        assert self.process is None
+        assert not self.down
+        self._starts += 1
+        process = self.process = Process(f"{self.host}.{self._starts}", self.host)
+        view = self._view = ProcessDisk(self.disk, partial(self._died_writing, process))
+        env = self._world.env(process, view, self._rate, self._offset)
+        config = BrokerConfig.build(
+            flags={
+                "node.id": str(self.id),
+                "log.dirs": "/data",
+                "listeners": f"PLAINTEXT://{self.host}:{PORT}",
+                "zookeeper.connect": "sim:2181",
+                "headrace.allow.insecure": "true",
+                **self._settings,
+            }
+        )
+        node = self.node = Node(env, config, partial(self._failed, process), self._outside(process))
+        self._world.say(f"{process.name} starts")
+        self._world.loop.create_task(self._run(process, node), context=process.context)
+
+    async def _run(self, process: Process, node: Node) -> None:
+        try:
+            await node.start()
+        except StartError as error:
+            self._world.say(f"{process.name} could not start: {error}")
+            await node.stop()
+            self._ended(process)
+        else:
+            self.ready = True
+            self._world.say(f"{process.name} is ready")
+
+    def _failed(self, process: Process, reason: str) -> None:
+        """The broker says that it cannot go on: its process stops and is started again by whoever watches it."""
+        self._world.say(f"{process.name} gives up: {reason}")
+        self._world.count("gave up")
+        if _BUG.search(reason):
+            self._world.violated(f"{process.name} gave up: {reason}")
+        if process is self.process and process.alive:
+            self._world.loop.call_soon(self._fail_stop, process, context=NOBODY)
+
+    def _fail_stop(self, process: Process) -> None:
+        if process is self.process:
+            self.kill()
+            self._world.network.later(RESTART_SECONDS, self.start_if_down)
+
+    def _ended(self, process: Process) -> None:
+        """By itself: the supervisor starts it again."""
+        self._world.loop.call_soon(self._fail_stop, process, context=NOBODY)
+
+    def start_if_down(self) -> None:
+        if self.process is None and not self.down:
+            self.start()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing more is done, and the page cache stays."""
+        process, view = self.process, self._view
+        assert process is not None
+        assert view is not None
+        self.before_death()
+        self._world.bury_tasks()
+        self._world.remains.append(self.node)
+        process.alive = False
+        view.end()
+        self.process, self.ready = None, False
+        self._world.network.process_ended(process)
+        self._world.say(f"{process.name} is dead")
+
+    def _died_writing(self, process: Process) -> None:
+        """In the middle of a call: what follows in that call must do nothing any more."""
+        if process is self.process:
+            self._world.count("died writing")
+            self.kill()
+            self._world.network.later(self._world.rng.uniform(0.1, 5.0), self.start_if_down)
+
+    def kill_in(self, changes: int) -> None:
+        """Die in the middle of a write, so many changes of the disk from now."""
+        assert self._view is not None
+        self._view.die_after(changes)
+
+    def crash(self) -> None:
+        """Power off: what was not synced is lost, and nobody is told."""
+        self.down = self.tainted = True
+        self._world.network.machine_down(self.host)
+        if self.process is not None:
+            self.kill()
+        self.disk.crash()
+
+    def replace_disk(self) -> None:
+        """After a crash: it comes back with an empty disk."""
+        assert self.down
+        self.disk.wipe()
+
+    def boot(self) -> None:
+        self.down = False
+        self._world.network.machine_up(self.host)
+        self.start()
+
+    async def stop_cleanly(self) -> None:
+        """SIGTERM, in the process's own context: see `stop`."""
+        process, node = self.process, self.node
+        assert process is not None
+        assert node is not None
+        await node.stop()
+        if process is self.process:
+            self._world.say(f"{process.name} stopped cleanly")
+            self._world.loop.call_soon(self._stopped, process, context=NOBODY)
+
+    def _stopped(self, process: Process) -> None:
+        if process is self.process:
+            self.kill()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.ready = False
+        self._world.loop.create_task(self.stop_cleanly(), context=self.process.context)
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.paused = True
+
+    def resume(self) -> None:
+        if self.process is not None and self.process.paused:
+            self._world.loop.resume(self.process)
+
+    # -- what the node reaches
+
+    def _outside(self, process: Process) -> Outside:
+        world = self._world
+
+        async def open_store(env: Env, config: BrokerConfig) -> Store:
+            store = await world.store.open(env, self.host, session_timeout(config))
+            self.sessions.append(store)
+            return store
+
+        settings = ClientSettings(client_id=f"{BROKER_CLIENT_ID}{self.id}", connect_timeout_s=CONNECT_SECONDS)
+
+        def connect(endpoint: Endpoint) -> Awaitable[Peer]:
+            return open_connection(Address(endpoint.host, endpoint.port), settings)
+
+        return Outside(open_store, connect, partial(SimListener, world.network, process), serves_admin=False)
+
+    @property
+    def session(self) -> MemoryStore | None:
+        return self.sessions[-1] if self.sessions else None
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,156 @@
+"""The invariants of a cluster, looked at between the steps of a run (docs/architecture.md, "Simulation")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.model.topics import TopicPartition
+from headrace.replication.partition import Partition
+from headrace.testing.sim.brokers import Machine
+from headrace.testing.sim.ledger import Ledger
+from headrace.testing.sim.store import WatchedStore
+from headrace.testing.sim.world import World
+
+Replica = tuple[str, bytes, int]
+"""Process, topic id, partition."""
+
+
+class Checks:
+    def __init__(self, world: World, store: WatchedStore, machines: Sequence[Machine]) -> None:
+        self._world = world
+        self._store = store
+        self._machines = machines
+        self.ledger = Ledger()
+        self._leaders: dict[tuple[bytes, int, int], str] = {}
+        """Who leads a partition in an epoch."""
+        self._seen: dict[Replica, tuple[int, int, int]] = {}
+        """Of each replica the epoch, the high watermark, and up to where it was compared."""
+
+    def look(self) -> None:
+        """At everything that may have changed."""
+        for machine in self._machines:
+            process = machine.process
+            if process is None:
+                continue
+            for partition in machine.partitions():
+                if partition.log.failure is None:
+                    self._look_at(machine, process.name, partition)
+
+    def _look_at(self, machine: Machine, process: str, partition: Partition) -> None:
+        name = f"{process} {partition.topic_partition}"
+        log, mark, epoch = partition.log, partition.high_watermark, partition.leader_epoch
+        key = process, partition.topic_id, partition.topic_partition.partition
+        seen_epoch, seen_mark, compared = self._seen.get(key, (-1, 0, 0))
+        if partition.is_leader:
+            self._look_at_leader(machine, process, partition)
+        if (seen_epoch, seen_mark) == (epoch, mark):
+            return
+        stable = log.last_stable_offset(mark)
+        if not log.start_offset <= stable <= mark <= log.end_offset:
+            self._world.violated(
+                f"{name}: log start {log.start_offset}, last stable {stable}, high watermark {mark}, end "
+                f"{log.end_offset}"
+            )
+        if mark < seen_mark and epoch == seen_epoch and partition.is_leader:
+            self._world.violated(f"{name}: the high watermark went back from {seen_mark} to {mark}")
+        compared = min(compared, mark)
+        problem = self.ledger.check(partition, compared)
+        if problem is not None:
+            self._world.violated(f"{name}: {problem}")
+        self._seen[key] = epoch, mark, mark
+
+    def _look_at_leader(self, machine: Machine, process: str, partition: Partition) -> None:
+        place = partition.topic_partition
+        key = partition.topic_id, place.partition, partition.leader_epoch
+        leader = self._leaders.setdefault(key, process)
+        if leader != process:
+            self._world.violated(f"{place}: {leader} and {process} both lead in epoch {partition.leader_epoch}")
+        state = self._store.states.get((place.topic, place.partition))
+        if state is None or state.leader_epoch != partition.leader_epoch or state.leader != machine.id:
+            return
+        for other in self._machines:
+            if other.id in state.isr and other.id != machine.id and not other.tainted and other.node is not None:
+                copy = other.partition(place)
+                if (
+                    copy is not None
+                    and copy.topic_id == partition.topic_id
+                    and copy.log.failure is None
+                    and copy.log.end_offset < partition.high_watermark
+                ):
+                    self._world.violated(
+                        f"{place}: {process} has the high watermark {partition.high_watermark}, but broker "
+                        f"{other.id} of its in-sync set {state.isr} ends at {copy.log.end_offset}"
+                    )
+
+    # -- what clients were told
+
+    def acknowledged(self, place: TopicPartition, offset: int, values: list[bytes]) -> None:
+        """acks=all: these values are committed at these offsets, now and for ever."""
+        self.look()
+        committed = self.ledger.by_name(place)
+        for index, value in enumerate(values):
+            found = committed.values.get(offset + index) if committed is not None else None
+            if found != value:
+                self._world.violated(
+                    f"{place}: {value!r} was acknowledged at offset {offset + index}, where {found!r} is committed"
+                )
+
+    def was_read(self, place: TopicPartition, offset: int, value: bytes, source: str) -> None:
+        """A consumer got this record."""
+        committed = self.ledger.by_name(place)
+        found = committed.values.get(offset) if committed is not None else None
+        if found is None or found != value:
+            self._world.violated(
+                f"{place}: a consumer of {source} read {value!r} at {offset}, where {found!r} is committed"
+            )
+
+    # -- at the end
+
+    def unhealed(self) -> list[str]:
+        """What is not as it should be once all faults are over."""
+        problems = [f"broker {machine.id} is not up" for machine in self._machines if not machine.ready]
+        for (topic, index), state in self._store.states.items():
+            if state.leader < 0:
+                problems.append(f"{topic}-{index} has no leader")
+            elif set(state.isr) != set(state.replicas):
+                problems.append(f"{topic}-{index} has in sync {state.isr} of {state.replicas}")
+        return problems
+
+    def describe(self) -> None:
+        """Where every replica stands, for whoever looks for the reason."""
+        for machine in self._machines:
+            if machine.ready and machine.node is not None:
+                image = machine.node.image
+                epochs = {broker.id: broker.epoch for broker in image.brokers.values()}
+                self._world.say(
+                    f"{machine.host} sees the brokers {epochs} and the controller {image.controller_id}"
+                )
+            for partition in machine.partitions():
+                leadership = partition.leadership
+                role = "leads" if partition.is_leader else "follows" if partition.follows else "has no role"
+                self._world.say(
+                    f"{machine.host} {role} {partition.topic_partition} epoch {partition.leader_epoch} "
+                    f"mark {partition.high_watermark} end {partition.log.end_offset} image {partition.image} "
+                    + (
+                        f"pending {leadership.pending} ends {leadership._ends} broker epochs {leadership._brokers}"
+                        if leadership is not None
+                        else ""
+                    )
+                )
+
+    def compare_replicas(self) -> None:
+        """After healing: all replicas hold the same bytes, all of them committed."""
+        self.look()
+        for machine in self._machines:
+            for partition in machine.partitions():
+                place = partition.topic_partition
+                committed = self.ledger.of(partition)
+                end = partition.log.end_offset
+                if end != committed.end_offset or partition.high_watermark != end:
+                    self._world.violated(
+                        f"{place} on broker {machine.id} ends at {end} with the high watermark "
+                        f"{partition.high_watermark}; {committed.end_offset} is committed"
+                    )
+                problem = self.ledger.check(partition, partition.log.start_offset)
+                if problem is not None:
+                    self._world.violated(f"{place} on broker {machine.id}: {problem}")

@@ -1,0 +1,335 @@
+"""What uses the cluster: producers, readers, members of groups, and somebody who makes and deletes topics.
+
+Each is a process on a host of its own and speaks the protocol over the simulated network. Producers with acks=all
+are idempotent and try a batch again, with the same sequence number, until they are told what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.client.address import Address
+from headrace.client.cluster import Cluster
+from headrace.client.connection import ClientSettings
+from headrace.client.errors import ClientError
+from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from headrace.model.topics import TopicPartition
+from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
+from headrace.records.reader import read_records
+from headrace.storage.scan import split_batches
+from headrace.testing.sim.brokers import PORT, Machine
+from headrace.testing.sim.checks import Checks
+from headrace.testing.sim.disk import MachineDisk, ProcessDisk
+from headrace.testing.sim.history import History
+from headrace.testing.sim.loop import Process
+from headrace.testing.sim.world import World
+from headrace.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+FAILURES = (ClientError, KafkaError, ProtocolError, OSError)
+ACKS_ALL, ACKS_LEADER = -1, 1
+BY_NAME_PRODUCE = 12
+BY_NAME_FETCH = 12
+REQUEST_SECONDS = 4.0
+PRODUCE_TIMEOUT_MS = 3_000
+RETRY_SECONDS = 0.15
+IMPOSSIBLE = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+"""What an idempotent producer that does everything right must never hear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What every client is given."""
+
+    machines: Sequence[Machine]
+    checks: Checks
+    history: History
+    places: Sequence[TopicPartition]
+    """Where producers write and readers read."""
+
+
+class SimClient:
+    def __init__(self, world: World, name: str, known: Known) -> None:
+        self.world = world
+        self.name = name
+        self.checks = known.checks
+        self.history = known.history
+        self.places = known.places
+        self.rng = world.fork()
+        self.process = Process(name, name)
+        disk = ProcessDisk(MachineDisk(random.Random(0), lambda: 0), lambda: None)
+        env = world.env(self.process, disk, 1.0 + self.rng.uniform(-0.01, 0.01), self.rng.uniform(0, 1000))
+        brokers = [Address(machine.host, PORT) for machine in known.machines]
+        self.rng.shuffle(brokers)
+        settings = ClientSettings(client_id=name, connect_timeout_s=1.0, request_timeout_s=REQUEST_SECONDS)
+        self.cluster = Cluster(env, tuple(brokers), settings)
+        self.stopping = False
+        self.task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self.task = self.world.loop.create_task(self.run(), context=self.process.context)
+
+    async def run(self) -> None:
+        raise NotImplementedError
+
+    async def leader(self, place: TopicPartition) -> int:
+        return (await self.cluster.metadata([place.topic])).leader(place)
+
+    async def pause(self, seconds: float = RETRY_SECONDS) -> None:
+        await asyncio.sleep(seconds * self.rng.uniform(0.5, 1.5))
+
+    async def leave_entry(self) -> None:
+        """Ask another broker next time: the one that was asked may know nothing new."""
+        if self.cluster._entry is not None:
+            self.cluster._entry.close()
+            self.cluster._entry = None
+
+
+class Producer(SimClient):
+    """One batch at a time, to partitions in turn."""
+
+    acks = ACKS_ALL
+
+    async def run(self) -> None:
+        stamp = await self._begin() if self.acks == ACKS_ALL else None
+        sequences = dict.fromkeys(self.places, 0)
+        number = 0
+        while not self.stopping:
+            place = self.rng.choice(self.places)
+            count = self.rng.choice((1, 1, 1, 2, 5))
+            values = [f"{self.name}:{number + index}".encode() for index in range(count)]
+            number += count
+            if stamp is None:
+                await self._send_once(place, values)
+            else:
+                await self._send(place, values, ProducerStamp(stamp.id, stamp.epoch, sequences[place]))
+                sequences[place] += count
+            await asyncio.sleep(self.rng.expovariate(10.0))
+
+    async def _begin(self) -> ProducerStamp:
+        while True:
+            try:
+                entry = await self.cluster.entry()
+                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                response = await entry.request(request, InitProducerIdResponse)
+                if not response.error_code:
+                    return ProducerStamp(response.producer_id, response.producer_epoch, 0)
+            except FAILURES:
+                pass
+            await self.leave_entry()
+            await self.pause()
+
+    async def _send(self, place: TopicPartition, values: list[bytes], stamp: ProducerStamp) -> None:
+        """Until it is known that it worked."""
+        batch = build_batch([NewRecord(value, timestamp=0) for value in values], producer=stamp)
+        leader = -1
+        while True:
+            try:
+                if leader < 0:
+                    leader = await self.leader(place)
+                answer = await self._produce(leader, place, bytes(batch), REQUEST_SECONDS)
+            except FAILURES:
+                self.world.count("produce unknown")
+                leader = -1
+                await self.leave_entry()
+                await self.pause()
+                continue
+            if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                offset = answer.base_offset if not answer.error_code else -1
+                self.history.acknowledged(place, values, offset)
+                if offset >= 0:
+                    self.checks.acknowledged(place, offset, values)
+                return
+            self.world.count(f"produce {ErrorCode(answer.error_code).name}")
+            if answer.error_code in IMPOSSIBLE:
+                code = ErrorCode(answer.error_code).name
+                self.world.violated(f"{self.name} got {code} for {values} on {place}: {answer.error_message}")
+                return
+            if answer.error_code not in (
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            ):
+                leader = -1
+            if self.rng.random() < 0.3:
+                await self.leave_entry()
+            await self.pause()
+
+    async def _send_once(self, place: TopicPartition, values: list[bytes]) -> None:
+        batch = build_batch([NewRecord(value, timestamp=0) for value in values], producer=NO_PRODUCER)
+        try:
+            answer = await self._produce(await self.leader(place), place, bytes(batch), REQUEST_SECONDS)
+        except FAILURES:
+            await self.leave_entry()
+            await self.pause()
+            return
+        if not answer.error_code:
+            self.history.acknowledged_lossy(place, values)
+        else:
+            await self.leave_entry()
+            await self.pause()
+
+    async def _produce(
+        self, leader: int, place: TopicPartition, batch: bytes, timeout_s: float
+    ) -> PartitionProduceResponse:
+        connection = await self.cluster.broker(leader)
+        data = PartitionProduceData(index=place.partition, records=batch)
+        request = ProduceRequest(
+            acks=self.acks,
+            timeout_ms=PRODUCE_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=place.topic, partition_data=[data])],
+        )
+        try:
+            response = await connection.request(
+                request, ProduceResponse, highest=BY_NAME_PRODUCE, timeout_s=timeout_s
+            )
+        except FAILURES:
+            connection.close()  # or a late answer would be taken for that to the next request
+            raise
+        return response.responses[0].partition_responses[0]
+
+
+class Reader(SimClient):
+    """Follows partitions from any replica, and looks at what it reads."""
+
+    async def run(self) -> None:
+        positions = dict.fromkeys(self.places, 0)
+        while not self.stopping:
+            place = self.rng.choice(self.places)
+            try:
+                view = await self.cluster.metadata([place.topic])
+                partition = view.topic(place.topic).partitions[place.partition]
+                broker = partition.leader if self.rng.random() < 0.5 else self.rng.choice(partition.replicas)
+                records = await self.fetch(broker, place, positions[place])
+                for offset, value in records:
+                    self.checks.was_read(place, offset, value, f"broker {broker}")
+                    positions[place] = offset + 1
+                self.world.count("records read", len(records))
+            except FAILURES:
+                await self.leave_entry()
+            await self.pause()
+
+    async def fetch(self, broker: int, place: TopicPartition, offset: int) -> list[tuple[int, bytes]]:
+        connection = await self.cluster.broker(broker)
+        wanted = FetchPartition(partition=place.partition, fetch_offset=offset, partition_max_bytes=1 << 16)
+        request = FetchRequest(
+            max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic=place.topic, partitions=[wanted])]
+        )
+        try:
+            response = await connection.request(request, FetchResponse, highest=BY_NAME_FETCH)
+        except FAILURES:
+            connection.close()
+            raise
+        part = response.responses[0].partitions[0]
+        if part.error_code:
+            raise KafkaError(ErrorCode(part.error_code))
+        data = memoryview(part.records or b"")
+        self.checks.look()
+        return [
+            (record.offset, bytes(record.value or b""))
+            for position, size in split_batches(data)
+            for record in read_records(data[position : position + size])
+            if record.offset >= offset
+        ]
+
+    async def read_all(self, place: TopicPartition, end: int) -> dict[int, bytes]:
+        """Everything below an offset, from the leader, however long it takes."""
+        found: dict[int, bytes] = {}
+        offset = 0
+        while offset < end:
+            try:
+                records = await self.fetch(await self.leader(place), place, offset)
+                found.update(records)
+                offset = max(found, default=-1) + 1
+            except FAILURES:
+                await self.leave_entry()
+                await self.pause()
+        return found
+
+
+class Administrator(SimClient):
+    """Makes topics, and keeps making and deleting others while the run lasts."""
+
+    def __init__(self, world: World, name: str, known: Known) -> None:
+        super().__init__(world, name, known)
+        self.there: dict[str, bool | None] = {}
+        """Topics by name: there, gone, or unknown."""
+
+    async def create(self, name: str, partitions: int, **configs: str) -> None:
+        """Until it is there."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=3,
+            configs=[
+                CreatableTopicConfig(name=key.replace("_", "."), value=text) for key, text in configs.items()
+            ],
+        )
+        while True:
+            self.there[name] = None
+            try:
+                entry = await self.cluster.entry()
+                request = CreateTopicsRequest(topics=[topic], timeout_ms=3000)
+                response = await entry.request(request, CreateTopicsResponse)
+                code = response.topics[0].error_code
+                if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    self.there[name] = True
+                    return
+                self.world.say(f"{self.name}: {name} could not be made: {ErrorCode(code).name}")
+            except FAILURES as error:
+                self.world.say(f"{self.name}: {name} could not be made: {error}")
+            await self.leave_entry()
+            await self.pause()
+
+    async def delete(self, name: str) -> None:
+        """Until it is gone."""
+        while True:
+            self.there[name] = None
+            try:
+                entry = await self.cluster.entry()
+                request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=3000)
+                response = await entry.request(request, DeleteTopicsResponse)
+                code = response.responses[0].error_code
+                if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    self.there[name] = False
+                    return
+            except FAILURES:
+                pass
+            await self.leave_entry()
+            await self.pause()
+
+    async def run(self) -> None:
+        number = 0
+        while not self.stopping:
+            await asyncio.sleep(self.rng.expovariate(0.5))
+            number += 1
+            await self.create(f"churn-{number % 3}", self.rng.randrange(1, 3))
+            await asyncio.sleep(self.rng.expovariate(1.0))
+            if self.rng.random() < 0.7:
+                await self.delete(f"churn-{number % 3}")

@@ -1,0 +1,84 @@
+"""What clients did and were told, and the verdict on it at the end of a run.
+
+An answer that never came, a lost connection, an error after a send: unknown, never failed. Checked at the end:
+acknowledged values are there, at the offset that was told; no value is there twice; the values of a producer are
+in the order of their sending; a commit of a group that was acknowledged has not gone back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.model.topics import TopicPartition
+from headrace.testing.sim.ledger import Ledger
+from headrace.testing.sim.world import World
+
+
+@dataclass
+class Commits:
+    """Of one group for one partition: they only grow."""
+
+    attempted: int = -1
+    acknowledged: int = -1
+
+
+@dataclass
+class History:
+    world: World
+    ledger: Ledger
+    safe: dict[TopicPartition, dict[bytes, int]] = field(default_factory=dict)
+    """acks=all: the offset that each acknowledged value got; -1 where it was not told."""
+    lossy: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    """acks=1, acknowledged."""
+    commits: dict[tuple[str, TopicPartition], Commits] = field(default_factory=dict)
+
+    def acknowledged(self, place: TopicPartition, values: list[bytes], offset: int) -> None:
+        known = self.safe.setdefault(place, {})
+        for index, value in enumerate(values):
+            known[value] = offset + index if offset >= 0 else -1
+
+    def acknowledged_lossy(self, place: TopicPartition, values: list[bytes]) -> None:
+        self.lossy.setdefault(place, []).extend(values)
+
+    def commits_of(self, group: str, place: TopicPartition) -> Commits:
+        return self.commits.setdefault((group, place), Commits())
+
+    def committed_offset_is(self, group: str, place: TopicPartition, offset: int) -> None:
+        """What a coordinator says now."""
+        commits = self.commits_of(group, place)
+        if not commits.acknowledged <= offset <= commits.attempted:
+            self.world.violated(
+                f"group {group} has {offset} for {place}; {commits.acknowledged} was acknowledged and "
+                f"{commits.attempted} attempted"
+            )
+
+    # -- the verdict
+
+    def judge(self, place: TopicPartition, values: dict[int, bytes]) -> None:
+        """`values` by offset is what a consumer finds in the end."""
+        offsets = {value: offset for offset, value in values.items()}
+        if len(offsets) != len(values):
+            self.world.violated(f"{place}: values are there twice")
+        for value, offset in self.safe.get(place, {}).items():
+            found = offsets.get(value)
+            if found is None:
+                self.world.violated(f"{place}: {value!r} was acknowledged at {offset} and is missing")
+            elif offset >= 0 and found != offset:
+                self.world.violated(f"{place}: {value!r} was acknowledged at {offset} and is at {found}")
+        lost = sum(value not in offsets for value in self.lossy.get(place, ()))
+        self.world.count("acks=1 lost", lost)
+        self.world.count("acks=1 acknowledged", len(self.lossy.get(place, ())))
+        self.world.count("acks=all acknowledged", len(self.safe.get(place, {})))
+        self._check_order(place, values)
+
+    def _check_order(self, place: TopicPartition, values: dict[int, bytes]) -> None:
+        """Values are `producer:number`."""
+        last: dict[bytes, int] = {}
+        for offset in sorted(values):
+            producer, _, number = values[offset].rpartition(b":")
+            if int(number) <= last.get(producer, -1):
+                self.world.violated(f"{place}: {values[offset]!r} at {offset} comes after {last[producer]}")
+            last[producer] = int(number)
+        committed = self.ledger.by_name(place)
+        if committed is not None and committed.values != values:
+            self.world.violated(f"{place}: a consumer does not find what was committed")

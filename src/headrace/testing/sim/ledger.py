@@ -1,0 +1,106 @@
+"""What was ever committed, and the check that everybody keeps to it.
+
+As soon as any replica's high watermark covers a batch, that batch is committed: these offsets hold these bytes
+for ever, on every replica, for every reader (unclean election is off). The ledger takes it from the first replica
+that says so and compares all others, and everything that clients were told, with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.model.topics import TopicPartition
+from headrace.records.batch import HEADER_SIZE, parse_header
+from headrace.records.reader import read_records
+from headrace.replication.partition import Partition
+from headrace.storage.log import Log
+
+READ_BYTES = 1 << 20
+Key = tuple[bytes, int]
+"""Topic id and partition: a topic that is made anew is another."""
+
+
+class Batch(NamedTuple):
+    base_offset: int
+    end_offset: int
+    data: bytes
+
+
+class Committed:
+    """One partition's."""
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.batches: dict[int, Batch] = {}
+        """By their first offset."""
+        self.end_offset = 0
+        self.values: dict[int, bytes] = {}
+        """By offset."""
+        self.offsets: dict[bytes, int] = {}
+
+    def add(self, batch: Batch) -> str | None:
+        """What is wrong with it, if anything is."""
+        known = self.batches.get(batch.base_offset)
+        if known is not None:
+            return None if known.data == batch.data else f"offset {batch.base_offset} holds two different batches"
+        if batch.base_offset < self.end_offset:
+            return f"a batch begins at {batch.base_offset}, inside another"
+        if batch.base_offset > self.end_offset:
+            return f"offsets {self.end_offset} to {batch.base_offset} were skipped"
+        self.batches[batch.base_offset] = batch
+        self.end_offset = batch.end_offset
+        problem = None
+        for record in read_records(batch.data):
+            value = bytes(record.value or b"")
+            if value and not self.name.topic.startswith("__"):
+                if value in self.offsets:
+                    problem = f"{value!r} is at {self.offsets[value]} and at {record.offset}"
+                self.offsets[value] = record.offset
+            self.values[record.offset] = value
+        return problem
+
+
+def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
+    """The batches of a log between two offsets, which are ends of batches."""
+    while start < end:
+        found = log.read(start, READ_BYTES, end, at_least_one=True)
+        if found is None:
+            return
+        data = found.file.read(found.size, found.position)
+        position = 0
+        while position + HEADER_SIZE <= len(data):
+            header = parse_header(data[position : position + HEADER_SIZE])
+            size = header.batch_length + 12
+            if position + size > len(data) or header.base_offset >= end:
+                break
+            yield Batch(header.base_offset, header.last_offset + 1, data[position : position + size])
+            start = header.last_offset + 1
+            position += size
+        if position == 0:
+            return
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.partitions: dict[Key, Committed] = {}
+
+    def of(self, partition: Partition) -> Committed:
+        key = partition.topic_id, partition.topic_partition.partition
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = Committed(partition.topic_partition)
+        return found
+
+    def by_name(self, name: TopicPartition) -> Committed | None:
+        """The latest of that name."""
+        return next((one for one in reversed(self.partitions.values()) if one.name == name), None)
+
+    def check(self, partition: Partition, start: int) -> str | None:
+        """Compare what this replica takes for committed, from `start` on, with what is."""
+        committed = self.of(partition)
+        for batch in batches_of(partition.log, max(start, partition.log.start_offset), partition.high_watermark):
+            problem = committed.add(batch)
+            if problem is not None:
+                return problem
+        return None

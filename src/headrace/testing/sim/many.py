@@ -1,0 +1,86 @@
+"""Many seeds, each in a process of its own, on all cores; a seed that fails is told with how to see it again."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from headrace.testing.sim.run import Outcome, run_seed
+
+SHOWN_LINES = 60
+
+
+def outcomes(seeds: Iterable[int], workers: int) -> Iterator[tuple[Outcome, float]]:
+    """With the CPU seconds that each took. Every run has a fresh process: nothing is left of the one before."""
+    context = multiprocessing.get_context("fork")
+    with context.Pool(workers, maxtasksperchild=1) as pool:
+        yield from pool.imap(_one, seeds, chunksize=1)
+
+
+def _one(seed: int) -> tuple[Outcome, float]:
+    began = time.process_time()
+    outcome = run_seed(seed)
+    if not outcome.violations:
+        outcome.lines.clear()
+    return outcome, time.process_time() - began
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    if "PYTHONHASHSEED" not in os.environ:  # or sets of strings would have another order each time
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "headrace.testing.sim", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    parser = argparse.ArgumentParser(prog="headrace.testing.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one")
+    parser.add_argument("--seeds", type=int, default=100, help="run so many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell everything that happens")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        outcome = run_seed(options.seed, print if options.verbose else None)
+        _tell(outcome, show_lines=not options.verbose)
+        return 1 if outcome.violations else 0
+    return _run_many(range(options.first, options.first + options.seeds), options.workers)
+
+
+def _run_many(seeds: range, workers: int) -> int:
+    failed: list[int] = []
+    cpu_seconds = virtual_seconds = 0.0
+    counts: dict[str, int] = {}
+    for outcome, seconds in outcomes(seeds, workers):
+        cpu_seconds += seconds
+        virtual_seconds += outcome.virtual_seconds
+        for name, count in outcome.counts.items():
+            counts[name] = counts.get(name, 0) + count
+        if outcome.violations:
+            failed.append(outcome.seed)
+            _tell(outcome, show_lines=False)
+    print(f"{len(seeds)} seeds, {len(failed)} failed: {failed}")
+    print(f"{cpu_seconds / len(seeds):.2f} CPU s and {virtual_seconds / len(seeds):.0f} virtual s each; {counts}")
+    return 1 if failed else 0
+
+
+def _tell(outcome: Outcome, show_lines: bool) -> None:
+    if show_lines and outcome.violations:
+        print("\n".join(outcome.lines[-SHOWN_LINES:]))
+    print(
+        f"seed {outcome.seed}: {'FAILED' if outcome.violations else 'clean'}, digest {outcome.digest:08x}, "
+        f"{outcome.virtual_seconds:.1f} virtual s, {outcome.turns} turns, {outcome.counts}"
+    )
+    for violation in outcome.violations:
+        print(f"  {violation}")
+    if outcome.violations:
+        print(f"  again: make sim SEED={outcome.seed} ARGS=-v   (commit {_commit()})")
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"

@@ -1,0 +1,177 @@
+"""One run: a cluster, its clients, a schedule of faults, a quiet phase in which all heals, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headrace.model.topics import TopicPartition
+from headrace.testing.sim.brokers import Machine
+from headrace.testing.sim.checks import Checks
+from headrace.testing.sim.clients import ACKS_LEADER, Administrator, Known, Producer, Reader, SimClient
+from headrace.testing.sim.faults import Faults
+from headrace.testing.sim.history import History
+from headrace.testing.sim.loop import SimulationStuck
+from headrace.testing.sim.world import LogLines, Violation, World
+
+T = TypeVar("T")
+
+SETTINGS = {
+    "log.cleaner.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "2",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "group.initial.rebalance.delay.ms": "100",
+}
+TURNS_PER_LOOK = 10
+HEALING_SECONDS = 60.0
+MAX_VIOLATIONS = 5
+"""After so many a run ends: the first ones tell."""
+
+
+@dataclass
+class Outcome:
+    seed: int
+    violations: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    digest: int = 0
+    virtual_seconds: float = 0.0
+    turns: int = 0
+
+
+def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
+    """Everything that happens is decided by the seed."""
+    world = World(seed, tell)
+    logger = logging.getLogger("headrace")
+    handler = LogLines(world)
+    level, propagates = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    collecting = gc.isenabled()
+    gc.disable()  # what dead brokers leave must not be finished off in the middle of the others
+    try:
+        _run(world)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+        if collecting:
+            gc.enable()
+    return Outcome(
+        seed,
+        world.violations,
+        dict(sorted(world.counts.items())),
+        list(world.lines),
+        world.network.digest,
+        world.loop.time(),
+        world.loop.turns,
+    )
+
+
+def _run(world: World) -> None:
+    scenario = Scenario(world)
+    asyncio.set_event_loop(world.loop)
+    try:
+        world.loop.run_until_complete(scenario.play())
+    except SimulationStuck as stuck:
+        world.violated(str(stuck))
+    except Violation:
+        pass
+    finally:
+        for task in asyncio.all_tasks(world.loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # killed processes end nothing
+        asyncio.set_event_loop(None)
+
+
+class Scenario:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        rng = self._rng = world.fork()
+        self._seconds = rng.uniform(10.0, 25.0)
+        world.store.latency = rng.uniform(0.0, 0.01)
+        world.store.jitter = rng.uniform(0.0, 0.01)
+        world.store.watch_delay = rng.uniform(0.0, 0.05)
+        world.network.mean_delay = rng.uniform(0.0001, 0.003)
+        world.slow_disks = rng.random() < 0.3
+        count = rng.choice((3, 3, 3, 4, 5))
+        self._machines = [Machine(world, number, SETTINGS) for number in range(1, count + 1)]
+        self._checks = Checks(world, world.store, self._machines)
+        self._history = History(world, self._checks.ledger)
+        for machine in self._machines:
+            machine.before_death = self._checks.look
+        self._places = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+        self._faults = Faults(world, self._machines)
+
+    async def play(self) -> None:
+        world, client = self._world, Known(self._machines, self._checks, self._history, self._places)
+        for machine in self._machines:
+            machine.start()
+        world.loop.on_turn = self._on_turn
+        admin = Administrator(world, "admin", client)
+        await self._inside(admin, admin.create("orders", 2))
+        producers = [Producer(world, f"safe{number}", client) for number in range(2)]
+        lossy = Producer(world, "lossy", client)
+        lossy.acks = ACKS_LEADER
+        readers = [Reader(world, f"reader{number}", client) for number in range(2)]
+        clients = [*producers, lossy, *readers, admin]
+        for one in clients:
+            one.begin()
+        await self._faults.run(self._seconds, [one.name for one in clients])
+        self._faults.heal()
+        await asyncio.sleep(1.0)
+        for one in clients:
+            one.stopping = True
+        await self._until_done(clients)
+        await self._until_healed()
+        await self._judge(readers[0])
+
+    def _on_turn(self) -> None:
+        world = self._world
+        if world.loop.turns % TURNS_PER_LOOK == 0:
+            self._checks.look()
+        if len(world.violations) >= MAX_VIOLATIONS:
+            raise Violation
+
+    async def _inside(self, client: SimClient, work: Coroutine[Any, Any, T]) -> T:
+        return await self._world.loop.create_task(work, context=client.process.context)
+
+    async def _until_done(self, clients: Sequence[SimClient]) -> None:
+        tasks = [one.task for one in clients if one.task is not None]
+        done, pending = await asyncio.wait(tasks, timeout=HEALING_SECONDS)
+        for task in done:
+            task.result()
+        if pending:
+            self._checks.describe()
+            names = [one.name for one in clients if one.task in pending]
+            self._world.violated(f"after all faults were over, {names} could not finish")
+            raise Violation
+
+    async def _until_healed(self) -> None:
+        problems: list[str] = []
+        for _ in range(int(HEALING_SECONDS * 2)):
+            problems = self._checks.unhealed()
+            if not problems:
+                break
+            await asyncio.sleep(0.5)
+        else:
+            self._checks.describe()
+            self._world.violated(f"not healed {HEALING_SECONDS} s after the faults: {problems}")
+            raise Violation
+        await asyncio.sleep(3.0)
+
+    async def _judge(self, reader: Reader) -> None:
+        self._checks.compare_replicas()
+        for place in self._places:
+            committed = self._checks.ledger.by_name(place)
+            assert committed is not None
+            found = await self._inside(reader, reader.read_all(place, committed.end_offset))
+            self._history.judge(place, found)

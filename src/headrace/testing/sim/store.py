@@ -1,0 +1,99 @@
+"""The simulated store, which looks at every write of the cluster's metadata: what a controller may never do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headrace.coordination.contract import Create, Delete, Op, Put
+from headrace.coordination.memory import MemoryCluster
+from headrace.env import Env
+from headrace.metadata.layout import TOPICS
+
+NO_LEADER = -1
+
+
+class State(NamedTuple):
+    """A partition as the controller wrote it."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    incarnation: int
+
+
+class WatchedStore(MemoryCluster):
+    def __init__(self, env: Env, violated: Callable[[str], None]) -> None:
+        super().__init__(env)
+        self._violated = violated
+        self.states: dict[tuple[str, int], State] = {}
+        """By topic and partition."""
+        self.topics: dict[str, tuple[str, list[tuple[int, ...]]]] = {}
+        """Their ids and replicas."""
+        self._controllers: dict[int, str] = {}
+        self._last_controller_epoch = 0
+        self.unclean: dict[tuple[str, int], None] = {}
+
+    def apply(self, ops: Sequence[Op], session_id: str) -> list[int]:
+        versions = super().apply(ops, session_id)
+        for op in ops:
+            if op.path.startswith(TOPICS + "/") and isinstance(op, Create | Put | Delete):
+                self._look_at(op, op.path[len(TOPICS) + 1 :].split("/"), session_id)
+        return versions
+
+    def _look_at(self, op: Create | Put | Delete, path: list[str], session_id: str) -> None:
+        if len(path) == 1:
+            if isinstance(op, Delete):
+                self.topics.pop(path[0], None)
+            elif op.value:
+                fields = json.loads(op.value)
+                partitions = fields["partitions"]
+                replicas = [tuple(partitions[str(n)]) for n in range(len(partitions))]
+                self.topics[path[0]] = fields["topic_id"], replicas
+        elif path[-1] == "state":
+            key = path[0], int(path[2])
+            if isinstance(op, Delete):
+                self.states.pop(key, None)
+            else:
+                self._look_at_state(key, json.loads(op.value), session_id)
+
+    def _look_at_state(self, key: tuple[str, int], fields: dict[str, object], session_id: str) -> None:
+        name = f"{key[0]}-{key[1]}"
+        epoch = fields["controller_epoch"]
+        assert isinstance(epoch, int)
+        if epoch < self._last_controller_epoch:
+            self._violated(f"{name} was written by a controller of epoch {epoch}, which is over")
+        self._last_controller_epoch = max(epoch, self._last_controller_epoch)
+        if self._controllers.setdefault(epoch, session_id) != session_id:
+            self._violated(f"{name} was written by a second controller in epoch {epoch}")
+        replicas = self.topics[key[0]][1][key[1]]
+        leader, leader_epoch, isr = fields["leader"], fields["leader_epoch"], fields["isr"]
+        assert isinstance(leader, int)
+        assert isinstance(leader_epoch, int)
+        assert isinstance(isr, list)
+        incarnation = fields["leader_incarnation"]
+        assert isinstance(incarnation, int)
+        state = State(leader, leader_epoch, tuple(isr), replicas, incarnation)
+        if not set(isr) <= set(replicas):
+            self._violated(f"{name}: the in-sync set {isr} is not among the replicas {replicas}")
+        if not isr:
+            self._violated(f"{name}: the in-sync set is empty")
+        if leader != NO_LEADER and leader not in isr:
+            self._violated(f"{name}: the leader {leader} is not in the in-sync set {isr}")
+        before = self.states.get(key)
+        if before is not None:
+            self._compare(name, before, state)
+        self.states[key] = state
+
+    def _compare(self, name: str, before: State, after: State) -> None:
+        if after.leader_epoch < before.leader_epoch:
+            self._violated(
+                f"{name}: the leader epoch went back from {before.leader_epoch} to {after.leader_epoch}"
+            )
+        same = after.leader_epoch == before.leader_epoch
+        if same and (after.leader, after.incarnation) != (before.leader, before.incarnation):
+            self._violated(f"{name}: two leaders, {before} and {after}, in one epoch")
+        if not set(after.isr) & set(before.isr):
+            self._violated(f"{name}: nobody of the in-sync set {before.isr} is in the new one {after.isr}")
