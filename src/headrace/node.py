@@ -60,6 +60,7 @@ from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
 from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
+from headrace.services.replication_figures import ReplicationFigures
 from headrace.services.scrub import Scrub
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
@@ -195,7 +196,10 @@ class Node:
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
-        figures = [cleaner.families, maintenance.families, scrub.families]
+        replication = ReplicationFigures(
+            self._env, metadata, replicas, self._membership.lease, lambda: self._membership.problem
+        )
+        figures = [cleaner.families, maintenance.families, scrub.families, replication.families]
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 

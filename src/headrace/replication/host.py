@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.env import Clock
@@ -44,8 +45,30 @@ class FollowsNobody:
         """A broker that is alone."""
 
 
+@dataclass(slots=True)
+class InSyncChanges:
+    """Counted by leaders: replicas that left and joined in-sync sets within an epoch."""
+
+    left: int = 0
+    joined: int = 0
+
+    def note(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        if before != after:
+            self.left += len(set(before) - set(after))
+            self.joined += len(set(after) - set(before))
+
+
 class PartitionHost:
-    __slots__ = ("broker_id", "clock", "following", "in_sync", "lease", "silence_seconds", "wakes")
+    __slots__ = (
+        "broker_id",
+        "clock",
+        "following",
+        "in_sync",
+        "in_sync_changes",
+        "lease",
+        "silence_seconds",
+        "wakes",
+    )
 
     def __init__(
         self, broker_id: int, clock: Clock, lease: Lease | None = None, silence_seconds: float = 1.0
@@ -56,5 +79,6 @@ class PartitionHost:
         self.lease: Lease = lease or AlwaysValid()
         self.silence_seconds = silence_seconds
         """Followers that have not asked for so long may follow another leader by now."""
+        self.in_sync_changes = InSyncChanges()
         self.in_sync: InSyncRequests = NoRequests()
         self.following: Following = FollowsNobody()

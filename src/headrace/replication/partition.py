@@ -105,6 +105,7 @@ class Partition:
         elif self.leadership is None:
             self.leadership = Leadership(local_id, image, self.log.end_offset)
         else:
+            self._host.in_sync_changes.note(self.leadership.isr, image.isr)
             self.leadership.follow(image)
         self._settle()
         self._advance_high_watermark()
@@ -179,7 +180,7 @@ class Partition:
     def _check_enough_replicas(self, acks: int, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> None:
         assert self.image is not None
         if acks == ACKS_ALL:
-            needed = self._min_in_sync
+            needed = self.min_in_sync
         elif acks > len(self.image.replicas):
             raise KafkaError(
                 ErrorCode.INVALID_REQUIRED_ACKS,
@@ -194,7 +195,8 @@ class Partition:
             )
 
     @property
-    def _min_in_sync(self) -> int:
+    def min_in_sync(self) -> int:
+        """Replicas that must be in sync for `acks=all`; never more than there are."""
         assert self.image is not None
         return min(self.log.config.min_insync_replicas, len(self.image.replicas))
 
@@ -324,7 +326,7 @@ class Partition:
     def _advance_high_watermark(self) -> None:
         end = self.log.recovery_point if self._synced_before_ack else self.log.end_offset
         if self.leadership is not None:
-            end = self.leadership.committed_end(end, self._min_in_sync)
+            end = self.leadership.committed_end(end, self.min_in_sync)
         if end > self.high_watermark:
             assert end <= self.log.end_offset
             self.high_watermark = end

@@ -45,6 +45,7 @@ class ReplicaSet:
         """Without fetchers no partition is copied from elsewhere."""
         self._host = host
         self.broker_id = host.broker_id
+        self.in_sync_changes = host.in_sync_changes
         self._env = env
         self._directories = directories
         self._config_of = config_of
