@@ -331,7 +331,8 @@ CATCH_ALL_ALLOWED = (
     "handlers/group_requests",
     "replication/waiters",
     "replication/sync_rounds",
-    "handlers/parked_fetch",
+    "services/fetching/parked",
+    "services/delayed_produce",
     "testing/sim/world",
 )
 """The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shell around

@@ -52,7 +52,7 @@ from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.directory_watch import DirectoryWatch
-from headrace.services.fetch_sessions import FetchSessions
+from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves

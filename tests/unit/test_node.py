@@ -259,7 +259,7 @@ async def test_an_idle_partition_of_a_session_is_not_looked_at(
 
 async def test_a_large_fetch_is_served_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are served between its steps; the answer is the same."""
-    monkeypatch.setattr("headrace.handlers.fetch_plan.STEP_PARTITIONS", 3)
+    monkeypatch.setattr("headrace.services.fetching.plan.STEP_PARTITIONS", 3)
     async with running_node(tmp_path) as address:
         client, other = await connect(address), await connect(address)
         await create(client, "t", 20)

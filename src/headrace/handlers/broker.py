@@ -10,7 +10,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.replica_set import ReplicaSet
-from headrace.services.fetch_sessions import FetchSessions
+from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
 from headrace.services.producer_ids import ProducerIds

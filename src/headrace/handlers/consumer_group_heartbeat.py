@@ -9,8 +9,8 @@ from headrace.groups.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.group_requests import PendingReply, begin, client_of
 from headrace.handlers.registry import api
-from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.model.topics import TopicId
+from headrace.services.reply import NOT_QUICK, QuickReply
 from headrace.wire.group_frames import client_id_of, consumer_heartbeat_answer, read_consumer_heartbeat
 from headrace.wire.messages.consumer_group_heartbeat import (
     Assignment,

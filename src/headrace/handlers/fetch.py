@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Channel, topic_read
-from headrace.handlers.fetch_plan import FetchPlan, encode_session_error
-from headrace.handlers.parked_fetch import ParkedFetch, hurry
 from headrace.handlers.registry import hot_api
-from headrace.handlers.reply import Body, Reply
 from headrace.model.errors import KafkaError
 from headrace.replication.partition import COMMITTED, UNCOMMITTED
-from headrace.services.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Watched
+from headrace.services.fetching.parked import ParkedFetch, hurry
+from headrace.services.fetching.plan import FetchPlan, encode_session_error
+from headrace.services.fetching.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Watched
+from headrace.services.reply import Body, Reply
 from headrace.wire.fetch import (
     FLEXIBLE,
     ONE_PARTITION_TAIL,

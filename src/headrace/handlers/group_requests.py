@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 from headrace.groups.errors import Request
 from headrace.groups.messages import Client, Reply
 from headrace.handlers.context import Context
-from headrace.handlers.reply import Pending
 from headrace.services.groups.answer import Answer
+from headrace.services.reply import Pending
 from headrace.wire.schema import Response
 
 # Kafka's numbers of ACL operations: read, delete, describe, and the settings of the group. Without ACLs all may.

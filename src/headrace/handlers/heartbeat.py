@@ -9,8 +9,8 @@ from headrace.groups.messages import Heartbeat, HeartbeatReply
 from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.group_requests import PendingReply, begin
 from headrace.handlers.registry import api
-from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.model.errors import ErrorCode
+from headrace.services.reply import NOT_QUICK, QuickReply
 from headrace.wire.group_frames import HEARTBEAT_FLEXIBLE_SINCE, heartbeat_answer, read_heartbeat
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

@@ -10,11 +10,11 @@ from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit
 from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.group_requests import PendingAnswer
 from headrace.handlers.registry import api
-from headrace.handlers.reply import NOT_QUICK, QuickReply
 from headrace.metadata.image import MetadataImage, TopicImage
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import NO_TOPIC_ID, TopicId
 from headrace.services.groups.answer import Answer
+from headrace.services.reply import NOT_QUICK, QuickReply
 from headrace.wire.group_frames import (
     COMMIT_FLEXIBLE_SINCE,
     CommitFrame,

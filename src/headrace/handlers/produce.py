@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Channel, topic_write
-from headrace.handlers.delayed_produce import DelayedProduce, Results, Unacknowledged, encode_results
 from headrace.handlers.registry import hot_api
-from headrace.handlers.reply import CloseConnection, Reply
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.partition import ACKS_ALL, Partition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.delayed_produce import DelayedProduce, Results, Unacknowledged, encode_results
+from headrace.services.reply import CloseConnection, Reply
 from headrace.wire.produce import (
     FLEXIBLE,
     TOPIC_IDS,

@@ -21,7 +21,6 @@ from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
 from headrace.handlers.registry import APIS, Api
-from headrace.handlers.reply import NOT_QUICK, CloseConnection, Pending
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.metrics.requests import RequestMeter, request_families
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -34,6 +33,7 @@ from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import RequestMemory
 from headrace.server.steps import rest_of
 from headrace.server.turns import SLICE_SECONDS, RequestSlices, Turns
+from headrace.services.reply import NOT_QUICK, CloseConnection, Pending
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_request_header
 from headrace.wire.primitives import Cursor

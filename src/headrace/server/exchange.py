@@ -23,10 +23,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.handlers.context import ANONYMOUS
-from headrace.handlers.reply import CloseConnection, Piece
 from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_PENDING_RESPONSES
 from headrace.server.framing import Answered, FramedPending, bytes_of
+from headrace.services.reply import CloseConnection, Piece
 
 if TYPE_CHECKING:
     from headrace.handlers.broker import Broker

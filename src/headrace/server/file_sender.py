@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from headrace.handlers.reply import Piece
+from headrace.services.reply import Piece
 from headrace.storage.files import FileRange
 
 if TYPE_CHECKING:

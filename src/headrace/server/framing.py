@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import cast
 
-from headrace.handlers.reply import Body, Pending, Piece
 from headrace.metrics.requests import RequestMeter
+from headrace.services.reply import Body, Pending, Piece
 from headrace.storage.files import FileRange
 
 _HEAD = struct.Struct(">ii")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.handlers.registry import HotHandler
-from headrace.handlers.reply import CloseConnection, Piece, Reply
 from headrace.model.errors import KafkaError
 from headrace.server.framing import FramedPending
+from headrace.services.reply import CloseConnection, Piece, Reply
 
 if TYPE_CHECKING:
     from headrace.handlers.registry import Api

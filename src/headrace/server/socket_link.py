@@ -19,9 +19,9 @@ import os
 import socket
 from typing import TYPE_CHECKING, cast
 
-from headrace.handlers.reply import Piece
 from headrace.server.exchange import Exchange
 from headrace.server.file_sender import FileSender
+from headrace.services.reply import Piece
 from headrace.storage.files import FileRange
 
 if TYPE_CHECKING:

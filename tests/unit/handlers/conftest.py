@@ -33,7 +33,7 @@ from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
 from headrace.replication.replica_set import ReplicaSet
-from headrace.services.fetch_sessions import FetchSessions
+from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
 from headrace.services.producer_ids import ProducerIds

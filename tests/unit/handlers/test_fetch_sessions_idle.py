@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace.handlers.fetch_plan import FetchPlan
-from headrace.handlers.parked_fetch import ParkedFetch
-from headrace.services.fetch_sessions import FetchSession
+from headrace.services.fetching.parked import ParkedFetch
+from headrace.services.fetching.plan import FetchPlan
+from headrace.services.fetching.sessions import FetchSession
 from headrace.wire.fetch import FetchParameters
 
 

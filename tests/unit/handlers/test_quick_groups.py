@@ -15,10 +15,10 @@ from headrace.groups.events import ClassicProtocol
 from headrace.groups.messages import JoinGroup
 from headrace.handlers.context import ANONYMOUS
 from headrace.handlers.registry import APIS
-from headrace.handlers.reply import NOT_QUICK, Pending
 from headrace.metadata.controller import NewPartitions
 from headrace.model.errors import ErrorCode
 from headrace.services.groups.answer import Answer
+from headrace.services.reply import NOT_QUICK, Pending
 from headrace.testing.in_process import Client, connect, running_node
 from headrace.testing.raw_client import request_header
 from headrace.wire.messages.consumer_group_heartbeat import (

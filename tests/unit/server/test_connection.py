@@ -16,7 +16,6 @@ from typing import Any, cast
 import pytest
 
 from headrace.env.real import RealDisk, real_env
-from headrace.handlers.reply import CloseConnection, Pending, Piece
 from headrace.metrics.requests import RequestMeter
 from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_PENDING_RESPONSES
@@ -28,6 +27,7 @@ from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import RequestMemory
 from headrace.server.socket_link import SCRATCH_SIZE, SENDFILE_FROM, SocketLink
 from headrace.server.turns import Turns
+from headrace.services.reply import CloseConnection, Pending, Piece
 from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.health import DirectoryHealth
 

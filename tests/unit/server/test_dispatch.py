@@ -14,11 +14,11 @@ import pytest
 from headrace.env.real import real_env
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS, Api
-from headrace.handlers.reply import CloseConnection
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.server.dispatch import Dispatcher
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending
+from headrace.services.reply import CloseConnection
 from headrace.wire.header import request_header
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

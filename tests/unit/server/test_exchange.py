@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.handlers.reply import Pending, Piece
 from headrace.metrics.requests import RequestMeter
 from headrace.server.exchange import (
     ANSWER_BYTES,
@@ -25,6 +24,7 @@ from headrace.server.framing import FramedPending, framed
 from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import AFTER_BURST_SECONDS, STALLED_SECONDS, RequestMemory
 from headrace.server.turns import Turns
+from headrace.services.reply import Pending, Piece
 
 KB = 1024
 

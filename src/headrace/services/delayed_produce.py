@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from headrace.env import Clock, Timer
-from headrace.handlers.reply import Pending
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.partition import Partition
+from headrace.services.reply import Pending
 from headrace.wire.produce import FLEXIBLE, encode_failure, encode_one_result, encode_produce_response
+
+logger = logging.getLogger(__name__)
 
 Results = list[tuple[bytes, list[bytes]]]
 """For each topic as it was written: the answers of its partitions."""
@@ -70,11 +74,15 @@ class DelayedProduce(Pending):
 
     def _expire(self) -> None:
         """The batches stay in the log; whether they will be acknowledged, nobody can tell any more."""
-        for batch in self._waiting:
-            if not batch.is_decided(self._version):
-                message = "The request timed out before enough replicas had the batch"
-                batch.fail(self._version, ErrorCode.REQUEST_TIMED_OUT, message)
-        self._finish()
+        try:
+            for batch in self._waiting:
+                if not batch.is_decided(self._version):
+                    message = "The request timed out before enough replicas had the batch"
+                    batch.fail(self._version, ErrorCode.REQUEST_TIMED_OUT, message)
+            self._finish()
+        except Exception as error:
+            logger.exception("A Produce failed when its time was up")
+            self.failed(error)
 
     def _finish(self) -> None:
         self._timer.cancel()

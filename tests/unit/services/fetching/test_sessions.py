@@ -6,7 +6,7 @@ import pytest
 
 from headrace.env.real import real_env
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.services.fetch_sessions import FetchSession, FetchSessions
+from headrace.services.fetching.sessions import FetchSession, FetchSessions
 from headrace.wire.fetch import FetchParameters
 
 
@@ -19,7 +19,7 @@ def request(
 
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> FetchSessions:
-    monkeypatch.setattr("headrace.services.fetch_sessions.MAX_WATCHED_PARTITIONS", 10)
+    monkeypatch.setattr("headrace.services.fetching.sessions.MAX_WATCHED_PARTITIONS", 10)
     return FetchSessions(real_env(), slots=100)
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from headrace.handlers.broker import Broker
-from headrace.handlers.reply import Body, Piece
+from headrace.env import Env
+from headrace.metadata.cluster import ClusterMetadata
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.leadership import SingleFetch
 from headrace.replication.nearest import nearest_replica
 from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
-from headrace.services.fetch_sessions import NO_SESSION, FetchSession, Watched
+from headrace.replication.replica_set import ReplicaSet
+from headrace.services.fetching.sessions import NO_SESSION, FetchSession, Watched
+from headrace.services.reply import Body, Piece
 from headrace.storage.files import FileRange
 from headrace.wire.fetch import (
     FLEXIBLE,
@@ -50,6 +52,19 @@ class Aside(NamedTuple):
     tags: bytes = NO_TAGS
 
 
+class FetchBroker(Protocol):
+    """What a plan needs of the broker."""
+
+    @property
+    def env(self) -> Env: ...
+    @property
+    def replicas(self) -> ReplicaSet: ...
+    @property
+    def metadata(self) -> ClusterMetadata: ...
+    @property
+    def fetch_max_bytes(self) -> int: ...
+
+
 class Readings:
     """What has been read so far: answers, bytes of data, bytes left, and whether an error must be told at once."""
 
@@ -78,7 +93,7 @@ class FetchPlan:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: FetchBroker,
         parameters: FetchParameters,
         version: int,
         session: FetchSession | None,

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterator
 
 from headrace.env import Timer
-from headrace.handlers.fetch_plan import Answer, FetchPlan
-from headrace.handlers.reply import Body, Pending
 from headrace.replication.partition import REPLICA
-from headrace.services.fetch_sessions import FetchSession
+from headrace.services.fetching.plan import Answer, FetchPlan
+from headrace.services.fetching.sessions import FetchSession
+from headrace.services.reply import Body, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,11 @@ class ParkedFetch(Pending):
         if self._steps is not None or self._plan.is_large:
             self._look_in_steps()
         elif not self.done:
-            self._finish(self._plan.read()[0])
+            try:
+                self._finish(self._plan.read()[0])
+            except Exception as error:
+                logger.exception("A Fetch failed when its time was up")
+                self.failed(error)
 
     def give_way(self) -> None:
         """Answer with nothing."""
