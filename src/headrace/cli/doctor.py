@@ -13,17 +13,19 @@ from importlib.util import find_spec
 
 import click
 
+from headrace.cli.cluster.partition_findings import absent_brokers, count_leaderless, count_under_replicated
 from headrace.cli.common.errors import explain_client
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
 from headrace.cli.common.options import Target, cluster_options, format_option
-from headrace.cli.common.output import size_text
+from headrace.cli.common.output import plural, size_text
 from headrace.cli.common.session import run
 from headrace.cli.common.store import store_name, zookeeper_setting
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection
 from headrace.client.errors import CannotReach, Reason
+from headrace.client.view import ClusterView
 from headrace.config.coordination_settings import parse_zookeeper_connect
 
 OLDEST_PYTHON = (3, 11)
@@ -122,12 +124,22 @@ def _port(port: int, purpose: str) -> Finding:
 
 
 async def _cluster(cluster: Cluster) -> list[Finding]:
-    view = await cluster.metadata([])
+    view = await cluster.metadata()
     entry = (await cluster.entry()).address
-    findings = [Finding(OK, f"{entry} answers, cluster {view.cluster_id}.")]
+    findings = [Finding(OK, f"{entry} answers, cluster {view.cluster_id}, {plural(len(view.brokers), 'broker')}.")]
     for broker in view.brokers.values():
         findings.append(await _advertised(cluster, broker.id, broker.address, entry))
-    return findings + _store(await zookeeper_setting(cluster, view.brokers))
+    return [*findings, *_state(view), *_store(await zookeeper_setting(cluster, view.brokers))]
+
+
+def _state(view: ClusterView) -> list[Finding]:
+    """In short; `cluster health` has the whole of it."""
+    findings = absent_brokers(view)
+    leaderless, lagging = count_leaderless(view), count_under_replicated(view)
+    if leaderless or lagging:
+        what = f"Partitions without a leader: {leaderless}; under-replicated: {lagging}."
+        findings.append(Finding(WRONG, what, "`headrace cluster health` says which."))
+    return findings
 
 
 def _store(setting: str | None) -> list[Finding]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import click
 
+from headrace.cli.cluster.spread import spread_findings
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural
 from headrace.cli.common.session import run
 from headrace.client.admin import ConfigEntry, ConfigResource, ResourceType, describe_configs
 from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
 from headrace.client.view import ClusterView
+from headrace.model.errors import KafkaError
 
 FEWEST_BROKERS = 3
 DIFFER_BY_NATURE = frozenset(
@@ -20,6 +23,7 @@ DIFFER_BY_NATURE = frozenset(
         "broker.rack",
         "listeners",
         "advertised.listeners",
+        "headrace.admin.port",
         "log.dir",
         "log.dirs",
         "metadata.log.dir",
@@ -37,14 +41,12 @@ def check(target: Target, format: str) -> None:
 
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
-        settings: Settings = {}
-        for broker in view.brokers:
-            entries = await describe_configs(cluster, ConfigResource(ResourceType.BROKER, str(broker)))
-            settings[broker] = {entry.name: entry for entry in entries}
-        topics = {name: await _minimum(cluster, name) for name in view.topics}
+        settings, silent = await _settings(cluster, view)
+        topics = {name: await min_in_sync(cluster, name) for name in view.topics}
         return [
             *_broker_count(view),
-            *_racks(view),
+            *silent,
+            *spread_findings(view),
             *_replication(view),
             *_minimum_in_sync(view, topics),
             *_defaults(view, settings),
@@ -57,7 +59,22 @@ def check(target: Target, format: str) -> None:
     exit_by(findings)
 
 
-async def _minimum(cluster: Cluster, topic: str) -> int:
+async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list[Finding]]:
+    """Of every broker, each asked itself; and who did not answer."""
+    settings: Settings = {}
+    silent = []
+    for broker in view.brokers:
+        try:
+            entries = await describe_configs(cluster, ConfigResource(ResourceType.BROKER, str(broker)))
+        except (ClientError, KafkaError) as error:
+            advice = "`headrace cluster health` and `headrace doctor` say more."
+            silent.append(Finding(WRONG, f"Broker {broker} did not tell its settings: {error}.", advice))
+        else:
+            settings[broker] = {entry.name: entry for entry in entries}
+    return settings, silent
+
+
+async def min_in_sync(cluster: Cluster, topic: str) -> int:
     entries = await describe_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), ["min.insync.replicas"])
     return int(entries[0].value or 1) if entries else 1
 
@@ -68,14 +85,6 @@ def _broker_count(view: ClusterView) -> list[Finding]:
         return [Finding(OK, f"{count} brokers.")]
     advice = f"With {FEWEST_BROKERS} brokers and replication factor 3, one can fail while acks=all goes on."
     return [Finding(DOUBT, f"{plural(count, 'broker')}: the loss of one cannot be survived.", advice)]
-
-
-def _racks(view: ClusterView) -> list[Finding]:
-    named = [broker.rack for broker in view.brokers.values() if broker.rack]
-    if named and len(named) < len(view.brokers):
-        advice = "Give broker.rack to all of them, or to none."
-        return [Finding(WRONG, "Some brokers name their rack and others do not.", advice)]
-    return []
 
 
 def _replication(view: ClusterView) -> list[Finding]:

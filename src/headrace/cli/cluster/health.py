@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
+from headrace.cli.cluster.check import min_in_sync
+from headrace.cli.cluster.partition_findings import (
+    absent_brokers,
+    leader_skew,
+    partition_findings,
+    under_replicated_topics,
+)
 from headrace.cli.cluster.show import directories
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
 from headrace.cli.common.options import Target, cluster_options, format_option
@@ -13,12 +18,11 @@ from headrace.cli.common.output import plural, size_text
 from headrace.cli.common.session import run
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.view import NO_LEADER, ClusterView
+from headrace.client.view import ClusterView
 from headrace.model.errors import KafkaError
 
 FULL = 0.9
 FILLING = 0.8
-SHOWN = 5
 
 
 @click.command()
@@ -29,7 +33,14 @@ def health(target: Target, format: str) -> None:
 
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
-        return [*await _brokers(cluster, view), *_controller(view), *_partitions(view), *await _disks(cluster)]
+        return [
+            *await _brokers(cluster, view),
+            *absent_brokers(view),
+            *_controller(view),
+            *await _partitions(cluster, view),
+            *leader_skew(view),
+            *await _disks(cluster),
+        ]
 
     findings = run(target, work)
     emit_findings(findings, format)
@@ -56,42 +67,9 @@ def _controller(view: ClusterView) -> list[Finding]:
     ]
 
 
-def _partitions(view: ClusterView) -> list[Finding]:
-    partitions = [
-        (f"{topic.name}-{one.number}", one) for topic in view.topics.values() for one in topic.partitions
-    ]
-    offline = [name for name, one in partitions if one.leader == NO_LEADER]
-    lagging = [
-        name for name, one in partitions if one.leader != NO_LEADER and len(one.in_sync) < len(one.replicas)
-    ]
-    misplaced = [name for name, one in partitions if one.leader not in (NO_LEADER, *one.replicas[:1])]
-    findings = []
-    if offline:
-        findings.append(
-            Finding(
-                WRONG, f"{_count(offline)} without a leader: {_some(offline)}", "Start the brokers that hold them."
-            )
-        )
-    if lagging:
-        advice = "A broker is down or behind; `headrace topic describe` shows which."
-        findings.append(Finding(WRONG, f"{_count(lagging)} under-replicated: {_some(lagging)}", advice))
-    if misplaced:
-        findings.append(
-            Finding(DOUBT, f"{_count(misplaced)} led by another than the preferred replica: {_some(misplaced)}")
-        )
-    if not offline and not lagging:
-        findings.append(
-            Finding(OK, f"All of {plural(len(partitions), 'partition')} have a leader and all replicas.")
-        )
-    return findings
-
-
-def _count(names: Sequence[str]) -> str:
-    return f"{len(names)} {'partition is' if len(names) == 1 else 'partitions are'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else ".")
+async def _partitions(cluster: Cluster, view: ClusterView) -> list[Finding]:
+    minimums = {name: await min_in_sync(cluster, name) for name in under_replicated_topics(view)}
+    return partition_findings(view, minimums)
 
 
 async def _disks(cluster: Cluster) -> list[Finding]:

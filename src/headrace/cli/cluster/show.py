@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from headrace.cli.cluster.partition_findings import count_leaderless, count_under_replicated
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import PEOPLE, Column, Row, emit_data, emit_pairs, emit_rows, number, size_text
 from headrace.cli.common.session import run
@@ -22,6 +23,7 @@ BROKER_COLUMNS = (
     Column("controller", "CONTROLLER"),
     number("leaders", "LEADERS"),
     number("replicas", "REPLICAS"),
+    number("in_sync", "IN-SYNC"),
 )
 
 
@@ -43,6 +45,7 @@ def info(target: Target, format: str) -> None:
                 "controller": broker.id == view.controller_id,
                 "leaders": sum(one.leader == broker.id for one in partitions),
                 "replicas": sum(broker.id in one.replicas for one in partitions),
+                "in_sync": sum(broker.id in one.in_sync for one in partitions),
             }
             for broker in view.brokers.values()
         ]
@@ -52,6 +55,8 @@ def info(target: Target, format: str) -> None:
             "controller_id": view.controller_id,
             "topics": len(view.topics),
             "partitions": len(partitions),
+            "under_replicated_partitions": count_under_replicated(view),
+            "offline_partitions": count_leaderless(view),
             "brokers": brokers,
         }
 
@@ -66,6 +71,8 @@ def info(target: Target, format: str) -> None:
             ("Controller", found["controller_id"]),
             ("Topics", found["topics"]),
             ("Partitions", found["partitions"]),
+            ("Under-replicated", found["under_replicated_partitions"]),
+            ("Offline", found["offline_partitions"]),
         ]
     )
     click.echo()

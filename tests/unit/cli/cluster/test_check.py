@@ -6,6 +6,8 @@ import pytest
 
 from headrace.cli.cluster import check as cluster_check
 from headrace.cli.cluster import health as cluster_health
+from headrace.cli.cluster.partition_findings import absent_brokers, leader_skew, partition_findings
+from headrace.cli.cluster.spread import spread_findings
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
 from headrace.client.address import Address
 from headrace.client.admin import ConfigEntry
@@ -50,11 +52,27 @@ def test_minimum_in_sync() -> None:
     assert cluster_check._minimum_in_sync(three, {"t": 2}) == []
 
 
-def test_racks_of_some_only() -> None:
-    view = cluster(2)
-    assert cluster_check._racks(view) == []
-    half = view._replace(brokers={**view.brokers, 1: view.brokers[1]._replace(rack="a")})
-    assert states(cluster_check._racks(half)) == [WRONG]
+def placed(view: ClusterView, *places: tuple[str, str | None]) -> ClusterView:
+    """On these hosts and racks."""
+    brokers = {
+        number: view.brokers[number]._replace(address=Address(host, number), rack=rack)
+        for number, (host, rack) in enumerate(places, 1)
+    }
+    return view._replace(brokers=brokers)
+
+
+def test_replicas_that_are_lost_together() -> None:
+    view = cluster(3, (1, 2))
+    assert spread_findings(cluster(1)) == []
+    (finding,) = spread_findings(view)
+    assert (finding.state, "one host" in finding.what) == (DOUBT, True)
+    assert states(spread_findings(placed(view, ("a", None), ("b", None), ("c", None)))) == [OK]
+    assert states(spread_findings(placed(view, ("a", None), ("a", None), ("c", None)))) == [DOUBT]
+    hosts, racks = spread_findings(placed(view, ("a", "r"), ("b", "r"), ("c", "s")))
+    assert (hosts.state, racks.state) == (OK, DOUBT)
+    assert "t" in racks.what
+    half = placed(view, ("a", "r"), ("b", None), ("c", None))
+    assert states(spread_findings(half)) == [OK, WRONG]
 
 
 def test_brokers_whose_files_differ() -> None:
@@ -92,8 +110,38 @@ def test_the_store_of_another_product_is_not_guessed() -> None:
 
 
 def test_health_of_partitions() -> None:
-    assert states(cluster_health._partitions(cluster(3, (1, 2, 3)))) == [OK]
-    assert states(cluster_health._partitions(cluster(3, (1, 2, 3), in_sync=(1, 2)))) == [WRONG]
-    assert states(cluster_health._partitions(cluster(3, (1, 2, 3), leader=-1))) == [WRONG]
-    assert states(cluster_health._partitions(cluster(3, (2, 1, 3), leader=1))) == [DOUBT, OK]
+    assert states(partition_findings(cluster(3, (1, 2, 3)), {})) == [OK]
+    (lagging,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(1, 2)), {"t": 2})
+    assert (lagging.state, lagging.what) == (WRONG, "1 partition is under-replicated: t 0.")
+    assert "3 (1)" in lagging.advice
+    (leaderless,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(2,), leader=-1), {})
+    assert (leaderless.state, "broker 2" in leaderless.advice) == (WRONG, True)
+    refused, _ = partition_findings(cluster(3, (1, 2, 3), in_sync=(1,)), {"t": 2})
+    assert (refused.state, "min.insync.replicas: t 0." in refused.what) == (WRONG, True)
+    assert states(partition_findings(cluster(3, (2, 1, 3), leader=1), {})) == [DOUBT, OK]
     assert states(cluster_health._controller(cluster(1)._replace(controller_id=-1))) == [WRONG]
+
+
+def test_a_broker_that_is_down_is_named() -> None:
+    (finding,) = absent_brokers(cluster(2, (1, 2, 3)))
+    assert finding.what == "Broker 3 is down; it holds 1 replica."
+    assert absent_brokers(cluster(3, (1, 2, 3))) == []
+
+
+@pytest.mark.parametrize(("led", "state"), [((8, 8, 8), OK), ((20, 2, 2), DOUBT), ((3, 0, 0), None)])
+def test_leaders_on_few_brokers(led: tuple[int, ...], state: str | None) -> None:
+    view = cluster(3)
+    leaders = [broker for broker, count in enumerate(led, 1) for _ in range(count)]
+    partitions = tuple(PartitionView(number, one, 0, (one,), (one,), ()) for number, one in enumerate(leaders))
+    skewed = view._replace(topics={"t": view.topics["t"]._replace(partitions=partitions)})
+    assert [finding.state for finding in leader_skew(skewed)] == ([] if state is None else [state])
+
+
+def test_many_partitions_are_told_by_topic() -> None:
+    view = cluster(3, (1, 2, 3), in_sync=(1,))
+    (one,) = view.topics["t"].partitions
+    partitions = tuple(one._replace(number=number) for number in range(7))
+    topics = {name: TopicView(name, NO_TOPIC_ID, False, partitions) for name in "abcdefg"}
+    (finding,) = partition_findings(view._replace(topics=topics), {})
+    assert finding.what.startswith("49 partitions are under-replicated: a 0, 1, 2, 3, 4, ...; b 0")
+    assert finding.what.endswith("and 2 other topics.")

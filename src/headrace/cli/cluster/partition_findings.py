@@ -1,0 +1,122 @@
+"""What the partitions of a cluster tell: without a leader, not enough replicas, leaders on few brokers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
+from headrace.cli.common.output import plural
+from headrace.client.view import NO_LEADER, ClusterView, PartitionView
+
+SHOWN = 5
+SKEW = 1.5
+"""How many times its share a broker may lead before it is told of."""
+FEWEST_TO_COMPARE = 4
+"""Leaders for each broker, below which differences say nothing."""
+
+Named = tuple[str, PartitionView]
+
+
+def absent_brokers(view: ClusterView) -> list[Finding]:
+    """Brokers that hold replicas and are not there."""
+    held = Counter(replica for _, one in _all(view) for replica in one.replicas if replica not in view.brokers)
+    return [
+        Finding(
+            WRONG,
+            f"Broker {broker} is down; it holds {plural(count, 'replica')}.",
+            "Start it; it catches up and rejoins by itself.",
+        )
+        for broker, count in sorted(held.items())
+    ]
+
+
+def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[Finding]:
+    """`minimums` is min.insync.replicas by topic, of those that have fewer in sync than replicas."""
+    partitions = _all(view)
+    offline = [(name, one) for name, one in partitions if one.leader == NO_LEADER]
+    lagging = [(name, one) for name, one in partitions if one.leader != NO_LEADER and _lags(one)]
+    refused = [
+        (name, one) for name, one in lagging if len(one.in_sync) < min(minimums.get(name, 1), len(one.replicas))
+    ]
+    misplaced = [(name, one) for name, one in partitions if one.leader not in (NO_LEADER, *one.replicas[:1])]
+    findings = []
+    if offline:
+        needed = ", ".join(map(str, sorted({broker for _, one in offline for broker in one.in_sync})))
+        advice = f"Nobody can read or write them until one of their in-sync replicas is up: broker {needed}."
+        findings.append(Finding(WRONG, f"{_count(offline)} without a leader: {_some(offline)}", advice))
+    if refused:
+        advice = "acks=all is refused there until enough replicas are in sync again."
+        findings.append(Finding(WRONG, f"{_count(refused)} below min.insync.replicas: {_some(refused)}", advice))
+    if lagging:
+        behind = Counter(broker for _, one in lagging for broker in set(one.replicas) - set(one.in_sync))
+        who = ", ".join(f"{broker} ({count})" for broker, count in behind.most_common(SHOWN))
+        advice = f"Not in sync, by broker: {who}. Each is down or behind; its log says which."
+        findings.append(Finding(WRONG, f"{_count(lagging)} under-replicated: {_some(lagging)}", advice))
+    if misplaced:
+        advice = "As after a failover. No harm while leaders are spread evenly."
+        findings.append(
+            Finding(
+                DOUBT, f"{_count(misplaced)} led by another than the preferred replica: {_some(misplaced)}", advice
+            )
+        )
+    if not offline and not lagging:
+        findings.append(
+            Finding(OK, f"All of {plural(len(partitions), 'partition')} have a leader and all replicas.")
+        )
+    return findings
+
+
+def leader_skew(view: ClusterView) -> list[Finding]:
+    """Whether some broker leads much more than its share: it does that much more of the work."""
+    led = Counter(one.leader for _, one in _all(view) if one.leader in view.brokers)
+    share = led.total() / max(len(view.brokers), 1)
+    if len(view.brokers) < 2 or share < FEWEST_TO_COMPARE:
+        return []
+    broker, most = led.most_common(1)[0]
+    if most <= SKEW * share:
+        return [Finding(OK, "Leaders are spread evenly over the brokers.")]
+    least = min(view.brokers, key=lambda one: led[one])
+    what = f"Broker {broker} leads {most} partitions, broker {least} {led[least]}; {share:.0f} would be its share."
+    advice = (
+        f"Restart broker {broker} at a quiet moment, with all replicas in sync: others take over what it leads."
+    )
+    return [Finding(DOUBT, what, advice)]
+
+
+def under_replicated_topics(view: ClusterView) -> list[str]:
+    return [topic.name for topic in view.topics.values() if any(_lags(one) for one in topic.partitions)]
+
+
+def count_under_replicated(view: ClusterView) -> int:
+    return sum(_lags(one) for _, one in _all(view))
+
+
+def count_leaderless(view: ClusterView) -> int:
+    return sum(one.leader == NO_LEADER for _, one in _all(view))
+
+
+def _all(view: ClusterView) -> list[Named]:
+    return [(topic.name, one) for topic in view.topics.values() for one in topic.partitions]
+
+
+def _lags(partition: PartitionView) -> bool:
+    return len(partition.in_sync) < len(partition.replicas)
+
+
+def _count(partitions: list[Named]) -> str:
+    return f"{len(partitions)} {'partition is' if len(partitions) == 1 else 'partitions are'}"
+
+
+def _some(partitions: Iterable[Named]) -> str:
+    """By topic: `orders 0, 1, 2; payments 0.`"""
+    by_topic: dict[str, list[int]] = {}
+    for name, one in partitions:
+        by_topic.setdefault(name, []).append(one.number)
+    texts = []
+    for name, numbers in list(by_topic.items())[:SHOWN]:
+        more = ", ..." if len(numbers) > SHOWN else ""
+        texts.append(f"{name} {', '.join(map(str, numbers[:SHOWN]))}{more}")
+    more = f"; and {plural(len(by_topic) - SHOWN, 'other topic')}" if len(by_topic) > SHOWN else ""
+    text = "; ".join(texts) + more
+    return text if text.endswith(".") else text + "."
