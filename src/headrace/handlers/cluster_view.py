@@ -41,11 +41,15 @@ class ClusterView:
         listener: str,
         own_id: int = NO_BROKER,
         own_offline: Container[TopicPartition] = frozenset(),
+        doubted: Container[int] = frozenset(),
     ) -> None:
-        """`own_offline` are the partitions of this broker whose data directory failed."""
+        """`own_offline` are the partitions of this broker whose data directory failed; `doubted` are leaders that
+        seem to have died just now: a client that is sent to one again asks much later than one that hears of none.
+        """
         self.image = image
         self._own_id = own_id
         self._own_offline = own_offline
+        self._doubted = doubted
         self._reachable = {
             broker.id: (broker, endpoint)
             for broker in image.brokers.values()
@@ -55,7 +59,13 @@ class ClusterView:
     @classmethod
     def of(cls, ctx: Context) -> ClusterView:
         broker = ctx.broker
-        return cls(broker.metadata.image, ctx.listener, broker.id, broker.replicas.offline)
+        return cls(
+            broker.metadata.image,
+            ctx.listener,
+            broker.id,
+            broker.replicas.offline,
+            broker.replicas.doubted_leaders,
+        )
 
     def brokers(self) -> list[tuple[BrokerImage, Endpoint]]:
         """Those that have this listener, by id."""
@@ -68,7 +78,7 @@ class ClusterView:
         offline = [replica for replica in partition.replicas if replica not in self.image.brokers]
         if name in self._own_offline and self._own_id in partition.replicas:
             offline.append(self._own_id)
-        if partition.leader == NO_LEADER or partition.leader in offline:
+        if partition.leader == NO_LEADER or partition.leader in offline or partition.leader in self._doubted:
             return PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         if not self.is_reachable(partition.leader):
             return PartitionView(ErrorCode.LISTENER_NOT_FOUND, NO_LEADER, offline)

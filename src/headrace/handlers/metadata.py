@@ -11,6 +11,7 @@ Where `auto.create.topics.enable` is on, an unknown topic is made before we answ
 
 from __future__ import annotations
 
+from headrace.handlers.broker import Broker
 from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ClusterView
 from headrace.handlers.context import Context, topic_describe
 from headrace.handlers.registry import api
@@ -36,6 +37,10 @@ from headrace.wire.messages.metadata import (
 LISTENER_NOT_FOUND_SINCE = 6
 CLUSTER_OPERATIONS_IN = range(8, 11)
 ASK_BY_ID_SINCE = 12
+NEWS_SECONDS = 0.01
+"""Between the end of a dead broker's connections: to the client that asks, and to its followers."""
+ELECTION_SECONDS = 0.1
+"""The longest that an answer waits for the next leader."""
 
 
 @api(MetadataRequest, MetadataResponse, versions=range(14), authorize=topic_describe)
@@ -45,6 +50,8 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     if asked is not None and not all(_is_valid(topic, ctx.version) for topic in asked):
         return MetadataResponse(topics=[_refused(topic) for topic in asked])
     failures = await _create_missing(ctx, request, asked or [])
+    if asked and ctx.broker.replicas.follows_any:
+        await _let_news_arrive(ctx.broker)
     view = ClusterView.of(ctx)
     response = MetadataResponse(
         brokers=[
@@ -81,6 +88,18 @@ def _refused(topic: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id
     )
+
+
+async def _let_news_arrive(broker: Broker) -> None:
+    """Clients ask for topics again when a leader has died, and learn of that as early as its followers do.
+
+    One that is told of the dead leader again asks a second later, though the next one is elected in milliseconds.
+    """
+    clock = broker.env.clock
+    deadline = clock.monotonic() + ELECTION_SECONDS
+    await clock.sleep(NEWS_SECONDS)
+    while broker.replicas.doubted_leaders and clock.monotonic() < deadline:
+        await clock.sleep(NEWS_SECONDS)
 
 
 async def _create_missing(

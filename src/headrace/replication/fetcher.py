@@ -48,6 +48,8 @@ FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 QUIET_FAILURES = 3
 """Of a partition, before the log tells: brokers learn of a new leader at different moments."""
+DOUBT_SECONDS = 2.0
+"""How long clients are not sent to a leader whose connection ended: if it is dead, the next is known by then."""
 ANSWER_GRACE_SECONDS = 10.0
 """Beyond a poll's own wait, before the connection counts as dead."""
 
@@ -126,9 +128,18 @@ class Fetcher:
         self._told_epoch = UNKNOWN_EPOCH
         """The broker epoch that the leader knows this broker by."""
         self._failures = 0
+        self._lost_at: float | None = None
+        """When the connection to the leader ended; None while there is one."""
 
     def __len__(self) -> int:
         return len(self._followed)
+
+    @property
+    def doubts_leader(self) -> bool:
+        """Whether the connection to the leader ended a moment ago: it is likely to be dead."""
+        if self._lost_at is None or not self._followed:
+            return False
+        return self._env.clock.monotonic() < self._lost_at + DOUBT_SECONDS
 
     def follow(self, partition: Partition) -> None:
         followed = Followed(partition)
@@ -163,9 +174,12 @@ class Fetcher:
             except (ClientError, KafkaError) as error:
                 await self._back_off(error)
                 continue
+            self._lost_at = None
             try:
                 await self._fetch_from(peer)
             except (ClientError, ProtocolError) as error:
+                if peer.closed:
+                    self._lost_at = self._env.clock.monotonic()
                 await self._back_off(error)
             finally:
                 peer.close()

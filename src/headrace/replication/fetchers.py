@@ -39,6 +39,16 @@ class Fetchers:
         if fetcher is not None:
             fetcher.stir(_key(partition))
 
+    @property
+    def doubted(self) -> set[int]:
+        """Leaders that this broker follows and that are likely to be dead, though nobody has said so yet."""
+        return {leader for (leader, _), fetcher in self._fetchers.items() if fetcher.doubts_leader}
+
+    @property
+    def busy(self) -> bool:
+        """Whether this broker follows any leader."""
+        return bool(self._placed)
+
     def _fetcher(self, leader: int, number: int) -> Fetcher:
         place = leader, number % self._per_leader
         fetcher = self._fetchers.get(place)

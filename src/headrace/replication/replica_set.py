@@ -316,6 +316,15 @@ class ReplicaSet:
             partition.check_epoch(leader_epoch)
         return partition
 
+    @property
+    def follows_any(self) -> bool:
+        return self._fetchers is not None and self._fetchers.busy
+
+    @property
+    def doubted_leaders(self) -> set[int]:
+        """Clients had better wait for the next leader than be sent to these."""
+        return self._fetchers.doubted if self._fetchers is not None else set()
+
     def why_not_leader(self, topic: bytes, index: int, *, by_id: bool) -> KafkaError:
         """What to tell a client that came here for a partition we do not lead."""
         if by_id:

@@ -137,6 +137,33 @@ def test_partitions_without_a_reachable_leader() -> None:
         assert (seen.error, seen.leader) == (error, NO_LEADER)
 
 
+class DoubtingFetchers:
+    """Of a broker that has lost the connection to a leader, and looks `times` times until it knows more."""
+
+    busy = True
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    @property
+    def doubted(self) -> set[int]:
+        self._times -= 1
+        return {1} if self._times >= 0 else set()
+
+
+async def test_nobody_is_sent_to_a_leader_that_seems_to_have_died(bench: Any, monkeypatch: Any) -> None:
+    """A client that is told of it again asks a second later."""
+    await bench.create_topic("a")
+    monkeypatch.setattr(bench.broker.replicas, "_fetchers", DoubtingFetchers(3))
+    (topic,) = (await bench.call(ask("a"), 12)).topics
+    assert [(row.error_code, row.leader_id) for row in topic.partitions] == [(ErrorCode.NONE, 1)]
+    monkeypatch.setattr(bench.broker.replicas, "_fetchers", DoubtingFetchers(10**9))
+    (topic,) = (await bench.call(ask("a"), 12)).topics
+    assert [(row.error_code, row.leader_id) for row in topic.partitions] == [
+        (ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
+    ]
+
+
 async def test_describe_cluster(bench: Any) -> None:
     response = await bench.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 2)
     assert (response.cluster_id, response.controller_id) == (bench.image.cluster_id, 1)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from headrace.client.address import Address
+from headrace.client.errors import ConnectionLost
 from headrace.env.real import real_env
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode
@@ -84,7 +86,12 @@ class Bench:
         self._host = PartitionHost(LOCAL, self.env.clock)
         self.epoch = 9
 
+        self.reachable: asyncio.Future[None] | None = None
+        """Until it is done nobody can connect."""
+
         async def connect(endpoint: Endpoint) -> Peer:
+            if self.reachable is not None:
+                await self.reachable
             return self.peer
 
         peers = Peers(connect, self.image, "PLAINTEXT")
@@ -210,3 +217,24 @@ async def test_after_registering_anew_all_are_named_with_the_new_epoch(bench: Be
     request, _ = await bench.peer.next()
     assert request.replica_state.replica_epoch == 10
     assert told(request) == [(0, 0)]
+
+
+async def test_a_leader_whose_connection_ended_is_in_doubt_until_it_answers_or_another_leads(bench: Bench) -> None:
+    followed = bench.partition(0)
+    bench.fetcher.follow(followed)
+    _, reply = await bench.peer.next()
+    assert not bench.fetcher.doubts_leader
+    refused = asyncio.get_running_loop().create_future()
+    bench.reachable = refused
+    bench.peer.closed = True
+    reply.set_exception(ConnectionLost(Address("here", 1)))
+    while not bench.fetcher.doubts_leader:
+        await asyncio.sleep(0)
+    bench.fetcher.leave((TOPIC_ID, 0))
+    assert not bench.fetcher.doubts_leader
+    bench.fetcher.follow(followed)
+    assert bench.fetcher.doubts_leader
+    bench.peer.closed = False
+    refused.set_result(None)
+    await bench.peer.next()
+    assert not bench.fetcher.doubts_leader
