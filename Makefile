@@ -5,7 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.headrace-setup
 SOURCES := src tests bench scripts examples
 
-.PHONY: help setup demo test unit sim matrix check format conformance bench docs pictures clean
+.PHONY: help setup demo test unit sim matrix check format conformance drills bench docs pictures clean
 
 help:
 	@echo "make demo         a broker, log events, and a Spark pipeline over them (about a minute)"
@@ -15,6 +15,7 @@ help:
 	@echo "make matrix       unit and client tests on every Python that is installed, from 3.11 on"
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
+	@echo "make drills       three brokers killed, stopped and cut off under load (an hour; ARGS='kill-all --short' for some)"
 	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
 	@echo "make pictures     draw the README's pictures again, from real output"
@@ -63,6 +64,11 @@ format: setup
 
 conformance: setup
 	@PY="$(PY)" scripts/conformance $(ARGS)
+
+drills: setup
+	@scripts/java-ensure
+	@scripts/apt-ensure zookeeper
+	@$(PY) -m headrace.testing.drills $(ARGS)
 
 bench: setup
 	@$(PY) -m bench $(if $(W),--workloads $(W)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(ARGS)

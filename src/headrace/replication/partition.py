@@ -387,19 +387,18 @@ class Partition:
         if local_epoch == epoch:
             target = min(target, end_offset)
         target = max(target, log.start_offset)
-        if target < self.high_watermark:
-            logger.error(
-                "%s: %d records that were committed are dropped, because a leader that was not in sync lacks them",
-                self.topic_partition,
-                self.high_watermark - target,
-            )
-            self.high_watermark = target
-        elif target < log.end_offset:
-            logger.info(
-                "%s: dropping %d records that were not committed", self.topic_partition, log.end_offset - target
-            )
+        before = log.end_offset
         log.truncate_to(target)
-        self.high_watermark = min(self.high_watermark, log.end_offset)
+        dropped, committed = before - log.end_offset, self.high_watermark - log.end_offset
+        if committed > 0:
+            logger.error(
+                "%s: dropped %d records, at least %d of them committed: a leader that was not in sync lacks them",
+                *(self.topic_partition, dropped, committed),
+            )
+            self.high_watermark = log.end_offset
+        elif dropped:
+            # How much of it was committed is not known after a crash: the high watermark is noted now and then.
+            logger.info("%s: dropped %d records that the leader lacks", self.topic_partition, dropped)
 
     def restart_at(self, offset: int) -> None:
         """Begin the log anew at the leader's start: what comes before is gone there."""

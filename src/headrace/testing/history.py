@@ -11,6 +11,7 @@ A send that was not acknowledged is unknown, never failed: it may be there or no
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -38,6 +39,8 @@ class Verdict:
     duplicates: int
     order_violations: int
     conflicts: int
+    lost_by_intention: int = 0
+    """Acknowledged, on a replica that an unclean election left behind."""
 
     @property
     def is_clean(self) -> bool:
@@ -53,15 +56,19 @@ class History:
     def note_read(self, partition: int, offset: int, value: bytes) -> None:
         self.read.setdefault(partition, {})[offset] = value
 
-    def judge(self) -> Verdict:
+    def judge(self, lost_from: Mapping[int, int] | None = None) -> Verdict:
+        """`lost_from`: by partition, the offset from which records may be lost."""
         counts = Counter(value for values in self.read.values() for value in values.values())
+        lost = lost_from or {}
+        kept = [ack for ack in self.acks if ack.partition not in lost or ack.offset < lost[ack.partition]]
         return Verdict(
             acked=len(self.acks),
             read=sum(counts.values()),
-            acked_missing=sum(ack.value not in counts for ack in self.acks),
+            acked_missing=sum(ack.value not in counts for ack in kept),
             duplicates=sum(count > 1 for count in counts.values()),
             order_violations=sum(_order_violations(values) for values in self.read.values()),
-            conflicts=sum(self._conflicts(ack) for ack in self.acks),
+            conflicts=sum(self._conflicts(ack) for ack in kept),
+            lost_by_intention=len(self.acks) - len(kept),
         )
 
     def _conflicts(self, ack: Ack) -> bool:

@@ -1,7 +1,8 @@
 """A cluster of real brokers, each a process of its own, that a test or a drill kills, pauses and starts again.
 
 With the embedded store the brokers share one data directory, as `headrace start --workers` has it; with
-`zookeeper` (a connect string) each has a directory of its own, as on machines apart.
+`zookeeper` (a connect string) each has a directory of its own, as on machines apart. `launcher` is the module
+that is run in place of `headrace`, with its first arguments: drills start brokers with a defect that way.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,17 +21,45 @@ from typing import Self
 from headrace.testing.process import BrokerProcess
 
 PATIENCE_SECONDS = 60.0
+PRODUCT = ("headrace",)
 
 
 class ClusterBroker(BrokerProcess):
-    def __init__(self, broker_id: int, data: Path, overrides: Mapping[str, str], root: Path) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        data: Path,
+        overrides: Mapping[str, str],
+        root: Path,
+        launcher: Sequence[str] = PRODUCT,
+    ) -> None:
         super().__init__({"node.id": str(broker_id), "headrace.admin.port": "0", **overrides}, root)
         self.broker_id = broker_id
         self._data = data
+        self._launcher = launcher
 
     @property
     def data_dir(self) -> Path:
         return self._data
+
+    @property
+    def own_dir(self) -> Path:
+        """What of the data directory is this broker's alone."""
+        return self._data / f"broker-{self.broker_id}"
+
+    @property
+    def second_dir(self) -> Path:
+        """The same of the second data directory, for those that have two."""
+        return self._data.with_name(f"{self._data.name}-second") / f"broker-{self.broker_id}"
+
+    def partition_dir(self, topic: str, partition: int) -> Path:
+        name = f"{topic}-{partition}"
+        return self.second_dir / name if (self.second_dir / name).exists() else self.own_dir / name
+
+    def command(self) -> list[str]:
+        command = super().command()
+        at = command.index("headrace")
+        return [sys.executable, "-m", *self._launcher, *command[at + 1 :]]
 
     @property
     def running(self) -> bool:
@@ -50,7 +80,10 @@ class ProcessCluster:
         settings: Mapping[str, str] | None = None,
         zookeeper: str | None = None,
         root: Path | None = None,
+        launcher: Sequence[str] = PRODUCT,
+        directories: int = 1,
     ) -> None:
+        """`directories` is how many data directories each broker has, one or two."""
         self.root = root or Path(tempfile.mkdtemp(prefix="headrace-cluster-"))
         self.brokers: dict[int, ClusterBroker] = {}
         for broker_id in range(1, brokers + 1):
@@ -58,16 +91,20 @@ class ProcessCluster:
             store = {"zookeeper.connect": zookeeper} if zookeeper is not None else {}
             home = self.root / str(broker_id)
             home.mkdir()
-            self.brokers[broker_id] = ClusterBroker(broker_id, data, {**store, **(settings or {})}, home)
+            if directories > 1:
+                store["log.dirs"] = f"{data},{data}-second"
+            overrides = {**store, **(settings or {})}
+            self.brokers[broker_id] = ClusterBroker(broker_id, data, overrides, home, launcher)
 
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def start(self) -> None:
-        """All at once; they find each other."""
+        """Those that do not run, all at once; they find each other."""
         for broker in self.brokers.values():
-            broker.launch()
+            if not broker.running:
+                broker.launch()
         for broker in self.brokers.values():
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not broker.is_ready(deadline):
@@ -86,10 +123,13 @@ class ProcessCluster:
             if broker.running:
                 broker.terminate()
 
-    def replica_bytes(self, broker_id: int, topic: str, partition: int) -> bytes:
-        """Every byte of a replica's log, of a cluster that is stopped."""
-        directory = self.brokers[broker_id].data_dir / f"broker-{broker_id}" / f"{topic}-{partition}"
-        return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+    def kill(self) -> None:
+        """All at once."""
+        for broker in self.brokers.values():
+            if broker.running:
+                os.kill(broker.pid, signal.SIGKILL)
+        for broker in self.brokers.values():
+            broker.kill()
 
     def __enter__(self) -> Self:
         try:

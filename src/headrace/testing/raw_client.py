@@ -174,12 +174,14 @@ class FetchLimits:
     partition_max_bytes: int = 64 * 1024 * 1024
 
 
-def fetch_body(topic: str, partition: int, offset: int, limits: FetchLimits | None = None) -> bytes:
+def fetch_body(
+    topic: str, partition: int, offset: int, limits: FetchLimits | None = None, leader_epoch: int = -1
+) -> bytes:
     """Fetch v11 without a session, for one partition."""
     limits = limits or FetchLimits()
     head = struct.pack(">iiiibii", -1, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, 0, 0, -1)
     head += struct.pack(">i", 1) + text(topic) + struct.pack(">i", 1)
-    head += struct.pack(">iiqqi", partition, -1, offset, -1, limits.partition_max_bytes)
+    head += struct.pack(">iiqqi", partition, leader_epoch, offset, -1, limits.partition_max_bytes)
     return head + struct.pack(">i", 0) + text("")
 
 

@@ -105,11 +105,11 @@ class ZooKeeperServer(ServerProcess):
 
 
 class ZooKeeperEnsemble:
-    """Three servers that start, and end, together."""
+    """Three servers that start, and end, together; or one."""
 
-    def __init__(self) -> None:
-        peers = [(free_port(), free_port()) for _ in range(ENSEMBLE_SIZE)]
-        self.servers = [ZooKeeperServer() for _ in peers]
+    def __init__(self, size: int = ENSEMBLE_SIZE) -> None:
+        peers = [(free_port(), free_port()) for _ in range(size)] if size > 1 else []
+        self.servers = [ZooKeeperServer() for _ in range(size)]
         for number, server in enumerate(self.servers, 1):
             server.id, server.peers = number, peers
 

@@ -1,61 +1,77 @@
-"""`python -m headrace.testing.drills [names] [--short] [--zookeeper HOST:PORT/CHROOT]`: drills, with a report."""
+"""Drills: three real brokers under load and faults, and a checker that must find nothing wrong."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from statistics import median
+import time
 
-from headrace.testing.drills.faults import (
-    Fault,
-    kill_all,
-    kill_leader_every,
-    kill_two,
-    none,
-    pause_leader,
-    rolling_restart,
-)
-from headrace.testing.drills.running import DrillResult, run_drill
+from headrace.testing.drills.catalogue import DRILLS
+from headrace.testing.drills.launcher import MUTANTS
+from headrace.testing.drills.report import HEADER, row, table
+from headrace.testing.drills.running import run_drill
 
-DRILLS: dict[str, tuple[Fault, float, float]] = {
-    "no-fault": (none, 5, 600),
-    "kill-leader-20s": (kill_leader_every(20), 20, 120),
-    "kill-leader-5s": (kill_leader_every(5), 15, 120),
-    "kill-all": (kill_all, 10, 60),
-    "kill-two": (kill_two, 10, 60),
-    "pause-leader": (pause_leader(15), 15, 300),
-    "rolling-restart": (rolling_restart, 10, 120),
-}
-"""The fault, and seconds of the short and of the full form."""
+MODES = ("sqlite", "zookeeper")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m headrace.testing.drills", description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(DRILLS), help=f"of {', '.join(DRILLS)}; all by default")
-    parser.add_argument("--short", action="store_true", help="some seconds each")
-    parser.add_argument("--zookeeper", help="coordinate through ZooKeeper: HOST:PORT,.../CHROOT")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = _parser().parse_args()
+    unknown = sorted(set(arguments.names) - set(DRILLS))
+    if unknown:
+        print(f"unknown drills: {', '.join(unknown)} (see --help)", file=sys.stderr)
+        return 2
+    rows: list[tuple[str, ...]] = []
     failed = 0
-    for name in arguments.names:
-        fault, short, full = DRILLS[name]
-        result = run_drill(
-            fault, short if arguments.short else full, zookeeper=arguments.zookeeper, seed=arguments.seed
-        )
-        print(f"{name:18} {report(result)}", flush=True)
-        failed += not result.passed
+    for name in arguments.names or DRILLS:
+        drill = DRILLS[name]
+        for mode in arguments.modes or MODES:
+            if drill.zookeepers is not None and mode == "sqlite":
+                continue
+            began = time.monotonic()
+            try:
+                result = run_drill(
+                    name,
+                    seconds=drill.short_s if arguments.short else drill.full_s,
+                    zookeeper=mode == "zookeeper",
+                    seed=arguments.seed,
+                    mutant=arguments.mutant,
+                )
+            except AssertionError as error:
+                failed += 1
+                print(f"{name} ({mode}): FAILED: {error}", flush=True)
+                rows.append((name, mode, "FAILED", *[""] * (len(HEADER) - 3)))
+                continue
+            failed += not result.passed
+            rows.append(row(name, mode, result))
+            said = [*result.problems, *sorted(set(result.failures)), *result.notes]
+            print(
+                f"{name} ({mode}): {rows[-1][2]} in {time.monotonic() - began:.0f} s",
+                *said,
+                sep="\n    ",
+                flush=True,
+            )
+    print(table(rows))
     return 1 if failed else 0
 
 
-def report(result: DrillResult) -> str:
-    verdict = result.verdict
-    gaps = f"gap {median(result.gaps):.2f} s, worst {max(result.gaps):.2f} s" if result.gaps else "no gap"
-    return (
-        f"{'passed' if result.passed else 'FAILED'}: {result.faults} faults, {verdict.acked} acked, "
-        f"missing {verdict.acked_missing}, duplicates {verdict.duplicates}, reordered {verdict.order_violations}, "
-        f"conflicts {verdict.conflicts}, errors {len(result.failures)}, {gaps}, "
-        f"whole after {result.healed_s:.1f} s, differing replicas {result.differing or 'none'}"
+def _parser() -> argparse.ArgumentParser:
+    lines = [f"  {name:22}{drill.about}" for name, drill in DRILLS.items()]
+    defects = [f"  {name:26}{act.__doc__}" for name, act in MUTANTS.items()]
+    proofs = [f"  {name} --mutant {drill.mutant}" for name, drill in DRILLS.items() if drill.mutant is not None]
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace.testing.drills",
+        description=__doc__,
+        epilog="\n".join(["drills:", *lines, "", "defects:", *defects, "", "must fail:", *proofs]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("names", nargs="*", metavar="DRILL", help="all by default")
+    parser.add_argument("--short", action="store_true", help="some seconds each, instead of minutes")
+    parser.add_argument(
+        "--mode", dest="modes", action="append", choices=MODES, help="the coordination store; both by default"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="for what is chosen at random (1)")
+    parser.add_argument("--mutant", choices=MUTANTS, help="run brokers with a defect: the drill must fail")
+    return parser
 
 
 if __name__ == "__main__":

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 
-from headrace.testing.drills.faults import Fault, Scene, is_whole
-from headrace.testing.drills.workload import PARTITIONS, TOPIC, Workload, create_topic, read_everything
+from headrace.testing.drills.catalogue import DRILLS, Drill
+from headrace.testing.drills.noise import noise
+from headrace.testing.drills.scene import Scene
+from headrace.testing.drills.workload import PARTITIONS, Workload, create_topic, read_everything
 from headrace.testing.history import Verdict
-from headrace.testing.process_cluster import ProcessCluster, wait_until
+from headrace.testing.process_cluster import PRODUCT, ProcessCluster, wait_until
+from headrace.testing.replica_files import differ
+from headrace.testing.zookeeper import ZooKeeperEnsemble
 
+LAUNCHER = "headrace.testing.drills.launcher"
 WARM_UP_SECONDS = 1.0
 GAP_WINDOW_SECONDS = 5.0
-HEAL_SECONDS = 60.0
+SETTINGS = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,44 +31,79 @@ class DrillResult:
     failures: list[str]
     """Errors that reached a producer."""
     gaps: list[float]
-    """Without an ack on some partition, after each fault."""
+    """Of each fault and partition: the longest time without an ack."""
     healed_s: float
-    differing: list[int]
-    """Partitions whose replicas are not the same, byte for byte."""
+    """Until all in-sync sets were full after the last fault."""
+    problems: list[str]
+    notes: list[str]
 
     @property
     def passed(self) -> bool:
-        return self.verdict.is_clean and not self.failures and not self.differing and self.verdict.acked > 0
+        return self.verdict.is_clean and not self.failures and not self.problems and self.verdict.acked > 0
+
+    @property
+    def median_gap(self) -> float:
+        return median(self.gaps) if self.gaps else 0.0
+
+    @property
+    def worst_gap(self) -> float:
+        return max(self.gaps, default=0.0)
 
 
 def run_drill(
-    fault: Fault,
-    seconds: float,
-    *,
-    settings: Mapping[str, str] | None = None,
-    zookeeper: str | None = None,
-    seed: int = 1,
+    name: str, *, seconds: float | None = None, zookeeper: bool = False, seed: int = 1, mutant: str | None = None
 ) -> DrillResult:
-    with ProcessCluster(3, settings, zookeeper) as cluster:
-        create_topic(cluster.bootstrap, 3)
-        scene = Scene(cluster, random.Random(seed))
-        with Workload(cluster.bootstrap) as workload:
-            wait_until(lambda: workload.acked > 100, "the first records acknowledged")
-            time.sleep(WARM_UP_SECONDS)
-            fault(scene, seconds)
-            began = time.monotonic()
-            wait_until(lambda: is_whole(cluster), "in-sync sets full after the faults", HEAL_SECONDS)
-            healed_s = time.monotonic() - began
-            time.sleep(WARM_UP_SECONDS)
-        read_everything(cluster.bootstrap, workload.history)
-        wait_until(lambda: is_whole(cluster), "in-sync sets full at the end", HEAL_SECONDS)
-        cluster.stop()
-        differing = [
-            partition
-            for partition in range(PARTITIONS)
-            if len({cluster.replica_bytes(broker_id, TOPIC, partition) for broker_id in cluster.brokers}) > 1
-        ]
-        gaps = [workload.longest_gap(when, when + GAP_WINDOW_SECONDS) for when in scene.times]
-        return DrillResult(
-            workload.history.judge(), len(scene.times), workload.failures, gaps, healed_s, differing
-        )
+    """Without `seconds` the short form."""
+    drill = DRILLS[name]
+    defect = mutant or drill.defect
+    launcher = (LAUNCHER, defect) if defect is not None else PRODUCT
+    directories = 2 if drill.defect == "failing-disk" else 1
+    with _ensemble(drill, zookeeper) as ensemble:
+        connect = None if ensemble is None else f"{ensemble.connect}/drill"
+        with ProcessCluster(3, SETTINGS, connect, None, launcher, directories) as cluster:
+            create_topic(cluster.bootstrap, 3, drill.topic_configs)
+            workload = Workload(cluster.bootstrap)
+            scene = Scene(cluster, workload, random.Random(seed), ensemble)
+            healed_s = _act(drill, scene, drill.short_s if seconds is None else seconds)
+            _look(scene)
+            gaps = [gap for when in scene.times for gap in workload.gaps(when, when + GAP_WINDOW_SECONDS).values()]
+            verdict = workload.history.judge(scene.lost_from)
+            return DrillResult(
+                verdict, len(scene.times), workload.failures, gaps, healed_s, scene.problems, scene.notes
+            )
+
+
+@contextmanager
+def _ensemble(drill: Drill, wanted: bool) -> Iterator[ZooKeeperEnsemble | None]:
+    if not wanted and drill.zookeepers is None:
+        yield None
+        return
+    with ZooKeeperEnsemble(drill.zookeepers or 1) as ensemble:
+        yield ensemble
+
+
+def _act(drill: Drill, scene: Scene, seconds: float) -> float:
+    """The load, the fault, and the time until everything was whole again."""
+    workload = scene.workload
+    with workload:
+        wait_until(lambda: workload.acked > 100, "the first records acknowledged")
+        time.sleep(WARM_UP_SECONDS)
+        drill.fault(scene, seconds)
+        scene.until_whole()
+        last = scene.times[-1] if scene.times else time.monotonic()
+        healed_s = time.monotonic() - last
+        time.sleep(WARM_UP_SECONDS)
+    return healed_s
+
+
+def _look(scene: Scene) -> None:
+    """Read everything, and compare the replicas: while the brokers run, and after they have stopped."""
+    ends = read_everything(scene.cluster.bootstrap, scene.workload.history)
+    scene.until_whole()
+    running = [part for part, end in ends.items() if differ(scene.replica_dirs(part), end)]
+    scene.check(not running, f"replicas of {running} differ below the high watermark")
+    scene.cluster.stop()
+    stopped = [part for part in range(PARTITIONS) if differ(scene.replica_dirs(part))]
+    scene.check(not stopped, f"replicas of {stopped} differ after a clean stop")
+    for broker in scene.brokers.values():
+        scene.problems.extend(f"broker {broker.broker_id}: {line}" for line in noise(broker.log_text()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
@@ -19,7 +21,7 @@ FLUSH_SECONDS = 120.0
 QUIET = {"log_level": 0}
 
 
-def create_topic(bootstrap: str, brokers: int, **configs: str) -> None:
+def create_topic(bootstrap: str, brokers: int, configs: Mapping[str, str]) -> None:
     """Once all brokers are there."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
@@ -28,9 +30,22 @@ def create_topic(bootstrap: str, brokers: int, **configs: str) -> None:
     deadline = time.monotonic() + 60
     while len(admin.list_topics(timeout=30).brokers) < brokers and time.monotonic() < deadline:
         time.sleep(0.1)
-    settings = {key.replace("_", "."): value for key, value in {"min_insync_replicas": "2", **configs}.items()}
-    topic = NewTopic(TOPIC, PARTITIONS, REPLICATION, config=settings)
+    topic = NewTopic(TOPIC, PARTITIONS, REPLICATION, config={"min.insync.replicas": "2", **configs})
     for future in admin.create_topics([topic], operation_timeout=30).values():
+        future.result()
+
+
+def alter_topic(bootstrap: str, configs: Mapping[str, str]) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._resource import ResourceType
+
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    for future in admin.incremental_alter_configs([resource], request_timeout=30).values():
         future.result()
 
 
@@ -72,6 +87,10 @@ class Workload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """Send no more, and wait until everything that was sent is decided."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -80,7 +99,23 @@ class Workload:
     def acked(self) -> int:
         return len(self.ack_times)
 
+    def acked_by_partition(self) -> Counter[int]:
+        with self._lock:
+            return Counter(partition for _, partition in self.ack_times)
+
     def _produce(self, number: int) -> None:
+        """With another producer, of another number, after a fatal error: the drill must come to its verdict."""
+        from confluent_kafka import KafkaException
+
+        while not self._stop.is_set():
+            try:
+                self._produce_as(number)
+            except KafkaException as error:
+                with self._lock:
+                    self.failures.append(f"producer {number} gave up: {error}")
+            number += self.producers
+
+    def _produce_as(self, number: int) -> None:
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -98,12 +133,15 @@ class Workload:
             }
         )
         count = 0
-        while not self._stop.is_set():
-            producer.produce(TOPIC, value_of(number, count), partition=count % PARTITIONS, on_delivery=self._told)
-            count += 1
-            producer.poll(0)
-            time.sleep(SECONDS_PER_RECORD)
-        producer.flush(FLUSH_SECONDS)
+        try:
+            while not self._stop.is_set():
+                value = value_of(number, count)
+                producer.produce(TOPIC, value, partition=count % PARTITIONS, on_delivery=self._told)
+                count += 1
+                producer.poll(0)
+                time.sleep(SECONDS_PER_RECORD)
+        finally:
+            producer.flush(FLUSH_SECONDS)
 
     def _told(self, error: Any, message: Any) -> None:
         with self._lock:
@@ -115,25 +153,33 @@ class Workload:
 
     def longest_gap(self, since: float, until: float) -> float:
         """Seconds without an ack on some partition, the worst of all, in a span of time."""
-        worst = 0.0
+        return max(self.gaps(since, until).values())
+
+    def gaps(self, since: float, until: float) -> dict[int, float]:
+        """The longest time without an ack that began in a span of time, for each partition."""
+        with self._lock:
+            acks = list(self.ack_times)
+        longest = {}
         for partition in range(PARTITIONS):
-            times = [when for when, of in self.ack_times if of == partition and since <= when <= until]
-            edges = [since, *times, until]
-            worst = max(worst, *(later - earlier for earlier, later in pairwise(edges)))
-        return worst
+            times = [when for when, of in acks if of == partition and when >= since]
+            spans = pairwise([since, *times]) if times else [(since, until)]
+            longest[partition] = max((end - begin for begin, end in spans if begin <= until), default=0.0)
+        return longest
 
 
-def read_everything(bootstrap: str, history: History) -> None:
+def read_everything(bootstrap: str, history: History) -> dict[int, int]:
+    """Where each partition ended."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "drill-reader", "enable.auto.commit": False, **QUIET}
     )
+    ends = {}
     try:
         for partition in range(PARTITIONS):
             low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=60)
             consumer.assign([TopicPartition(TOPIC, partition, low)])
-            position = low
+            position, ends[partition] = low, high
             while position < high:
                 message = consumer.poll(60)
                 assert message is not None, f"nothing more to read of {partition} at {position} of {high}"
@@ -143,3 +189,4 @@ def read_everything(bootstrap: str, history: History) -> None:
                     position = offset + 1
     finally:
         consumer.close()
+    return ends

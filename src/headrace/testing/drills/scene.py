@@ -1,0 +1,103 @@
+"""What a drill acts on, and what it finds."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.testing.drills.workload import PARTITIONS, TOPIC, PartitionState, Workload, states
+from headrace.testing.process_cluster import ClusterBroker, ProcessCluster, wait_until
+from headrace.testing.replica_files import differ_below_noted
+from headrace.testing.zookeeper import ZooKeeperEnsemble
+
+HEAL_SECONDS = 120.0
+ELECTED = re.compile(r"Broker (\d+) is the controller, epoch (\d+)")
+
+
+@dataclass(slots=True)
+class Scene:
+    cluster: ProcessCluster
+    workload: Workload
+    chance: random.Random
+    zookeeper: ZooKeeperEnsemble | None = None
+    times: list[float] = field(default_factory=list)
+    """When something was done."""
+    problems: list[str] = field(default_factory=list)
+    """What must not be, beyond what the history of the load shows."""
+    notes: list[str] = field(default_factory=list)
+    """For the report."""
+    lost_from: dict[int, int] = field(default_factory=dict)
+    """Partitions with an unclean election: acks from this offset on are lost by intention."""
+
+    @property
+    def brokers(self) -> Mapping[int, ClusterBroker]:
+        return self.cluster.brokers
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers.values() if broker.running)
+
+    def states(self) -> dict[int, PartitionState]:
+        return states(self.bootstrap)
+
+    def states_by(self, bootstrap: str) -> dict[int, PartitionState]:
+        """As these brokers see them."""
+        return states(bootstrap)
+
+    def leader(self) -> int:
+        """The leader of some partition, that lives."""
+        leaders = {state.leader for state in self.states().values()}
+        return self.chance.choice(sorted(id for id in leaders if id >= 0 and self.brokers[id].running))
+
+    def note_fault(self) -> None:
+        self.times.append(time.monotonic())
+
+    def check(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.problems.append(otherwise)
+
+    def is_whole(self) -> bool:
+        """Every partition is led and has all its replicas in sync."""
+        everybody = tuple(sorted(self.brokers))
+        return all(state.leader >= 0 and state.in_sync == everybody for state in self.states().values())
+
+    def until_whole(self) -> None:
+        wait_until(self.is_whole, "in-sync sets full again", HEAL_SECONDS)
+
+    def until_acked(self, more: int = 100) -> None:
+        """So many further records are acknowledged."""
+        goal = self.workload.acked + more
+        wait_until(lambda: self.workload.acked >= goal, "records acknowledged again", HEAL_SECONDS)
+
+    def replica_dirs(self, partition: int) -> list[Path]:
+        return [broker.partition_dir(TOPIC, partition) for broker in self.brokers.values()]
+
+    def check_noted(self) -> None:
+        """After a kill the files are the same below the smallest high watermark that a broker noted."""
+        differing = [part for part in range(PARTITIONS) if differ_below_noted(self.replica_dirs(part))]
+        self.check(not differing, f"replicas of {differing} differ below their high watermarks after the kill")
+
+    def check_controllers(self) -> None:
+        """One controller for each epoch, as the brokers' logs have it."""
+        elected: dict[int, set[int]] = {}
+        for broker in self.brokers.values():
+            for broker_id, epoch in ELECTED.findall(broker.log_text()):
+                elected.setdefault(int(epoch), set()).add(int(broker_id))
+        several = {epoch: ids for epoch, ids in elected.items() if len(ids) > 1}
+        self.check(not several, f"several controllers in one epoch: {several}")
+
+
+Fault = Callable[[Scene, float], None]
+"""Goes on for about so many seconds."""
+
+
+def repeat(scene: Scene, seconds: float, act: Callable[[], None]) -> None:
+    """At least once, and again until the time is over."""
+    end = time.monotonic() + seconds
+    act()
+    while time.monotonic() < end:
+        act()
