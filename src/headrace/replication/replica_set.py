@@ -52,6 +52,10 @@ class ReplicaSet:
         self._fetchers = fetchers
         self._high_watermarks: dict[TopicPartition, int] = {}
         """As they were when the broker stopped; each is used once."""
+        self._untouched: dict[TopicPartition, None] = {}
+        """Logs as the start found them, until they have a role."""
+        self._away_ms = 0
+        """How long ago this broker last wrote down where its logs stood."""
         self._sync_rounds = SyncRounds(env)
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
@@ -160,6 +164,8 @@ class ReplicaSet:
         """Blocking, once at start: up to where each log was known to be committed."""
         for directory in self._directories.online:
             self._high_watermarks.update(directory.read_high_watermarks())
+            self._untouched.update(dict.fromkeys(directory.logs))
+            self._away_ms = max(self._away_ms, directory.away_ms())
 
     def save_high_watermarks(self) -> None:
         """Blocking."""
@@ -265,6 +271,7 @@ class ReplicaSet:
             if self._leads(state, image):
                 if self._fetchers is not None:
                     self._fetchers.leave(partition)
+                self._untouched.pop(partition.topic_partition, None)
                 partition.become_leader(state)
             else:
                 self._follow_leader(partition, state)
@@ -278,9 +285,28 @@ class ReplicaSet:
             local is not None and local.epoch == state.leader_incarnation
         )
 
+    def _forget_if_stale(self, partition: Partition, state: PartitionImage) -> None:
+        """Once after a start: a compacted log that was away for long may hold values whose tombstones are gone.
+
+        The leader has removed them by now, and nothing will ever tell this replica: it copies the log anew.
+        A member of the in-sync set does not: its log may be needed.
+        """
+        if partition.topic_partition not in self._untouched or not partition.follows:
+            return
+        del self._untouched[partition.topic_partition]
+        config = partition.log.config
+        in_sync = self.broker_id in state.isr
+        if config.compacted and not in_sync and self._away_ms > config.delete_retention_ms:
+            log.warning(
+                "%s is copied anew from its leader: this broker was away for longer than delete.retention.ms",
+                partition.topic_partition,
+            )
+            partition.restart_at(0)
+
     def _follow_leader(self, partition: Partition, state: PartitionImage) -> None:
         same_leader = partition.follows and partition.leader_epoch == state.leader_epoch
         partition.become_follower(state)
+        self._forget_if_stale(partition, state)
         if self._fetchers is not None and not same_leader:
             if partition.follows:
                 self._fetchers.follow(partition)

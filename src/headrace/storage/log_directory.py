@@ -23,7 +23,7 @@ from headrace.env import Disk, Env
 from headrace.env.env import EntryKind
 from headrace.model.errors import KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
-from headrace.storage.checkpoints import OF_A_DIRECTORY, PARTITION_METADATA, read_topic_id
+from headrace.storage.checkpoints import HIGH_WATERMARKS, OF_A_DIRECTORY, PARTITION_METADATA, read_topic_id
 from headrace.storage.directory_checkpoints import DirectoryCheckpoints
 from headrace.storage.files import read_file, write_atomically
 from headrace.storage.identity import (
@@ -214,6 +214,13 @@ class LogDirectory:
     def write_dirty_offsets(self) -> None:
         """Blocking. Where each log that was ever compacted is dirty from, if that is not written down yet."""
         self._checkpoints.write_dirty_offsets(self.logs)
+
+    def away_ms(self) -> int:
+        """Blocking. How long ago the high watermarks were last written down; 0 if they never were."""
+        path = f"{self.path}/{HIGH_WATERMARKS}"
+        if not self._disk.exists(path):
+            return 0
+        return max(self._resources.env.clock.wall_ms() - self._disk.modified_ms(path), 0)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Blocking."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -46,9 +47,11 @@ async def create(cluster: InProcessCluster, through: int, replicas: list[int], *
     assert answer.topics[0].error_code == 0, answer
 
 
-async def produce(cluster: InProcessCluster, acks: int = -1, timeout_ms: int = 20_000) -> PartitionProduceResponse:
+async def produce(
+    cluster: InProcessCluster, acks: int = -1, timeout_ms: int = 20_000, key: bytes | None = None
+) -> PartitionProduceResponse:
     client = await cluster.client(cluster.state(T0).leader)
-    data = [PartitionProduceData(index=0, records=bytes(build_batch([NewRecord(b"v")])))]
+    data = [PartitionProduceData(index=0, records=bytes(build_batch([NewRecord(b"v", key)])))]
     request = ProduceRequest(
         acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name="t", partition_data=data)]
     )
@@ -128,6 +131,27 @@ async def test_a_replica_without_its_log_leaves_the_in_sync_set_and_copies_it(tm
         await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2])
         assert cluster.replica(1, T0).end_offset == cluster.replica(2, T0).end_offset == 5
         assert contents(cluster, 1) == contents(cluster, 2) != b""
+
+
+@pytest.mark.parametrize(("days", "anew"), [(2, True), (0, False)])
+async def test_a_compacted_replica_that_was_away_for_long_is_copied_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, anew: bool
+) -> None:
+    """It may hold a value whose tombstone its leader has removed since."""
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, through=1, replicas=[1, 2], cleanup_policy="compact")
+        for key in (b"a", b"b"):
+            assert (await produce(cluster, key=key)).error_code == 0
+        await cluster.stop(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1,))
+        assert (await produce(cluster, key=b"c")).error_code == 0
+        checkpoint = tmp_path / "broker-2" / "replication-offset-checkpoint"
+        then = checkpoint.stat().st_mtime - days * 86_400 - 1
+        os.utime(checkpoint, (then, then))
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
+        assert contents(cluster, 1) == contents(cluster, 2) != b""
+        assert ("is copied anew from its leader" in caplog.text) is anew
 
 
 def fetch(offset: int, rack: str = "") -> FetchRequest:
