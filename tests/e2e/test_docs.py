@@ -9,7 +9,8 @@ page starts, or else one that is there already. A comment on the line before a b
     <!-- file: name -->           is the content of a file, of any language
     <!-- output -->               what the block before it printed; `...` stands for anything
 
-Pages say 127.0.0.1:9092 and localhost:9644; the run has other ports, put into the text and the environment.
+Pages say 127.0.0.1:9092 (9093, 9094) and localhost:9644; the run has other ports, put into the text and the
+environment.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from headrace.testing.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN_PORT_DISTANCE = 552
+PORTS = 3
+"""Of the brokers that a page starts with `--workers 3`."""
 HIGHEST_PORT = 2**16 - 1 - ADMIN_PORT_DISTANCE
 BLOCK = re.compile(r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 RUN = ("sh", "python")
@@ -69,14 +72,20 @@ def documents() -> Iterator[Path]:
 PAGES = [path for path in documents() if any(block.runs for block in blocks(path.read_text()))]
 
 
+def ports_in_a_row(count: int) -> int:
+    """The first of so many free ports, none of which is given to another test of this process."""
+    ports = [free_port() for _ in range(count)]
+    while ports[-1] - ports[0] != count - 1 or ports[-1] > HIGHEST_PORT:
+        ports = [*ports[1:], free_port()]
+    return ports[0]
+
+
 class Reader:
     """Somebody who does what a page says."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
-        while self.port > HIGHEST_PORT:
-            self.port = free_port()
+        self.port = ports_in_a_row(PORTS)
         self._background: list[subprocess.Popen[str]] = []
         self.output = ""
 
@@ -86,7 +95,9 @@ class Reader:
 
     def here(self, text: str) -> str:
         """A page's text with the ports of this run."""
-        text = re.sub(r"\b(?:127\.0\.0\.1|localhost):9092\b", self.address, text)
+        for index in range(PORTS):
+            address = f"127.0.0.1:{self.port + index}"
+            text = re.sub(rf"\b(?:127\.0\.0\.1|localhost):{9092 + index}\b", address, text)
         text = re.sub(r"\blocalhost:9644\b", f"localhost:{self.port + ADMIN_PORT_DISTANCE}", text)
         return text.replace(".venv/bin/", "")
 
@@ -161,7 +172,7 @@ class Reader:
         for process in self._background:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-        for file in self.directory.rglob("headrace.pid"):
+        for file in [*self.directory.rglob("headrace.supervisor"), *self.directory.rglob("headrace.pid")]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(file.read_text()), signal.SIGKILL)
 
