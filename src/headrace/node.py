@@ -28,6 +28,7 @@ from headrace.handlers.context import ANONYMOUS, Context
 from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
+from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS
 from headrace.metadata.leaders import Leaders
@@ -207,11 +208,14 @@ class Node:
         self, metadata: ClusterMetadata, link: ControllerLink, replicas: ReplicaSet, groups: GroupService
     ) -> Broker:
         assert self._controller is not None
+        departed = Departed(self._env.clock)
+        metadata.subscribe(departed.follow)
         return Broker(
             id=self._config.node_id,
             env=self._env,
             config=self._config,
             metadata=metadata,
+            departed=departed,
             controller=self._controller,
             link=link,
             replicas=replicas,

@@ -8,6 +8,7 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.env import Env
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
+from headrace.metadata.departed import Departed
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.fetching.sessions import FetchSessions
@@ -23,6 +24,7 @@ class Broker:
     env: Env
     config: BrokerConfig
     metadata: ClusterMetadata
+    departed: Departed
     controller: Controller
     link: ControllerLink
     replicas: ReplicaSet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from headrace.handlers.context import Context
@@ -47,6 +47,7 @@ class ClusterView:
         seem to have died just now: a client that is sent to one again asks much later than one that hears of none.
         """
         self.image = image
+        self._listener = listener
         self._own_id = own_id
         self._own_offline = own_offline
         self._doubted = doubted
@@ -70,6 +71,12 @@ class ClusterView:
     def brokers(self) -> list[tuple[BrokerImage, Endpoint]]:
         """Those that have this listener, by id."""
         return [self._reachable[broker_id] for broker_id in sorted(self._reachable)]
+
+    def with_departed(self, departed: Iterable[BrokerImage]) -> list[tuple[BrokerImage, Endpoint]]:
+        """The same, and those that left a moment ago."""
+        left = ((broker, broker.endpoint(self._listener)) for broker in departed)
+        named = [(broker, endpoint) for broker, endpoint in left if endpoint is not None]
+        return sorted([*self._reachable.values(), *named], key=lambda found: found[0].id)
 
     def is_reachable(self, broker_id: int) -> bool:
         return broker_id in self._reachable

@@ -39,7 +39,7 @@ CLUSTER_OPERATIONS_IN = range(8, 11)
 ASK_BY_ID_SINCE = 12
 NEWS_SECONDS = 0.01
 """Between the end of a dead broker's connections: to the client that asks, and to its followers."""
-ELECTION_SECONDS = 0.1
+ELECTION_SECONDS = 0.5
 """The longest that an answer waits for the next leader."""
 
 
@@ -56,7 +56,7 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in view.brokers()
+            for broker, endpoint in view.with_departed(ctx.broker.departed.recent() if asked else ())
         ],
         cluster_id=view.image.cluster_id,
         controller_id=view.image.controller_id,

@@ -24,6 +24,7 @@ from headrace.handlers.context import ANONYMOUS, Context
 from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
+from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
 from headrace.metadata.topic_decisions import NewTopic
 from headrace.model.topics import TopicPartition
@@ -114,6 +115,8 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     await controller.register_broker(BrokerImage(1, 0, endpoints, "rack-a"))
     await controller.start()
     link = ControllerLink(env, metadata, Peers(_nowhere, lambda: metadata.image, LISTENER), 1)
+    departed = Departed(env.clock)
+    metadata.subscribe(departed.follow)
     groups = GroupService(env, config, metadata, controller, replicas)
     replicas.subscribe(groups.follow)
     broker = Broker(
@@ -121,6 +124,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         env=env,
         config=config,
         metadata=metadata,
+        departed=departed,
         controller=controller,
         link=link,
         replicas=replicas,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -162,6 +163,17 @@ async def test_nobody_is_sent_to_a_leader_that_seems_to_have_died(bench: Any, mo
     assert [(row.error_code, row.leader_id) for row in topic.partitions] == [
         (ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER)
     ]
+
+
+async def test_who_asks_for_topics_hears_of_a_broker_that_left_just_now(bench: Any) -> None:
+    """A regression: librdkafka drops what is not named, and forgot the new leaders of its partitions with it."""
+    await bench.create_topic("a")
+    with_it = replace(bench.image, brokers={**bench.image.brokers, 2: broker(2, "PLAINTEXT")})
+    bench.broker.departed.follow(with_it, bench.image)
+    named = await bench.call(ask("a"), 12)
+    assert [(row.node_id, row.port) for row in named.brokers] == [(1, 9092), (2, 9092)]
+    everything = await bench.call(MetadataRequest(topics=None), 12)
+    assert [row.node_id for row in everything.brokers] == [1]
 
 
 async def test_describe_cluster(bench: Any) -> None:
