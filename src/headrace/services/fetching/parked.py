@@ -86,11 +86,12 @@ class ParkedFetch(Pending):
         self._again = self._steps is not None
         if self._steps is None:
             self._steps = self._plan.steps(last_call=self._expired)
-            self._plan.broker.env.clock.call_soon(self._step)
+            self._plan.broker.fetch_sessions.steps.add(self._step)
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        """One of many; whether there are more."""
         if self.done or self._steps is None:
-            return
+            return False
         try:
             body = next(self._steps)
         except StopIteration:
@@ -99,16 +100,15 @@ class ParkedFetch(Pending):
                 self._look_in_steps()
             elif self._plan.session is None:
                 self._wait_on_partitions()
-            return
+            return False
         except Exception as error:
             logger.exception("A Fetch of very many partitions failed")
             self.failed(error)
-            return
-        if body is None:
-            self._plan.broker.env.clock.call_soon(self._step)
-        else:
+            return False
+        if body is not None:
             self._let_go()
             self.complete(body)
+        return body is None
 
     def _finish(self, answers: list[Answer]) -> None:
         self._let_go()

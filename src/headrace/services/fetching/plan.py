@@ -18,7 +18,7 @@ from headrace.replication.leadership import SingleFetch
 from headrace.replication.nearest import nearest_replica
 from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
 from headrace.replication.replica_set import ReplicaSet
-from headrace.services.fetching.sessions import NO_SESSION, FetchSession, Watched
+from headrace.services.fetching.sessions import NO_SESSION, FetchSession, FetchSessions, Watched
 from headrace.services.reply import Body, Piece
 from headrace.storage.files import FileRange
 from headrace.wire.fetch import (
@@ -61,6 +61,8 @@ class FetchBroker(Protocol):
     def replicas(self) -> ReplicaSet: ...
     @property
     def metadata(self) -> ClusterMetadata: ...
+    @property
+    def fetch_sessions(self) -> FetchSessions: ...
     @property
     def fetch_max_bytes(self) -> int: ...
 

@@ -15,6 +15,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_WATCHED_PARTITIONS
 from headrace.replication.partition import Partition
 from headrace.replication.waiters import Waiter
+from headrace.services.fetching.steps import StepQueue
 from headrace.wire.fetch import CONSUMER_REPLICA_ID, FetchParameters, FetchWant
 
 NO_SESSION = 0
@@ -166,6 +167,8 @@ class FetchSessions:
         """Least recently used first."""
         self._watched = 0
         """Partitions in all of them."""
+        self.steps = StepQueue(env.clock)
+        """Where fetches of very many partitions, with a session or without, take turns."""
 
     def __len__(self) -> int:
         return len(self._sessions)
