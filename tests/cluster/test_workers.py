@@ -136,6 +136,46 @@ def test_no_worker_outlives_its_supervisor_and_a_second_ctrl_c_kills(workers: Wo
         again.close()
 
 
+def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def states(data: Path) -> list[str]:
+    rows = json.loads(headrace("status", "--format", "json", "--data-dir", str(data)).stdout)
+    return [row["state"] for row in rows]
+
+
+def members(bootstrap: str) -> set[int]:
+    info = headrace("cluster", "info", "--format", "json", "-b", bootstrap)
+    return {broker["id"] for broker in json.loads(info.stdout)["brokers"]}
+
+
+def test_in_the_background_one_is_stopped_and_then_all(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    where = ("--data-dir", str(data))
+    started = subprocess.run(
+        command(data, 3, "--background"), capture_output=True, text=True, timeout=60, check=False
+    )
+    supervisor = run_files(str(data), 4).supervisor()
+    try:
+        match = READY.fullmatch(started.stdout)
+        assert match, started.stderr
+        again = subprocess.run(command(data, 3), capture_output=True, text=True, timeout=60, check=False)
+        assert (again.returncode, "already runs" in again.stderr) == (1, True)
+        assert headrace("stop", "--broker", "5", *where).stderr == "Broker 5 has stopped.\n"
+        wait_until(lambda: states(data) == ["running", "stopped", "running"], "it is not restarted")
+        wait_until(lambda: members(match[1]) == {4, 6}, "and the others know")
+        stopped = headrace("stop", *where)
+        assert stopped.stderr == "Broker 4 has stopped.\nBroker 6 has stopped.\n"
+        assert supervisor is not None
+        assert not is_broker(supervisor)
+    finally:
+        if supervisor is not None and is_broker(supervisor):
+            os.kill(supervisor, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "three", "1000"])
 def test_a_number_that_makes_no_sense(tmp_path: Path, number: str) -> None:
     refused = subprocess.run(command(tmp_path, number), capture_output=True, text=True, timeout=60, check=False)

@@ -133,6 +133,11 @@ def _run_workers(
     if taken:
         reason = f"Cannot listen on {', '.join(taken)}: another process listens there."
         raise _refusal(f"{reason} Stop it, or choose another port.", log_format)
+    try:
+        for one in files:
+            one.write_supervisor()
+    except OSError as error:
+        raise _refusal(f"{error.filename} cannot be written: {error.strerror}.", log_format) from None
     code = supervise(options, file_argument, settings, files, ", ".join(config.log_dirs))
     if code:
         raise click.exceptions.Exit(code)

@@ -30,7 +30,7 @@ from headrace.cli.common.failure import FAILED
 
 log = logging.getLogger("headrace.supervisor")
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 READ_BYTES = 65536
 
 
@@ -78,7 +78,6 @@ class Supervisor:
         """Until all workers have ended; the exit code."""
         with self._signals():
             for worker in self._workers:
-                worker.files.write_supervisor()
                 self._start(worker)
             try:
                 while self._running():
@@ -99,7 +98,8 @@ class Supervisor:
         self._wakeup_end.setblocking(False)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         former = signal.set_wakeup_fd(self._wakeup_end.fileno())
-        handlers = {number: signal.signal(number, lambda number, frame: None) for number in SIGNALS}
+        heeded = [one for one in SIGNALS if one == signal.SIGCHLD or signal.getsignal(one) != signal.SIG_IGN]
+        handlers = {number: signal.signal(number, lambda number, frame: None) for number in heeded}
         try:
             yield
         finally:
@@ -124,7 +124,12 @@ class Supervisor:
                 self._start(worker)
 
     def _start(self, worker: Worker) -> None:
-        worker.start()
+        try:
+            worker.start()
+        except OSError as error:  # no memory, too many processes: that may pass
+            worker.due = None
+            self._start_later(worker, f"could not be started ({error.strerror})")
+            return
         assert worker.process is not None
         assert worker.process.stdout is not None
         self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)

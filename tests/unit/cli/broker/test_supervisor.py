@@ -68,6 +68,16 @@ def test_the_others_go_on_when_one_is_given_up(
     assert failing.files.supervisor() is None
 
 
+def test_a_process_that_cannot_be_made_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restarts, "DELAYS_S", (0.0,))
+    missing = Worker([str(tmp_path / "no-such-program")], run_files(str(tmp_path), 1))
+    assert Supervisor([missing], "data").run() == 1
+    assert "Broker 1 could not be started (No such file or directory)" in caplog.text
+    assert f"failed to start {MAX_FAILED_STARTS} times in a row and is given up" in caplog.text
+
+
 def test_a_refusal_at_the_first_start_ends_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     refusing = worker(tmp_path, 1, "sys.exit(1)")
     other = worker(tmp_path, 2, f"{READY}time.sleep(600)")
