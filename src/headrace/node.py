@@ -78,6 +78,8 @@ at, as long as it does not look at everything: 80,000 objects, some 20 ms."""
 ADMIN_PORT_DISTANCE = 552
 """From the client port: 9092 and 9644, 9093 and 9645."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
+TRUST_RETRY_SECONDS = 5.0
+"""Before it is noted again on a full disk that the records of this broker are trusted."""
 DRAIN_SECONDS = 2.0
 """What requests under way get to finish in when the broker stops."""
 
@@ -305,9 +307,16 @@ class Node:
             local = image.brokers.get(self._config.node_id)
             return local is not None and not local.suspect
 
-        if self._directories.may_have_lost:
-            await metadata.wait_for(is_trusted)
-            await self._env.run_blocking(self._directories.trust)
+        if not self._directories.may_have_lost:
+            return
+        await metadata.wait_for(is_trusted)
+        while True:
+            try:
+                await self._env.run_blocking(self._directories.trust)
+                return
+            except OSError as error:
+                log.warning("A restart would tell again that records may be lost, for now: %s", error)
+            await self._env.clock.sleep(TRUST_RETRY_SECONDS)
 
     async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""

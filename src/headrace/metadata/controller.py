@@ -146,11 +146,12 @@ class Controller:
 
     async def stand(self) -> None:
         """Stand for election now if there is no controller: also with a new session, when none may be told of."""
-        if self._election is None or self._election.done():
-            self._election = self._env.background.start("Electing a controller", self._elect())
-        await asyncio.wait([self._election])
-        if not self._election.cancelled():
-            self._election.result()
+        election = self._election
+        if election is None or election.done():
+            election = self._election = self._env.background.start("Electing a controller", self._elect())
+        await asyncio.wait([election])  # meanwhile a later one may have begun
+        if not election.cancelled():
+            election.result()
 
     async def close(self) -> None:
         """Stand no more. The role is free when the store is closed."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.topic_config import DynamicConfigs, topic_defaults
+from headrace.coordination.contract import SessionLost, Unknown
 from headrace.env import Env
 from headrace.metadata.changes import Change, PartitionsChanged, ReplicasAdded, SuspectCleared
 from headrace.metadata.cluster import ClusterMetadata
@@ -78,7 +79,14 @@ class Leaders:
                 await self._env.clock.sleep(RETRY_SECONDS)
                 continue
             if any(broker.suspect for broker in self._metadata.image.brokers.values()):
-                await self._metadata.catch_up(BROKER_IDS)
+                try:
+                    await self._metadata.catch_up(BROKER_IDS)
+                except SessionLost:
+                    return
+                except Unknown as error:
+                    logger.warning("What became of suspected brokers is asked again: %s", error)
+                    self._due = True
+                    await self._env.clock.sleep(RETRY_SECONDS)
 
     def _decide(self, image: MetadataImage) -> tuple[None, list[Change]]:
         defaults = topic_defaults(self._config, DynamicConfigs.of(image.broker_configs, self._broker_id))

@@ -326,6 +326,8 @@ class Fetcher:
 
     def _store(self, followed: Followed, part: PartitionData) -> None:
         partition = followed.partition
+        if (failure := partition.log.failure) is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         if followed.sent is None or followed.named_with > self._polls_taken:
             return  # the leader answers what was asked before this was named anew: the next answer counts
         diverging = part.diverging_epoch

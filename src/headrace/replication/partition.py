@@ -32,6 +32,11 @@ logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
+_BY_HISTORY = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+"""What clients take as final, and what a leader of the past may say only because it missed something."""
+
 UNCOMMITTED, COMMITTED, REPLICA = range(3)
 """Who reads: a consumer up to the high watermark, one up to the last stable offset, a replica up to the end."""
 
@@ -146,7 +151,12 @@ class Partition:
         elif acks > 1:
             self._check_enough_replicas(acks)
         log = self.log
-        base_offset, append_time = log.append_as_leader(batch, self.leader_epoch)
+        try:
+            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch)
+        except KafkaError as error:
+            if self.leadership is not None and error.code in _BY_HISTORY and not self._host.lease.valid():
+                self._check_not_replaced()  # else another leader may know better what came before
+            raise
         if self.flusher is not None:
             self.flusher.appended()
         self._advance_high_watermark()

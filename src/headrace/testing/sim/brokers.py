@@ -45,10 +45,12 @@ class Machine:
         self.disk = MachineDisk(world.fork(), lambda: int(world.loop.time() * 1000))
         self.process: Process | None = None
         self.node: Node | None = None
-        self.ready = False
+        self.ready_since: float | None = None
         self.sessions: list[MemoryStore] = []
         self._view: ProcessDisk | None = None
         self._starts = 0
+        self.checkpointed: dict[TopicPartition, int] = {}
+        """The high watermarks that the process found on the disk when it started."""
         self.before_death: Callable[[], None] = _nothing
         """Called while what the process knows can still be looked at."""
         self.down = False
@@ -59,6 +61,19 @@ class Machine:
     @property
     def running(self) -> bool:
         return self.process is not None
+
+    @property
+    def ready(self) -> bool:
+        return self.ready_since is not None
+
+    @property
+    def paused(self) -> bool:
+        return self.process is not None and self.process.paused
+
+    @property
+    def trusted(self) -> bool:
+        """Not about to die in a write."""
+        return self._view is not None and not self._view.is_doomed
 
     def partitions(self) -> list[Partition]:
         replicas = self.node._replicas if self.node is not None else None
@@ -74,6 +89,7 @@ class Machine:
         assert self.process is None
         assert not self.down
         self._starts += 1
+        self.checkpointed = self._read_checkpoint()
         process = self.process = Process(f"{self.host}.{self._starts}", self.host)
         view = self._view = ProcessDisk(self.disk, partial(self._died_writing, process))
         env = self._world.env(process, view, self._rate, self._offset)
@@ -91,16 +107,31 @@ class Machine:
         self._world.say(f"{process.name} starts")
         self._world.loop.create_task(self._run(process, node), context=process.context)
 
+    def _read_checkpoint(self) -> dict[TopicPartition, int]:
+        file = self.disk.names.get(f"/data/broker-{self.id}/replication-offset-checkpoint")
+        lines = bytes(file.data).decode().splitlines()[2:] if file is not None else []
+        found = {}
+        for line in lines:
+            topic, index, offset = line.split()
+            found[TopicPartition(topic, int(index))] = int(offset)
+        return found
+
     async def _run(self, process: Process, node: Node) -> None:
         try:
             await node.start()
         except StartError as error:
             self._world.say(f"{process.name} could not start: {error}")
-            await node.stop()
+            await self._stop_node(process, node)
             self._ended(process)
         else:
-            self.ready = True
+            self.ready_since = self._world.loop.time()
             self._world.say(f"{process.name} is ready")
+
+    async def _stop_node(self, process: Process, node: Node) -> None:
+        try:
+            await node.stop()
+        except OSError as error:
+            self._world.say(f"{process.name} could not stop cleanly: {error}")
 
     def _failed(self, process: Process, reason: str) -> None:
         """The broker says that it cannot go on: its process stops and is started again by whoever watches it."""
@@ -134,7 +165,7 @@ class Machine:
         self._world.remains.append(self.node)
         process.alive = False
         view.end()
-        self.process, self.ready = None, False
+        self.process = self.ready_since = None
         self._world.network.process_ended(process)
         self._world.say(f"{process.name} is dead")
 
@@ -173,9 +204,9 @@ class Machine:
         process, node = self.process, self.node
         assert process is not None
         assert node is not None
-        await node.stop()
+        await self._stop_node(process, node)
         if process is self.process:
-            self._world.say(f"{process.name} stopped cleanly")
+            self._world.say(f"{process.name} stopped")
             self._world.loop.call_soon(self._stopped, process, context=NOBODY)
 
     def _stopped(self, process: Process) -> None:
@@ -184,7 +215,7 @@ class Machine:
 
     def stop(self) -> None:
         assert self.process is not None
-        self.ready = False
+        self.ready_since = None
         self._world.loop.create_task(self.stop_cleanly(), context=self.process.context)
 
     def pause(self) -> None:

@@ -8,8 +8,11 @@ from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
 from headrace.testing.sim.brokers import Machine
 from headrace.testing.sim.ledger import Ledger
-from headrace.testing.sim.store import WatchedStore
+from headrace.testing.sim.store import NO_LEADER, WatchedStore
 from headrace.testing.sim.world import World
+
+STALE_SECONDS = 5.0
+"""Twice the time of a session, and some: its own lease, and what its followers may be silent."""
 
 Replica = tuple[str, bytes, int]
 """Process, topic id, partition."""
@@ -45,6 +48,9 @@ class Checks:
             self._look_at_leader(machine, process, partition)
         if (seen_epoch, seen_mark) == (epoch, mark):
             return
+        known = machine.checkpointed.get(partition.topic_partition, 0)
+        if key not in self._seen and not self._is_made_anew(partition) and mark < min(known, log.end_offset):
+            self._world.violated(f"{name}: the high watermark is {mark} after a start, and was noted as {known}")
         stable = log.last_stable_offset(mark)
         if not log.start_offset <= stable <= mark <= log.end_offset:
             self._world.violated(
@@ -58,6 +64,10 @@ class Checks:
         if problem is not None:
             self._world.violated(f"{name}: {problem}")
         self._seen[key] = epoch, mark, mark
+
+    def _is_made_anew(self, partition: Partition) -> bool:
+        """Topics that come and go under one name."""
+        return partition.topic_partition.topic.startswith("churn")
 
     def _look_at_leader(self, machine: Machine, process: str, partition: Partition) -> None:
         place = partition.topic_partition
@@ -94,6 +104,23 @@ class Checks:
                 self._world.violated(
                     f"{place}: {value!r} was acknowledged at offset {offset + index}, where {found!r} is committed"
                 )
+
+    def answered_as_leader(self, place: TopicPartition, broker: int, asked: float) -> None:
+        """acks=1, which was asked for at that time: the broker may not have been replaced for long by then."""
+        key = place.topic, place.partition
+        state = self._store.states.get(key)
+        if state is not None and state.leader not in (broker, NO_LEADER):
+            seconds = asked - self._store.led_since[key]
+            if seconds > STALE_SECONDS:
+                self._world.violated(
+                    f"{place}: broker {broker} answered as the leader {seconds:.1f} s after that of broker "
+                    f"{state.leader} began"
+                )
+
+    def leads(self, place: TopicPartition, broker: int) -> bool:
+        """By the store; a broker that was replaced a moment ago may know less."""
+        state = self._store.states.get((place.topic, place.partition))
+        return state is not None and state.leader == broker
 
     def was_read(self, place: TopicPartition, offset: int, value: bytes, source: str) -> None:
         """A consumer got this record."""

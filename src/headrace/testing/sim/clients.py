@@ -168,7 +168,7 @@ class Producer(SimClient):
                     self.checks.acknowledged(place, offset, values)
                 return
             self.world.count(f"produce {ErrorCode(answer.error_code).name}")
-            if answer.error_code in IMPOSSIBLE:
+            if answer.error_code in IMPOSSIBLE and self.checks.leads(place, leader):
                 code = ErrorCode(answer.error_code).name
                 self.world.violated(f"{self.name} got {code} for {values} on {place}: {answer.error_message}")
                 return
@@ -184,12 +184,15 @@ class Producer(SimClient):
     async def _send_once(self, place: TopicPartition, values: list[bytes]) -> None:
         batch = build_batch([NewRecord(value, timestamp=0) for value in values], producer=NO_PRODUCER)
         try:
-            answer = await self._produce(await self.leader(place), place, bytes(batch), REQUEST_SECONDS)
+            leader = await self.leader(place)
+            asked = self.world.loop.time()
+            answer = await self._produce(leader, place, bytes(batch), REQUEST_SECONDS)
         except FAILURES:
             await self.leave_entry()
             await self.pause()
             return
         if not answer.error_code:
+            self.checks.answered_as_leader(place, leader, asked)
             self.history.acknowledged_lossy(place, values)
         else:
             await self.leave_entry()

@@ -14,10 +14,13 @@ from headrace.testing.sim.brokers import Machine
 from headrace.testing.sim.world import World
 
 Undo = Callable[[], None]
+SUSPICION_SECONDS = 1.0
+"""What a controller gets to act on a broker that may have lost records."""
 
 
 class Faults:
-    def __init__(self, world: World, machines: Sequence[Machine]) -> None:
+    def __init__(self, world: World, machines: Sequence[Machine], only: Sequence[str] | None = None) -> None:
+        """`only` names the kinds of faults, if they are not to be drawn."""
         self._world = world
         self._machines = machines
         self._rng = world.fork()
@@ -30,6 +33,7 @@ class Faults:
             "pause": self._pause,
             "crash": self._crash,
             "wipe": self._wipe,
+            "lose one of all": self._lose_one_of_all,
             "cut": self._cut,
             "isolate": self._isolate,
             "reset": self._reset,
@@ -39,7 +43,7 @@ class Faults:
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
         }
-        chosen = self._rng.sample(sorted(kinds), self._rng.randrange(0, 7))
+        chosen = self._rng.sample(sorted(kinds), self._rng.randrange(0, 7)) if only is None else only
         self.kinds = {name: kinds[name] for name in sorted(chosen)}
         self._mean_pause = self._rng.choice((0.3, 1.0, 2.0))
 
@@ -49,7 +53,7 @@ class Faults:
         end = self._world.loop.time() + seconds
         while self._world.loop.time() < end:
             await asyncio.sleep(self._rng.expovariate(1.0 / self._mean_pause))
-            if self.kinds:
+            if self.kinds and not self._is_crash_pending():
                 name = self._rng.choice(list(self.kinds))
                 self.kinds[name]()
 
@@ -129,20 +133,29 @@ class Faults:
     # -- machines
 
     def _may_crash(self, machine: Machine) -> bool:
-        """Whether everything that was confirmed with its help is safe with another in-sync replica."""
-        self._forgive()
-        sure = {other.id for other in self._machines if not other.tainted and other is not machine}
-        return all(
-            machine.id not in state.isr or sure & set(state.isr) for state in self._world.store.states.values()
-        ) and not any(other.tainted for other in self._machines)
+        """Whether all is well but for this: two failures at once may lose what is in page caches by the rules."""
+        return (
+            all(other.ready and other.trusted and not other.paused for other in self._machines)
+            and self._world.network.is_whole
+            and not self._world.store.unreachable
+            and not self._world.store.unheard
+            and all(
+                machine.id not in state.isr or len(state.isr) > 1 for state in self._world.store.states.values()
+            )
+        )
 
-    def _forgive(self) -> None:
-        """A crashed machine that registered anew has left the in-sync sets, if it was suspected."""
+    def _is_crash_pending(self) -> bool:
+        """Until a crashed machine has left the in-sync sets, or had time to say that it must, no others fail."""
+        members = {broker for state in self._world.store.states.values() for broker in state.isr}
+        pending = False
         for machine in self._machines:
-            if machine.tainted and machine.ready:
-                members = [state for state in self._world.store.states.values() if machine.id in state.replicas]
-                if all(machine.id in state.isr for state in members):
-                    machine.tainted = False
+            machine.tainted = machine.tainted and machine.id in members and not self._had_time(machine)
+            pending = pending or machine.tainted
+        return pending
+
+    def _had_time(self, machine: Machine) -> bool:
+        since = machine.ready_since
+        return since is not None and self._world.loop.time() - since > SUSPICION_SECONDS
 
     def _crash(self) -> None:
         machine = self._running()
@@ -158,6 +171,23 @@ class Faults:
             machine.crash()
             machine.replace_disk()
             self._later(self._rng.uniform(0.5, 8.0), lambda: self._boot(machine))
+
+    def _lose_one_of_all(self) -> None:
+        """All are down at once; the one that lost records, or all of its disk, is the first to come back."""
+        machine = self._running()
+        if machine is None or not self._may_crash(machine):
+            return
+        self._say(f"kill all, and crash {machine.host}")
+        machine.crash()
+        if self._rng.random() < 0.5:
+            self._say(f"wipe {machine.host}")
+            machine.replace_disk()
+        self._later(self._rng.uniform(0.1, 1.0), lambda: self._boot(machine))
+        for other in self._machines:
+            if other.running:
+                other.kill()
+                self._end_session_of(other)
+                self._later(self._rng.uniform(1.5, 6.0), other.start_if_down)
 
     def _boot(self, machine: Machine) -> None:
         if machine.down:
@@ -181,7 +211,7 @@ class Faults:
         machine = self._rng.choice(list(self._machines))
         others = [other.host for other in self._machines if other is not machine]
         both = self._rng.random() < 0.7
-        seconds = self._rng.uniform(0.5, 8.0)
+        seconds = self._rng.uniform(0.5, 14.0)
         self._say(f"isolate {machine.host} for {seconds:.2f} s")
         pairs = [(machine.host, other) for other in others] + [(other, machine.host) for other in others if both]
         for source, target in pairs:

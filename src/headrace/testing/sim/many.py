@@ -9,22 +9,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
+from headrace.testing.sim.mutants import MUTANTS
 from headrace.testing.sim.run import Outcome, run_seed
 
 SHOWN_LINES = 60
 
 
-def outcomes(seeds: Iterable[int], workers: int) -> Iterator[tuple[Outcome, float]]:
+def outcomes(seeds: Iterable[int], workers: int, mutant: str | None = None) -> Iterator[tuple[Outcome, float]]:
     """With the CPU seconds that each took. Every run has a fresh process: nothing is left of the one before."""
     context = multiprocessing.get_context("fork")
     with context.Pool(workers, maxtasksperchild=1) as pool:
-        yield from pool.imap(_one, seeds, chunksize=1)
+        yield from pool.imap(partial(_one, mutant), seeds, chunksize=1)
 
 
-def _one(seed: int) -> tuple[Outcome, float]:
+def _one(mutant: str | None, seed: int) -> tuple[Outcome, float]:
     began = time.process_time()
-    outcome = run_seed(seed)
+    faults = None
+    if mutant is not None:
+        faults = MUTANTS[mutant].faults
+        MUTANTS[mutant].switch_on()
+    outcome = run_seed(seed, faults=faults)
     if not outcome.violations:
         outcome.lines.clear()
     return outcome, time.process_time() - began
@@ -43,12 +49,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("-v", "--verbose", action="store_true", help="tell everything that happens")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="switch a deliberate defect on")
     options = parser.parse_args(arguments)
+    if options.mutant is not None:
+        return _look_for(options.mutant, options.workers)
     if options.seed is not None:
         outcome = run_seed(options.seed, print if options.verbose else None)
         _tell(outcome, show_lines=not options.verbose)
         return 1 if outcome.violations else 0
     return _run_many(range(options.first, options.first + options.seeds), options.workers)
+
+
+def _look_for(mutant: str, workers: int) -> int:
+    """Until it is found, or for as many seeds as it may take: 1 if it was not."""
+    seeds = range(1, MUTANTS[mutant].seeds + 1)
+    for count, (outcome, _) in enumerate(outcomes(seeds, workers, mutant), 1):
+        if outcome.violations:
+            print(f"{mutant}: found with seed {count} of {len(seeds)}: {outcome.violations[0].splitlines()[0]}")
+            return 0
+    print(f"{mutant}: not found in {len(seeds)} seeds")
+    return 1
 
 
 def _run_many(seeds: range, workers: int) -> int:

@@ -47,8 +47,8 @@ class Outcome:
     turns: int = 0
 
 
-def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
-    """Everything that happens is decided by the seed."""
+def run_seed(seed: int, tell: Callable[[str], None] | None = None, faults: Sequence[str] | None = None) -> Outcome:
+    """Everything that happens is decided by the seed, and by the kinds of faults if they are given."""
     world = World(seed, tell)
     logger = logging.getLogger("headrace")
     handler = LogLines(world)
@@ -59,7 +59,7 @@ def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
     collecting = gc.isenabled()
     gc.disable()  # what dead brokers leave must not be finished off in the middle of the others
     try:
-        _run(world)
+        _run(world, faults)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -77,8 +77,8 @@ def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
     )
 
 
-def _run(world: World) -> None:
-    scenario = Scenario(world)
+def _run(world: World, faults: Sequence[str] | None) -> None:
+    scenario = Scenario(world, faults)
     asyncio.set_event_loop(world.loop)
     try:
         world.loop.run_until_complete(scenario.play())
@@ -93,7 +93,7 @@ def _run(world: World) -> None:
 
 
 class Scenario:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, faults: Sequence[str] | None = None) -> None:
         self._world = world
         rng = self._rng = world.fork()
         self._seconds = rng.uniform(10.0, 25.0)
@@ -109,7 +109,7 @@ class Scenario:
         for machine in self._machines:
             machine.before_death = self._checks.look
         self._places = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
-        self._faults = Faults(world, self._machines)
+        self._faults = Faults(world, self._machines, faults)
 
     async def play(self) -> None:
         world, client = self._world, Known(self._machines, self._checks, self._history, self._places)

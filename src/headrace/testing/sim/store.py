@@ -34,7 +34,8 @@ class WatchedStore(MemoryCluster):
         """Their ids and replicas."""
         self._controllers: dict[int, str] = {}
         self._last_controller_epoch = 0
-        self.unclean: dict[tuple[str, int], None] = {}
+        self.led_since: dict[tuple[str, int], float] = {}
+        """When the present leader of a partition was elected."""
 
     def apply(self, ops: Sequence[Op], session_id: str) -> list[int]:
         versions = super().apply(ops, session_id)
@@ -83,6 +84,8 @@ class WatchedStore(MemoryCluster):
         if leader != NO_LEADER and leader not in isr:
             self._violated(f"{name}: the leader {leader} is not in the in-sync set {isr}")
         before = self.states.get(key)
+        if before is None or before.leader != leader:
+            self.led_since[key] = self._env.clock.monotonic()
         if before is not None:
             self._compare(name, before, state)
         self.states[key] = state

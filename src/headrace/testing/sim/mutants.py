@@ -1,0 +1,209 @@
+"""Deliberate defects, each of which the simulation must find: a check that never fails proves nothing.
+
+`python -m headrace.testing.sim --mutant NAME` runs seeds with one of them switched on. Each takes one defence away
+by replacing a function of the broker; `faults` are the kinds that bring it to light, and `seeds` is the number
+within which it must be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace import node
+from headrace.coordination.contract import Check, Op
+from headrace.coordination.lease import LeaseState
+from headrace.metadata import partition_decisions, registration
+from headrace.metadata.changes import Change
+from headrace.metadata.controller import Controller, _granted_changes
+from headrace.metadata.image import MetadataImage, PartitionImage
+from headrace.metadata.partition_decisions import InSyncOutcome, InSyncWish, Liveness, decide_in_sync
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.leadership import Leadership
+from headrace.replication.partition import ACKS_ALL, REPLICA, Partition
+from headrace.replication.replica_set import ReplicaSet
+from headrace.storage import log as log_module
+from headrace.storage.log_directories import LogDirectories
+
+Patched = Any
+"""A class or module whose attribute is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    switch_on: Callable[[], None]
+    faults: tuple[str, ...]
+    seeds: int
+
+
+def _replace(owner: Patched, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+def ack_before_replication() -> None:
+    """acks=all is answered as soon as the leader has the records."""
+    before = Partition.acknowledged
+
+    def acknowledged(self: Partition, end_offset: int, acks: int, leader_epoch: int) -> bool:
+        return before(self, end_offset, 1 if acks == ACKS_ALL else acks, leader_epoch)
+
+    _replace(Partition, "acknowledged", acknowledged)
+
+
+def no_epoch_check() -> None:
+    """A leader does not ask where the log of a follower parts from its own."""
+    _replace(Partition, "divergence", lambda self, offset, last_epoch: None)
+    _replace(Partition, "check_epoch", lambda self, epoch: None)
+
+
+def truncation_to_high_watermark() -> None:
+    """A new follower drops what is above its high watermark, as before KIP-101."""
+    before = Partition.become_follower
+
+    def become_follower(self: Partition, image: PartitionImage) -> None:
+        is_new = image.leader_epoch > self.leader_epoch
+        before(self, image)
+        if is_new and self.follows:
+            self.log.truncate_to(self.high_watermark)
+
+    _replace(Partition, "become_follower", become_follower)
+    _replace(Partition, "divergence", lambda self, offset, last_epoch: None)
+
+
+def stale_controller() -> None:
+    """A controller's writes do not check whether it was replaced, and it does not notice."""
+    before = Controller._operations
+
+    def operations(self: Controller, *arguments: Any) -> list[Op]:
+        return [op for op in before(self, *arguments) if not isinstance(op, Check)]
+
+    _replace(Controller, "_operations", operations)
+    _replace(Controller, "_resign", lambda self, reason: None)
+
+
+def high_watermark_from_one_follower() -> None:
+    """Committed is what any one follower has."""
+
+    def committed_end(self: Leadership, local_end: int, min_in_sync: int) -> int:
+        return min(local_end, max((self._ends[replica] for replica in self._ends), default=local_end))
+
+    _replace(Leadership, "committed_end", committed_end)
+
+
+def unfenced_in_sync_change() -> None:
+    """The controller grants any in-sync set that any broker asks for, in whatever epochs."""
+
+    def granted(image: Any, leader: int, wish: Any, unavailable: Any) -> PartitionImage:
+        if wish.topic_id not in image.topics_by_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition: PartitionImage = image.topics_by_id[wish.topic_id].partitions[wish.partition]
+        members = {broker for broker, _ in wish.isr} | {partition.leader}
+        isr = tuple(replica for replica in partition.replicas if replica in members)
+        return replace(partition, isr=isr) if partition.leader >= 0 else partition
+
+    async def alter_in_sync(self: Controller, leader: int, broker_epoch: int, wishes: Any) -> Any:
+        def decide(image: MetadataImage) -> tuple[list[tuple[InSyncWish, InSyncOutcome]], list[Change]]:
+            outcomes = decide_in_sync(image, leader, wishes)
+            return outcomes, _granted_changes(image, outcomes)
+
+        return [(wish, self._as_written(wish, outcome)) for wish, outcome in await self.change(decide)]
+
+    _replace(partition_decisions, "_granted", granted)
+    _replace(Controller, "alter_in_sync", alter_in_sync)
+
+
+def shrink_before_written() -> None:
+    """A leader counts with the in-sync set it asked for before the controller has written it."""
+
+    def committed_end(self: Leadership, local_end: int, min_in_sync: int) -> int:
+        isr = self.pending.isr if self.pending is not None else self._isr
+        return min([local_end, *(self._ends[replica] for replica in isr if replica in self._ends)])
+
+    _replace(Leadership, "committed_end", committed_end)
+
+
+def answers_after_the_deadline() -> None:
+    """A leader whose lease is over goes on as if it were not."""
+    _replace(LeaseState, "valid", lambda self: True)
+
+
+def follower_read_above_high_watermark() -> None:
+    """A follower, or a leader, gives consumers everything it has."""
+    before = Partition.read
+
+    def read(self: Partition, offset: int, max_bytes: int, reader: int, at_least_one: bool) -> Any:
+        return before(self, offset, max_bytes, REPLICA, at_least_one)
+
+    _replace(Partition, "read", read)
+
+
+def lost_checkpoint_taken_as_zero() -> None:
+    """After a restart nothing is known of high watermarks."""
+    _replace(ReplicaSet, "load_high_watermarks", lambda self: None)
+
+
+def wiped_disk_taken_as_clean() -> None:
+    """A broker that comes back without its records, on another disk, says nothing of it."""
+    _say_nothing()
+    before = registration._confess
+
+    async def confess(store: Any, broker: Any) -> list[Op]:
+        return [op for op in await before(store, broker) if "suspects" not in op.path]
+
+    _replace(registration, "_confess", confess)
+
+
+def crash_taken_as_clean() -> None:
+    """A broker whose machine crashed says nothing of it."""
+    _say_nothing()
+
+
+def _say_nothing() -> None:
+    _replace(LogDirectories, "may_have_lost", property(lambda self: False))
+    _replace(node, "lacks_confirmed", lambda *arguments: False)
+
+
+def last_member_leaves() -> None:
+    """Who is gone leaves the in-sync set, also the last; whoever lives leads."""
+
+    def in_sync(partition: PartitionImage, liveness: Liveness) -> tuple[int, ...]:
+        live = [replica for replica in partition.replicas if replica in liveness.epochs]
+        return tuple(replica for replica in live if replica in partition.isr) or tuple(live[:1]) or partition.isr
+
+    _replace(partition_decisions, "_in_sync", in_sync)
+
+
+def new_leader_trusts_its_log_end() -> None:
+    """Everything that a new leader has counts as committed."""
+    before = Partition.become_leader
+
+    def become_leader(self: Partition, image: PartitionImage) -> None:
+        self.high_watermark = self.log.end_offset
+        before(self, image)
+
+    _replace(Partition, "become_leader", become_leader)
+
+
+def followers_forget_producers() -> None:
+    """The sequence numbers of producers are not kept by followers."""
+    _replace(log_module, "apply_batch", lambda *arguments: None)
+
+
+MUTANTS: dict[str, Mutant] = {
+    "ack-before-replication": Mutant(ack_before_replication, ("kill", "isolate"), 3),
+    "no-epoch-check": Mutant(no_epoch_check, ("kill", "isolate"), 20),
+    "truncation-to-high-watermark": Mutant(truncation_to_high_watermark, ("kill", "kill all"), 20),
+    "stale-controller": Mutant(stale_controller, ("expire", "pause"), 10),
+    "high-watermark-from-one-follower": Mutant(high_watermark_from_one_follower, ("kill", "cut"), 5),
+    "unfenced-in-sync-change": Mutant(unfenced_in_sync_change, ("isolate",), 20),
+    "shrink-before-written": Mutant(shrink_before_written, ("isolate", "cut"), 10),
+    "answers-after-the-deadline": Mutant(answers_after_the_deadline, ("isolate",), 20),
+    "read-above-high-watermark": Mutant(follower_read_above_high_watermark, ("kill",), 3),
+    "lost-checkpoint-taken-as-zero": Mutant(lost_checkpoint_taken_as_zero, ("stop",), 3),
+    "wiped-disk-taken-as-clean": Mutant(wiped_disk_taken_as_clean, ("lose one of all",), 10),
+    "crash-taken-as-clean": Mutant(crash_taken_as_clean, ("lose one of all",), 10),
+    "last-member-leaves": Mutant(last_member_leaves, ("kill", "kill all"), 20),
+    "new-leader-trusts-its-log-end": Mutant(new_leader_trusts_its_log_end, ("kill", "isolate"), 10),
+    "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),
+}
