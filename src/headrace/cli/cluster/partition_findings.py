@@ -77,7 +77,8 @@ def leader_skew(view: ClusterView) -> list[Finding]:
     if most <= SKEW * share:
         return [Finding(OK, "Leaders are spread evenly over the brokers.")]
     least = min(view.brokers, key=lambda one: led[one])
-    what = f"Broker {broker} leads {most} partitions, broker {least} {led[least]}; {share:.0f} would be its share."
+    fewest = led[least] or "none"
+    what = f"Broker {broker} leads {most} partitions and broker {least} {fewest}; an even share is {share:.0f}."
     advice = (
         f"Restart broker {broker} at a quiet moment, with all replicas in sync: others take over what it leads."
     )
