@@ -46,6 +46,7 @@ from headrace.replication.in_sync import InSyncKeeper, LagLimits
 from headrace.replication.lost_logs import lacks_confirmed
 from headrace.replication.peers import Peers
 from headrace.replication.replica_set import ReplicaSet
+from headrace.replication.succession import Succession
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
 from headrace.server.connections import ConnectionLimits
@@ -141,11 +142,13 @@ class Node:
         """Start everything; the addresses that clients connect to."""
         metadata = self._metadata = await self._open_metadata()
         await self._load_logs(metadata.image)
+        succession = Succession(self._env, metadata, lambda: self.replicas.doubted_leaders)
         peers = self._peers = Peers(
             self._outside.connect,
             lambda: metadata.image,
             self._config.inter_broker_listener.name,
             self._membership.remove_dead,
+            succession.look,
         )
         replicas, keeper, link = self._replication(metadata, peers)
         self._replicas = replicas

@@ -180,6 +180,7 @@ class Fetcher:
             except (ClientError, ProtocolError) as error:
                 if peer.closed:
                     self._lost_at = self._env.clock.monotonic()
+                    self._peers.on_lost()
                 await self._back_off(error)
             finally:
                 peer.close()

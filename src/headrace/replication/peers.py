@@ -43,8 +43,11 @@ class Peers:
         image: Callable[[], MetadataImage],
         listener: str,
         on_dead: Callable[[BrokerImage], None] = lambda broker: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_dead` is told of a broker that is dead, `on_lost` that the connection to a leader has ended."""
         self._connect = connect
+        self.on_lost = on_lost
         self._on_dead = on_dead
         self._reached: dict[int, int] = {}
         """The epoch of each broker's registration when a connection to it was opened."""
