@@ -78,11 +78,14 @@ def _next_follower(
     holders = [brokers[replica] for replica in replicas if replica in brokers]
     racks = Counter(broker.rack for broker in holders)
     hosts = Counter(broker.host for broker in holders)
-    start = order.index(replicas[0]) if replicas[0] in brokers else 0
+    start = order.index(replicas[0]) + 1 if replicas[0] in brokers else 0
+    others = max(len(order) - 1, 1)
+    # One further for each partition that this leader has of the topic: when it dies, the others share them.
+    turn = topic.leaders[replicas[0]]
 
     def cost(position: int) -> tuple[int, int, int, int, int]:
         broker = brokers[order[position]]
-        distance = (position - start) % len(order)
+        distance = ((position - start) % len(order) - turn) % others
         load = topic.replicas[broker.id], cluster.replicas[broker.id]
         return racks[broker.rack], hosts[broker.host], *load, distance
 

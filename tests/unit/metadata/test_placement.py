@@ -84,3 +84,12 @@ def test_added_partitions_count_those_that_are_there() -> None:
     topic.add((0,))
     topic.add((0,))
     assert place(brokers(None, None), 2, 1, topic, Load()) == [(1,), (1,)]
+
+
+def test_when_a_broker_dies_the_others_share_what_it_led() -> None:
+    """The next leader of a partition is its second replica."""
+    brokers = {broker_id: BrokerImage(broker_id, 1, ()) for broker_id in (1, 2, 3)}
+    placed = place(brokers, 12, 3, Load(), Load())
+    for dead in brokers:
+        heirs = Counter(replicas[1] for replicas in placed if replicas[0] == dead)
+        assert sorted(heirs.values()) == [2, 2]
