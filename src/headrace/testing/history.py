@@ -71,6 +71,13 @@ class History:
             lost_by_intention=len(self.acks) - len(kept),
         )
 
+    def kept_after_all(self, lost_from: Mapping[int, int]) -> int:
+        """Acknowledged records that are said to be lost and are there."""
+        there = {value for values in self.read.values() for value in values.values()}
+        return sum(
+            ack.value in there for ack in self.acks if ack.offset >= lost_from.get(ack.partition, ack.offset + 1)
+        )
+
     def _conflicts(self, ack: Ack) -> bool:
         read = self.read.get(ack.partition, {}).get(ack.offset)
         return read is not None and read != ack.value

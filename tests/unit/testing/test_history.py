@@ -46,3 +46,12 @@ def test_another_value_where_one_was_acknowledged() -> None:
 
 def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
     assert verdict({0: [A0, A1]}, [Ack(0, 0, A0)]) == (0, 0, 0, 0)
+
+
+def test_what_an_unclean_election_lost_is_counted_apart() -> None:
+    made = history({0: [A0, B0]}, [Ack(0, 0, A0), Ack(0, 1, A1)])
+    assert made.judge().acked_missing == 1
+    found = made.judge({0: 1})
+    assert found.is_clean
+    assert found.lost_by_intention == 1
+    assert not made.judge({0: 2}).is_clean

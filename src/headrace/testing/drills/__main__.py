@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from headrace.testing.drills.catalogue import DRILLS
 from headrace.testing.drills.launcher import MUTANTS
@@ -35,6 +36,7 @@ def main() -> int:
                     zookeeper=mode == "zookeeper",
                     seed=arguments.seed,
                     mutant=arguments.mutant,
+                    logs=arguments.logs and arguments.logs / f"{name}-{mode}",
                 )
             except AssertionError as error:
                 failed += 1
@@ -70,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--mode", dest="modes", action="append", choices=MODES, help="the coordination store; both by default"
     )
     parser.add_argument("--seed", type=int, default=1, help="for what is chosen at random (1)")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the brokers' logs there")
     parser.add_argument("--mutant", choices=MUTANTS, help="run brokers with a defect: the drill must fail")
     return parser
 

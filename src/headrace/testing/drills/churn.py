@@ -31,7 +31,7 @@ class TopicChurn:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
 

@@ -36,7 +36,7 @@ class Group:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self._live) for _ in range(MEMBERS)]
+        self._threads = [threading.Thread(target=self._live, daemon=True) for _ in range(MEMBERS)]
         for thread in self._threads:
             thread.start()
         return self

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from headrace.testing.drills.catalogue import DRILLS, Drill
@@ -51,9 +53,15 @@ class DrillResult:
 
 
 def run_drill(
-    name: str, *, seconds: float | None = None, zookeeper: bool = False, seed: int = 1, mutant: str | None = None
+    name: str,
+    *,
+    seconds: float | None = None,
+    zookeeper: bool = False,
+    seed: int = 1,
+    mutant: str | None = None,
+    logs: Path | None = None,
 ) -> DrillResult:
-    """Without `seconds` the short form."""
+    """Without `seconds` the short form. `logs` is a directory for what the brokers logged."""
     drill = DRILLS[name]
     defect = mutant or drill.defect
     launcher = (LAUNCHER, defect) if defect is not None else PRODUCT
@@ -64,8 +72,11 @@ def run_drill(
             create_topic(cluster.bootstrap, 3, drill.topic_configs)
             workload = Workload(cluster.bootstrap)
             scene = Scene(cluster, workload, random.Random(seed), ensemble)
-            healed_s = _act(drill, scene, drill.short_s if seconds is None else seconds)
-            _look(scene)
+            try:
+                healed_s = _act(drill, scene, drill.short_s if seconds is None else seconds)
+                _look(scene)
+            finally:
+                _keep_logs(scene, logs)
             gaps = [gap for when in scene.times for gap in workload.gaps(when, when + GAP_WINDOW_SECONDS).values()]
             verdict = workload.history.judge(scene.lost_from)
             return DrillResult(
@@ -96,14 +107,24 @@ def _act(drill: Drill, scene: Scene, seconds: float) -> float:
     return healed_s
 
 
+def _keep_logs(scene: Scene, directory: Path | None) -> None:
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for broker in scene.brokers.values():
+            shutil.copy(broker.log_path, directory / f"broker-{broker.broker_id}.log")
+
+
 def _look(scene: Scene) -> None:
     """Read everything, and compare the replicas: while the brokers run, and after they have stopped."""
     ends = read_everything(scene.cluster.bootstrap, scene.workload.history)
     scene.until_whole()
     running = [part for part, end in ends.items() if differ(scene.replica_dirs(part), end)]
     scene.check(not running, f"replicas of {running} differ below the high watermark")
+    kept = scene.workload.history.kept_after_all(scene.lost_from)
+    scene.check(not kept, f"{kept} records are there that were reported as dropped")
     scene.cluster.stop()
     stopped = [part for part in range(PARTITIONS) if differ(scene.replica_dirs(part))]
     scene.check(not stopped, f"replicas of {stopped} differ after a clean stop")
+    scene.check_controllers()
     for broker in scene.brokers.values():
         scene.problems.extend(f"broker {broker.broker_id}: {line}" for line in noise(broker.log_text()))

@@ -76,10 +76,11 @@ class Workload:
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self._produce, args=(n,)) for n in range(self.producers)]
+        self._threads = [
+            threading.Thread(target=self._produce, args=(n,), daemon=True) for n in range(self.producers)
+        ]
         for thread in self._threads:
             thread.start()
         return self
@@ -100,8 +101,7 @@ class Workload:
         return len(self.ack_times)
 
     def acked_by_partition(self) -> Counter[int]:
-        with self._lock:
-            return Counter(partition for _, partition in self.ack_times)
+        return Counter(partition for _, partition in list(self.ack_times))
 
     def _produce(self, number: int) -> None:
         """With another producer, of another number, after a fatal error: the drill must come to its verdict."""
@@ -111,8 +111,7 @@ class Workload:
             try:
                 self._produce_as(number)
             except KafkaException as error:
-                with self._lock:
-                    self.failures.append(f"producer {number} gave up: {error}")
+                self.failures.append(f"producer {number} gave up: {error}")
             number += self.producers
 
     def _produce_as(self, number: int) -> None:
@@ -133,23 +132,22 @@ class Workload:
             }
         )
         count = 0
-        try:
-            while not self._stop.is_set():
-                value = value_of(number, count)
-                producer.produce(TOPIC, value, partition=count % PARTITIONS, on_delivery=self._told)
-                count += 1
-                producer.poll(0)
-                time.sleep(SECONDS_PER_RECORD)
-        finally:
-            producer.flush(FLUSH_SECONDS)
+        while not self._stop.is_set():
+            producer.produce(TOPIC, value_of(number, count), partition=count % PARTITIONS, on_delivery=self._told)
+            count += 1
+            producer.poll(0)
+            time.sleep(SECONDS_PER_RECORD)
+        # Not `flush`: with a fatal error pending it goes on calling `_told`, in the middle of the exception.
+        deadline = time.monotonic() + FLUSH_SECONDS
+        while len(producer) and time.monotonic() < deadline:
+            producer.poll(0.1)
 
     def _told(self, error: Any, message: Any) -> None:
-        with self._lock:
-            if error is not None:
-                self.failures.append(str(error))
-                return
-            self.ack_times.append((time.monotonic(), message.partition()))
-            self.history.acks.append(Ack(message.partition(), message.offset(), message.value()))
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        self.ack_times.append((time.monotonic(), message.partition()))
+        self.history.acks.append(Ack(message.partition(), message.offset(), message.value()))
 
     def longest_gap(self, since: float, until: float) -> float:
         """Seconds without an ack on some partition, the worst of all, in a span of time."""
@@ -157,8 +155,7 @@ class Workload:
 
     def gaps(self, since: float, until: float) -> dict[int, float]:
         """The longest time without an ack that began in a span of time, for each partition."""
-        with self._lock:
-            acks = list(self.ack_times)
+        acks = list(self.ack_times)
         longest = {}
         for partition in range(PARTITIONS):
             times = [when for when, of in acks if of == partition and when >= since]
