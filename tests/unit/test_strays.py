@@ -40,7 +40,7 @@ async def test_an_older_copy_of_the_metadata_destroys_nothing(
         assert await end_offset(client, "second", 0) == (0, 0)
         assert await end_offset(client, "first", 0) == (0, 0)
     (stray,) = (data / "broker-1").glob("second-0.*-stray")
-    assert "If cluster.db is an older copy" in caplog.text
+    assert "If the metadata (cluster.db, or what ZooKeeper holds) is an older copy" in caplog.text
     copy_metadata(new, data)
     shutil.rmtree(data / "broker-1" / "second-0")
     stray.rename(data / "broker-1" / "second-0")

@@ -109,19 +109,22 @@ class ReplicaSet:
         def why_stray(held: Log) -> str | None:
             topic, partition = image.topics.get(held.partition.topic), image.partition(held.partition)
             if topic is None or partition is None:
-                return "cluster.db knows no such partition"
+                return "the cluster's metadata has no such partition"
             if not self._holds(partition):
-                return "by cluster.db this broker holds no copy of the partition"
+                return "by the cluster's metadata this broker holds no copy of the partition"
             if held.topic_id in (NO_TOPIC_ID, topic.id):
                 return None
             wanted, found = topic_id_text(topic.id), topic_id_text(held.topic_id)
-            return f"by cluster.db the topic of this name has the id {wanted}, by partition.metadata it is {found}"
+            return (
+                f"the topic of this name has the id {wanted} in the cluster, by partition.metadata it is {found}"
+            )
 
         if count := self._directories.set_strays_aside(why_stray):
             log.warning(
                 "%d logs were set aside, and are deleted after headrace.stray.retention.ms. If their topics "
-                "were deleted while this broker was down, that is all. If cluster.db is an older copy, stop the "
-                "broker, put the newer one back, and take the ends off the names of these directories; likewise "
+                "were deleted while this broker was down, that is all. If the metadata (cluster.db, or what "
+                "ZooKeeper holds) is an older copy, stop the broker, put the newer one back, and take the "
+                "ends off the names of these directories; likewise "
                 "if a partition.metadata is wrong, once it is right",
                 count,
             )

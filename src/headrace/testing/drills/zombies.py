@@ -101,7 +101,10 @@ def pause_leader(pause_s: float) -> Fault:
             time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
             broker.resume()
             for part, probe in waiting:
-                scene.check(probe.error() != 0, f"{TOPIC}-{part}: the deposed leader obeyed an {probe.what}")
+                scene.check(
+                    probe.error() != 0,
+                    f"{TOPIC}-{part}: the deposed leader answered a request as if it led ({probe.what})",
+                )
             scene.until_acked()
             time.sleep(SETTLE_SECONDS)
 
