@@ -10,7 +10,10 @@ def test_a_quiet_log() -> None:
 
 
 def test_a_traceback() -> None:
-    assert noise("ERROR failed\nTraceback (most recent call last):\n") == ["a traceback"]
+    text = (
+        'ERROR failed\nTraceback (most recent call last):\n  File "a.py", line 1\n    a()\nKeyError: 1\nINFO on\n'
+    )
+    assert noise(text) == ["a traceback: KeyError: 1"]
 
 
 def test_the_same_line_with_other_numbers() -> None:
