@@ -10,11 +10,13 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
-from headrace.client.connection import ClientSettings
+from headrace.client.connection import ClientConnection, ClientSettings
 from headrace.client.errors import ClientError
+from headrace.client.protocol import NO_VERSION_LIMIT
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
@@ -42,6 +44,9 @@ from headrace.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from headrace.wire.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
 
 FAILURES = (ClientError, KafkaError, ProtocolError, OSError)
 ACKS_ALL, ACKS_LEADER = -1, 1
@@ -105,6 +110,16 @@ class SimClient:
     async def pause(self, seconds: float = RETRY_SECONDS) -> None:
         await asyncio.sleep(seconds * self.rng.uniform(0.5, 1.5))
 
+    async def ask(
+        self, connection: ClientConnection, request: Request, answer: type[R], highest: int = NO_VERSION_LIMIT
+    ) -> R:
+        """A connection on which an answer did not come is not used again: it would come to the next request."""
+        try:
+            return await connection.request(request, answer, highest=highest)
+        except FAILURES:
+            connection.close()
+            raise
+
     async def leave_entry(self) -> None:
         """Ask another broker next time: the one that was asked may know nothing new."""
         if self.cluster._entry is not None:
@@ -154,7 +169,7 @@ class Producer(SimClient):
             try:
                 if leader < 0:
                     leader = await self.leader(place)
-                answer = await self._produce(leader, place, bytes(batch), REQUEST_SECONDS)
+                answer = await self._produce(leader, place, bytes(batch))
             except FAILURES:
                 self.world.count("produce unknown")
                 leader = -1
@@ -186,7 +201,7 @@ class Producer(SimClient):
         try:
             leader = await self.leader(place)
             asked = self.world.loop.time()
-            answer = await self._produce(leader, place, bytes(batch), REQUEST_SECONDS)
+            answer = await self._produce(leader, place, bytes(batch))
         except FAILURES:
             await self.leave_entry()
             await self.pause()
@@ -198,9 +213,7 @@ class Producer(SimClient):
             await self.leave_entry()
             await self.pause()
 
-    async def _produce(
-        self, leader: int, place: TopicPartition, batch: bytes, timeout_s: float
-    ) -> PartitionProduceResponse:
+    async def _produce(self, leader: int, place: TopicPartition, batch: bytes) -> PartitionProduceResponse:
         connection = await self.cluster.broker(leader)
         data = PartitionProduceData(index=place.partition, records=batch)
         request = ProduceRequest(
@@ -208,13 +221,7 @@ class Producer(SimClient):
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=[TopicProduceData(name=place.topic, partition_data=[data])],
         )
-        try:
-            response = await connection.request(
-                request, ProduceResponse, highest=BY_NAME_PRODUCE, timeout_s=timeout_s
-            )
-        except FAILURES:
-            connection.close()  # or a late answer would be taken for that to the next request
-            raise
+        response = await self.ask(connection, request, ProduceResponse, BY_NAME_PRODUCE)
         return response.responses[0].partition_responses[0]
 
 
@@ -244,11 +251,7 @@ class Reader(SimClient):
         request = FetchRequest(
             max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic=place.topic, partitions=[wanted])]
         )
-        try:
-            response = await connection.request(request, FetchResponse, highest=BY_NAME_FETCH)
-        except FAILURES:
-            connection.close()
-            raise
+        response = await self.ask(connection, request, FetchResponse, BY_NAME_FETCH)
         part = response.responses[0].partitions[0]
         if part.error_code:
             raise KafkaError(ErrorCode(part.error_code))

@@ -16,6 +16,7 @@ from headrace.testing.sim.clients import ACKS_LEADER, Administrator, Known, Prod
 from headrace.testing.sim.faults import Faults
 from headrace.testing.sim.history import History
 from headrace.testing.sim.loop import SimulationStuck
+from headrace.testing.sim.members import ClassicMember, ConsumerMember, GroupMember
 from headrace.testing.sim.world import LogLines, Violation, World
 
 T = TypeVar("T")
@@ -122,7 +123,8 @@ class Scenario:
         lossy = Producer(world, "lossy", client)
         lossy.acks = ACKS_LEADER
         readers = [Reader(world, f"reader{number}", client) for number in range(2)]
-        clients = [*producers, lossy, *readers, admin]
+        members = [ClassicMember(world, "classic", client), ConsumerMember(world, "consumer", client)]
+        clients = [*producers, lossy, *readers, admin, *members]
         for one in clients:
             one.begin()
         await self._faults.run(self._seconds, [one.name for one in clients])
@@ -132,7 +134,7 @@ class Scenario:
             one.stopping = True
         await self._until_done(clients)
         await self._until_healed()
-        await self._judge(readers[0])
+        await self._judge(readers[0], members)
 
     def _on_turn(self) -> None:
         world = self._world
@@ -168,10 +170,15 @@ class Scenario:
             raise Violation
         await asyncio.sleep(3.0)
 
-    async def _judge(self, reader: Reader) -> None:
+    async def _judge(self, reader: Reader, members: Sequence[GroupMember]) -> None:
         self._checks.compare_replicas()
         for place in self._places:
             committed = self._checks.ledger.by_name(place)
             assert committed is not None
             found = await self._inside(reader, reader.read_all(place, committed.end_offset))
             self._history.judge(place, found)
+        for member in members:
+            place = self._places[0]
+            if self._history.commits_of(member.group, place).acknowledged >= 0:
+                offset = await self._inside(member, member.committed(place))
+                self._history.committed_offset_is(member.group, place, offset)
