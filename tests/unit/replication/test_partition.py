@@ -219,6 +219,23 @@ async def test_without_a_lease_a_leader_serves_only_while_all_follow(partition: 
     assert partition.read(1, 1000, REPLICA, True)[3] is not None
 
 
+async def test_without_a_lease_a_leader_does_not_judge_sequences(partition: Partition) -> None:
+    """It may have missed what came before, and clients take that error as final."""
+    lead(partition, (1, 2))
+    followers(partition, r2=0)
+    gap = memoryview(bytearray(build_batch([b"x"], BatchShape(producer_id=5, producer_epoch=0, base_sequence=0))))
+    partition.append(gap, ACKS_ALL)
+    later = build_batch([b"x"], BatchShape(producer_id=5, producer_epoch=0, base_sequence=7))
+    with pytest.raises(KafkaError) as judged:
+        partition.append(memoryview(bytearray(later)), ACKS_ALL)
+    assert judged.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    LEASE.is_valid = False
+    partition.follower_fetched(2, 1, 7, SingleFetch(time.monotonic() - 60))
+    with pytest.raises(KafkaError) as refusal:
+        partition.append(memoryview(bytearray(later)), ACKS_ALL)
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 async def test_without_a_lease_an_only_replica_goes_on(partition: Partition) -> None:
     lead(partition, (1,), (1,))
     LEASE.is_valid = False

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.coordination.contract import Unknown
 from headrace.env.real import real_env
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS, Api
@@ -52,6 +53,13 @@ def error_of(framed: bytes) -> int:
     assert int.from_bytes(framed[:4], "big") == len(framed) - 4
     assert int.from_bytes(framed[4:8], "big") == CORRELATION
     return HeartbeatResponse.decode(framed, VERSION, HEAD).error_code
+
+
+def test_a_store_that_cannot_be_asked_is_told_as_a_time_out(dispatch: Callable[[Cold], Any]) -> None:
+    def fails(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        raise Unknown("/", "the answer was lost")
+
+    assert error_of(dispatch(fails)) == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_an_answer_that_is_there_needs_no_task(dispatch: Callable[[Cold], Any]) -> None:
