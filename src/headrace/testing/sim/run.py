@@ -31,6 +31,8 @@ SETTINGS = {
     "replica.lag.time.max.ms": "3000",
     "group.initial.rebalance.delay.ms": "100",
 }
+_KEPT: list[World] = []
+"""Worlds of this process: what killed brokers left in the middle of something is not taken apart."""
 TURNS_PER_LOOK = 10
 HEALING_SECONDS = 60.0
 MAX_VIOLATIONS = 5
@@ -51,6 +53,7 @@ class Outcome:
 def run_seed(seed: int, tell: Callable[[str], None] | None = None, faults: Sequence[str] | None = None) -> Outcome:
     """Everything that happens is decided by the seed, and by the kinds of faults if they are given."""
     world = World(seed, tell)
+    _KEPT.append(world)
     logger = logging.getLogger("headrace")
     handler = LogLines(world)
     level, propagates = logger.level, logger.propagate
