@@ -179,6 +179,11 @@ class Faults:
             return
         self._say(f"kill all, and crash {machine.host}")
         machine.crash()
+        # A controller that still counted it as alive, and the others as gone, would be left with it as the last
+        # in-sync replica, which leads again whatever it lost: no promise covers that (KIP-966 would).
+        session = machine.session
+        if session is not None and self._world.store.knows(session.session.id):
+            self._world.store.remove_session(session.session.id)
         if self._rng.random() < 0.5:
             self._say(f"wipe {machine.host}")
             machine.replace_disk()
