@@ -53,6 +53,8 @@ class Machine:
         """The high watermarks that the process found on the disk when it started."""
         self.before_death: Callable[[], None] = _nothing
         """Called while what the process knows can still be looked at."""
+        self.in_a_write = False
+        """Whether it died in the middle of something, so that what it knows may not add up."""
         self.down = False
         """The whole machine, not just the process."""
         self.tainted = False
@@ -173,7 +175,9 @@ class Machine:
         """In the middle of a call: what follows in that call must do nothing any more."""
         if process is self.process:
             self._world.count("died writing")
+            self.in_a_write = True
             self.kill()
+            self.in_a_write = False
             self._world.network.later(self._world.rng.uniform(0.1, 5.0), self.start_if_down)
 
     def kill_in(self, changes: int) -> None:

@@ -46,7 +46,7 @@ class Checks:
         seen_epoch, seen_mark, compared = self._seen.get(key, (-1, 0, 0))
         if partition.is_leader:
             self._look_at_leader(machine, process, partition)
-        if (seen_epoch, seen_mark) == (epoch, mark):
+        if (seen_epoch, seen_mark) == (epoch, mark) or (machine.in_a_write and mark > log.end_offset):
             return
         known = machine.checkpointed.get(partition.topic_partition, 0)
         if key not in self._seen and not self._is_made_anew(partition) and mark < min(known, log.end_offset):
