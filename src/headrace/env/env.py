@@ -6,8 +6,10 @@ only then can the same broker run under a virtual clock with seeded faults.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar
@@ -112,9 +114,9 @@ class Rng(Protocol):
 
 
 class BlockingRunner(Protocol):
-    """Runs blocking work off the loop's thread."""
+    """Starts blocking work off the loop's thread."""
 
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[[], T]) -> asyncio.Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,24 @@ class Env:
     clock: Clock
     disk: Disk
     rng: Rng
-    run_blocking: BlockingRunner
-    """`await env.run_blocking(f)` runs `f()` in a thread: fsync, deletion, scans of whole files."""
+    start_blocking: BlockingRunner
+    """Without a task, for the hot path. Work whose future is cancelled goes on: see `run_blocking`."""
     background: Background = field(default_factory=Background)
     """The one way to start work of the broker's own."""
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """Run `work()` in a thread: fsync, deletion, scans of whole files.
+
+        A thread cannot be stopped. So a task that is cancelled here ends only once the thread has: what comes
+        after it, such as closing the logs, finds nobody who still changes them.
+        """
+        running = self.start_blocking(work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            while not running.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()  # nobody is left to be told
+            raise

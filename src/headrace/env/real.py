@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -139,7 +139,7 @@ class RealRng:
 def real_env() -> Env:
     pool = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="headrace-blocking")
 
-    def run_blocking(work: Callable[[], T]) -> Awaitable[T]:
+    def start_blocking(work: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(pool, work)
 
-    return Env(clock=RealClock(), disk=RealDisk(), rng=RealRng(), run_blocking=run_blocking)
+    return Env(clock=RealClock(), disk=RealDisk(), rng=RealRng(), start_blocking=start_blocking)

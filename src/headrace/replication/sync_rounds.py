@@ -86,7 +86,7 @@ class _Round:
         self._outcomes: list[SyncOutcome] = []
 
     def start(self) -> None:
-        asyncio.ensure_future(self._env.run_blocking(self._work)).add_done_callback(self._ended)
+        self._env.start_blocking(self._work).add_done_callback(self._ended)
 
     def _work(self) -> None:
         """In a thread."""

@@ -214,7 +214,7 @@ class Dispatcher:
         return pending
 
     def _give_back_memory(self) -> None:
-        self._giving_back = asyncio.ensure_future(self.broker.env.run_blocking(give_back_memory))
+        self._giving_back = self.broker.env.start_blocking(give_back_memory)
 
     async def drain(self, seconds: float) -> None:
         """Let the requests that are being handled finish, for so long at most."""

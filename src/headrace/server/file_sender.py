@@ -139,7 +139,7 @@ class FileSender:
 
     def _warm_then_pump(self, piece: FileRange) -> None:
         self._stop_watching()
-        reading = asyncio.ensure_future(self._broker.env.run_blocking(lambda: _warm(piece)))
+        reading = self._broker.env.start_blocking(lambda: _warm(piece))
         reading.add_done_callback(lambda reading: self._warmed(piece, reading))
 
     def _warmed(self, piece: FileRange, reading: asyncio.Future[None]) -> None:

@@ -138,6 +138,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     link.call_here = partial(answer_as_controller, broker)
     yield Bench(broker)
     groups.close()
+    await env.background.close()
     await controller.close()
     await metadata.close()
     await store.close()

@@ -21,7 +21,7 @@ class Threads:
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
 
-    def run_blocking(self, work: Callable[[], Any]) -> Awaitable[Any]:
+    def start_blocking(self, work: Callable[[], Any]) -> Awaitable[Any]:
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.jobs.append((work, ended))
         return ended
@@ -66,7 +66,7 @@ class Bench:
     def __init__(self) -> None:
         self.threads = Threads()
         self.calls: list[str] = []
-        self.env = Env(RealClock(), RealDisk(), RealRng(), cast(Any, self.threads.run_blocking))
+        self.env = Env(RealClock(), RealDisk(), RealRng(), cast(Any, self.threads.start_blocking))
         self.rounds = SyncRounds(self.env)
 
     def ask(self, name: str, error: Exception | None = None) -> Asking:

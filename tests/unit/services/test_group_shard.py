@@ -65,7 +65,7 @@ class World:
         self.partition = FakePartition(follows)
         self._ids = count()
         real = real_env()
-        env = Env(self.clock, real.disk, real.rng, real.run_blocking)
+        env = Env(self.clock, real.disk, real.rng, real.start_blocking)
         self.shard = GroupShard(
             env,
             cast(Partition, self.partition),

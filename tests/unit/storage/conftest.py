@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,7 +67,7 @@ class CountingRng:
         return 0.5
 
 
-def run_in_line(work: Callable[[], T]) -> Awaitable[T]:
+def run_in_line(work: Callable[[], T]) -> asyncio.Future[T]:
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     future.set_result(work())
     return future
@@ -143,7 +143,7 @@ def clock() -> StillClock:
 
 @pytest.fixture
 def env(clock: StillClock) -> Env:
-    return Env(clock=clock, disk=RealDisk(), rng=CountingRng(), run_blocking=run_in_line)
+    return Env(clock=clock, disk=RealDisk(), rng=CountingRng(), start_blocking=run_in_line)
 
 
 @pytest.fixture

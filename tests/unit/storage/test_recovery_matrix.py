@@ -50,7 +50,7 @@ class QuickDisk(RealDisk):
 
 @pytest.fixture
 def env(clock: Any) -> Env:
-    return Env(clock=clock, disk=QuickDisk(), rng=CountingRng(), run_blocking=run_in_line)
+    return Env(clock=clock, disk=QuickDisk(), rng=CountingRng(), start_blocking=run_in_line)
 
 
 def config_of(partition: TopicPartition, topic_id: TopicId) -> LogConfig:

@@ -7,7 +7,7 @@ import logging
 import random
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headrace.env.background import Background
@@ -127,13 +127,13 @@ class World:
     def env(self, process: Process, disk: Disk, rate: float = 1.0, offset: float = 0.0) -> Env:
         clock = SimClock(self.loop, process, rate, offset)
 
-        def run_blocking(work: Callable[[], T]) -> Awaitable[T]:
+        def start_blocking(work: Callable[[], T]) -> asyncio.Future[T]:
             """A thread: the work is done some time later, whether anybody still waits for it or not."""
             future: asyncio.Future[T] = self.loop.create_future()
             clock.call_later(self._blocking_seconds(), lambda: _run_work(work, future))
             return future
 
-        return Env(clock, disk, SimRng(self.fork()), run_blocking, Background())
+        return Env(clock, disk, SimRng(self.fork()), start_blocking, Background())
 
     def _blocking_seconds(self) -> float:
         if self.slow_disks and self._blocking_rng.random() < SLOW_DISK_CHANCE:
@@ -141,7 +141,7 @@ class World:
         return 0.0002 + self._blocking_rng.expovariate(2000.0)
 
     @staticmethod
-    def _never(work: Callable[[], T]) -> Awaitable[T]:
+    def _never(work: Callable[[], T]) -> asyncio.Future[T]:
         raise AssertionError("the store does no blocking work")
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
