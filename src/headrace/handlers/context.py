@@ -112,3 +112,4 @@ class Channel(Protocol):
     broker: Broker
     principal: str
     client_host: str
+    listener: str

@@ -39,7 +39,7 @@ def fetch(channel: Channel, version: int, frame: memoryview, position: int) -> R
             return body
     parameters = parse_fetch(frame, position, version)
     try:
-        plan = _plan(broker, parameters, version)
+        plan = _plan(channel, parameters, version)
     except KafkaError as error:
         return encode_session_error(version, error.code)
     if plan.session is not None and plan.session.polls:
@@ -75,15 +75,17 @@ def _read_one(broker: Broker, one: OnePartition, by_id: bool) -> Body | None:
     return [head, data, ONE_PARTITION_TAIL]
 
 
-def _plan(broker: Broker, parameters: FetchParameters, version: int) -> FetchPlan:
+def _plan(channel: Channel, parameters: FetchParameters, version: int) -> FetchPlan:
     """Full or incremental, with a session or without."""
+    broker, listener = channel.broker, channel.listener
     sessions = broker.fetch_sessions
     uses_topic_ids = version >= TOPIC_IDS
     epoch = parameters.session_epoch
     if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
-        return FetchPlan(broker, parameters, version, sessions.resume(parameters, uses_topic_ids))
+        resumed = sessions.resume(parameters, uses_topic_ids)
+        return FetchPlan(broker, parameters, version, resumed, listener=listener)
     if parameters.session_id != NO_SESSION:
         sessions.close(parameters.session_id)
     session = sessions.open(parameters, uses_topic_ids) if epoch == INITIAL_EPOCH else None
     watched = list(session.watchlist.values()) if session else [Watched(want) for want in parameters.wants]
-    return FetchPlan(broker, parameters, version, session, watched)
+    return FetchPlan(broker, parameters, version, session, watched, listener)

@@ -7,16 +7,18 @@ record.
 
 from __future__ import annotations
 
-from headrace.handlers.broker import Broker
 from headrace.handlers.context import Channel, topic_write
 from headrace.handlers.registry import hot_api
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.partition import ACKS_ALL, Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.delayed_produce import DelayedProduce, Results, Unacknowledged, encode_results
+from headrace.services.leader_hints import leader_elsewhere
 from headrace.services.reply import CloseConnection, Reply
+from headrace.wire.leader_hints import LeaderHint
 from headrace.wire.produce import (
     FLEXIBLE,
+    LEADER_HINTS,
     TOPIC_IDS,
     OneBatch,
     TopicData,
@@ -31,6 +33,7 @@ from headrace.wire.produce import (
 CLIENT_ID_POSITION = 10
 """Where the client id begins in a frame; its length is before it."""
 ADMIN_CLIENT_ID = b"__admin_client"
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @hot_api(
@@ -40,7 +43,7 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
     """Appends record batches to partitions and answers with their offsets."""
     if version >= FLEXIBLE:
         one = parse_one_batch(frame, position, version >= TOPIC_IDS)
-        reply = _append_one(channel.broker, one, version) if one is not None else None
+        reply = _append_one(channel, one, version) if one is not None else None
         if reply is not None:
             return reply
     _, acks, timeout_ms, topics = parse_produce(frame, position, version)
@@ -53,6 +56,7 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
     results: Results = []
     failed = False
     waiting: list[Unacknowledged] = []
+    hints: list[LeaderHint] = []
     for echo, key, partitions in topics:
         local = index_of_topics.get(key)
         answers = []
@@ -66,7 +70,12 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
                 base_offset, append_time, log_start = partition.append(batch, acks)
             except KafkaError as error:
                 failed = True
-                answers.append(encode_failure(version, index, error.code, error.message, error.record_errors))
+                hint = _hint(channel, version, key, index) if error.code == NOT_LEADER else None
+                if hint is not None:
+                    hints.append(hint)
+                answers.append(
+                    encode_failure(version, index, error.code, error.message, error.record_errors, hint)
+                )
             else:
                 answers.append(encode_result(version, index, base_offset, append_time, log_start))
                 if not partition.settled:
@@ -76,16 +85,16 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
         if failed:
             raise CloseConnection("a Produce with acks=0 failed")
         return None
-    undecided = [batch for batch in waiting if not batch.is_decided(version)]
+    undecided = [batch for batch in waiting if not batch.is_decided(channel, version)]
     if undecided:
-        return DelayedProduce(channel.broker.env.clock, version, timeout_ms, results, undecided)
-    return encode_results(version, results)
+        return DelayedProduce(channel, version, timeout_ms, results, undecided, hints)
+    return encode_results(version, results, hints)
 
 
-def _append_one(broker: Broker, one: OneBatch, version: int) -> Reply:
+def _append_one(channel: Channel, one: OneBatch, version: int) -> Reply:
     """The short way for one batch, as small requests are; None, with nothing done, if it takes the long one."""
     acks, timeout_ms, echo, key, index, batch = one
-    replicas = broker.replicas
+    replicas = channel.broker.replicas
     local = (replicas.by_id if version >= TOPIC_IDS else replicas.by_name).get(key)
     partition = local.get(index) if local is not None else None
     if partition is None or not partition.is_leader or partition.internal or (acks != 1 and acks != ACKS_ALL):
@@ -100,9 +109,9 @@ def _append_one(broker: Broker, one: OneBatch, version: int) -> Reply:
         return encode_one_result(echo, result)
     answers = [result]
     waiting = Unacknowledged(partition, acks, index, answers)
-    if waiting.is_decided(version):
+    if waiting.is_decided(channel, version):
         return encode_one_result(echo, answers[0])
-    return DelayedProduce(broker.env.clock, version, timeout_ms, [(echo, answers)], [waiting])
+    return DelayedProduce(channel, version, timeout_ms, [(echo, answers)], [waiting], [])
 
 
 def _check_may_write(partition: Partition, frame: memoryview) -> None:
@@ -121,6 +130,12 @@ def _refuse_all(version: int, topics: list[TopicData], code: ErrorCode, message:
             for echo, _, partitions in topics
         ],
     )
+
+
+def _hint(channel: Channel, version: int, key: bytes, index: int) -> LeaderHint | None:
+    if version < LEADER_HINTS:
+        return None
+    return leader_elsewhere(channel.broker, channel.listener, key, index, by_id=version >= TOPIC_IDS)
 
 
 def _refusal(replicas: ReplicaSet, key: bytes, version: int, index: int, batch: memoryview | None) -> KafkaError:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Protocol
 
-from headrace.env import Clock, Timer
+from headrace.env import Env, Timer
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.partition import Partition
+from headrace.services.leader_hints import HintingBroker, leader_elsewhere
 from headrace.services.reply import Pending
-from headrace.wire.produce import FLEXIBLE, encode_failure, encode_one_result, encode_produce_response
+from headrace.wire.leader_hints import LeaderHint
+from headrace.wire.produce import (
+    FLEXIBLE,
+    LEADER_HINTS,
+    encode_failure,
+    encode_one_result,
+    encode_produce_response,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -16,10 +26,24 @@ Results = list[tuple[bytes, list[bytes]]]
 """For each topic as it was written: the answers of its partitions."""
 
 
+class ProducingBroker(HintingBroker, Protocol):
+    @property
+    def env(self) -> Env: ...
+
+
+class ProducingClient(Protocol):
+    """The connection that waits."""
+
+    @property
+    def broker(self) -> ProducingBroker: ...
+    @property
+    def listener(self) -> str: ...
+
+
 class Unacknowledged:
     """A batch in the log of a partition, and the place of its answer, which says that all went well."""
 
-    __slots__ = ("_acks", "_answers", "_end_offset", "_index", "_leader_epoch", "_place", "partition")
+    __slots__ = ("_acks", "_answers", "_end_offset", "_index", "_leader_epoch", "_place", "hint", "partition")
 
     def __init__(self, partition: Partition, acks: int, index: int, answers: list[bytes]) -> None:
         self.partition = partition
@@ -30,53 +54,71 @@ class Unacknowledged:
         self._index = index
         self._answers = answers
         self._place = len(answers) - 1
+        self.hint: LeaderHint | None = None
+        """Who leads now, once that has failed it."""
 
-    def is_decided(self, version: int) -> bool:
+    def is_decided(self, client: ProducingClient, version: int) -> bool:
         """Acknowledged, or failed, which its answer then says."""
         try:
             return self.partition.acknowledged(self._end_offset, self._acks, self._leader_epoch)
         except KafkaError as error:
+            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADER_HINTS:
+                topic_id, index = self.partition.topic_id, self._index
+                self.hint = leader_elsewhere(client.broker, client.listener, topic_id, index, by_id=True)
             self.fail(version, error.code, error.message)
             return True
 
     def fail(self, version: int, code: ErrorCode, message: str | None) -> None:
-        self._answers[self._place] = encode_failure(version, self._index, code, message)
+        self._answers[self._place] = encode_failure(version, self._index, code, message, (), self.hint)
 
 
 class DelayedProduce(Pending):
-    __slots__ = ("_results", "_timer", "_version", "_waiting")
+    __slots__ = ("_client", "_hints", "_results", "_timer", "_version", "_waiting")
 
     def __init__(
-        self, clock: Clock, version: int, timeout_ms: int, results: Results, waiting: list[Unacknowledged]
+        self,
+        client: ProducingClient,
+        version: int,
+        timeout_ms: int,
+        results: Results,
+        waiting: list[Unacknowledged],
+        hints: list[LeaderHint],
     ) -> None:
         super().__init__()
+        self._client = client
         self._version = version
         self._results = results
+        self._hints = hints
         self._waiting = waiting
         for batch in waiting:
             batch.partition.waiters[self] = None
-        self._timer: Timer = clock.call_later(max(timeout_ms, 0) / 1000, self._expire)
+        self._timer: Timer = client.broker.env.clock.call_later(max(timeout_ms, 0) / 1000, self._expire)
 
     def wake(self) -> None:
         if self.done:
             return
-        version = self._version
         waiting = self._waiting
         if len(waiting) == 1:
-            if not waiting[0].is_decided(version):
+            if not self._is_decided(waiting[0]):
                 return
         else:
-            undecided = [batch for batch in waiting if not batch.is_decided(version)]
+            undecided = [batch for batch in waiting if not self._is_decided(batch)]
             self._let_go(undecided)
             if undecided:
                 return
         self._finish()
 
+    def _is_decided(self, batch: Unacknowledged) -> bool:
+        decided = batch.is_decided(self._client, self._version)
+        if batch.hint is not None:
+            self._hints.append(batch.hint)
+        return decided
+
     def _expire(self) -> None:
         """The batches stay in the log; whether they will be acknowledged, nobody can tell any more."""
         try:
             for batch in self._waiting:
-                if not batch.is_decided(self._version):
+                if not self._is_decided(batch):
                     message = "The request timed out before enough replicas had the batch"
                     batch.fail(self._version, ErrorCode.REQUEST_TIMED_OUT, message)
             self._finish()
@@ -87,7 +129,7 @@ class DelayedProduce(Pending):
     def _finish(self) -> None:
         self._timer.cancel()
         self._let_go([])
-        self.complete(encode_results(self._version, self._results))
+        self.complete(encode_results(self._version, self._results, self._hints))
 
     def _let_go(self, undecided: list[Unacknowledged]) -> None:
         """Wait on the partitions of the undecided batches only."""
@@ -109,9 +151,9 @@ class DelayedProduce(Pending):
         super().cancel()
 
 
-def encode_results(version: int, results: Results) -> bytes:
-    if version >= FLEXIBLE and len(results) == 1:
+def encode_results(version: int, results: Results, hints: Sequence[LeaderHint]) -> bytes:
+    if version >= FLEXIBLE and len(results) == 1 and not hints:
         echo, answers = results[0]
         if len(answers) == 1:
             return encode_one_result(echo, answers[0])
-    return encode_produce_response(version, results)
+    return encode_produce_response(version, results, hints)

@@ -16,6 +16,7 @@ from headrace.wire.tags import skip_tags
 
 FLEXIBLE = 12
 TOPIC_IDS = 13
+LEADER_HINTS = 16
 
 CONSUMER_REPLICA_ID = -1
 NO_SESSION_EPOCH = -1
@@ -312,8 +313,6 @@ NO_REPLICA = -1
 _DIVERGING = struct.Struct(">BBBiqB")
 _DIVERGING_SIZE = 13
 """One tagged field, number 0, its size; epoch, end offset, no tagged fields of its own."""
-_LEADER = struct.Struct(">BBBiiB")
-_LEADER_SIZE = 9
 
 
 def write_response_head(out: bytearray, version: int, error_code: int, session_id: int, topic_count: int) -> None:
@@ -364,11 +363,6 @@ def write_partition_head(
 def diverging_tag(epoch: int, end_offset: int) -> bytes:
     """The tagged fields of a partition whose reader must go back: where the logs part (KIP-595)."""
     return _DIVERGING.pack(1, 0, _DIVERGING_SIZE, epoch, end_offset, 0)
-
-
-def leader_tag(leader: int, leader_epoch: int) -> bytes:
-    """The tagged fields of a partition that another broker leads (KIP-951)."""
-    return _LEADER.pack(1, 1, _LEADER_SIZE, leader, leader_epoch, 0)
 
 
 def encode_one_partition(

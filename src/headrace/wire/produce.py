@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from headrace.model.errors import ErrorCode, ProtocolError
 from headrace.model.limits import MAX_PRODUCE_PARTITIONS
 from headrace.model.varint import read_uvarint, write_uvarint
+from headrace.wire.leader_hints import LeaderHint, endpoints_tag, leader_tag
 from headrace.wire.tags import skip_tags
 
 RECORD_ERRORS = 8
 FLEXIBLE = 9
+LEADER_HINTS = 10
 TOPIC_IDS = 13
 
 PartitionData = tuple[int, memoryview | None]
@@ -37,7 +39,6 @@ _RESULT_V2 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
 _RESULT_V8 = struct.Struct(">ihqqqih")
 _FLEXIBLE_HEAD = struct.Struct(">ihqqq")
-_NO_THROTTLE_FLEXIBLE = b"\0\0\0\0\0"
 _NO_THROTTLE = b"\0\0\0\0"
 
 
@@ -224,8 +225,9 @@ def encode_failure(
     code: ErrorCode,
     message: str | None,
     record_errors: Sequence[tuple[int, str]] = (),
+    hint: LeaderHint | None = None,
 ) -> bytes:
-    """One partition that refused its batch, and which records of it are to blame (KIP-467)."""
+    """One partition that refused its batch, which records of it are to blame (KIP-467), and who leads instead."""
     if version < RECORD_ERRORS:
         return _classic_result(version, index, code, -1, -1, -1)
     out = bytearray(_FLEXIBLE_HEAD.pack(index, code, -1, -1, -1))
@@ -240,7 +242,7 @@ def encode_failure(
         _write_string(out, problem)
         out.append(0)
     _write_string(out, message)
-    out.append(0)
+    out += leader_tag(0, hint) if hint is not None else b"\0"
     return bytes(out)
 
 
@@ -272,7 +274,9 @@ def encode_one_result(echo: bytes, result: bytes) -> bytes:
     return b"".join((b"\2", echo, b"\2", result, b"\0\0\0\0\0\0"))
 
 
-def encode_produce_response(version: int, topics: list[tuple[bytes, list[bytes]]]) -> bytes:
+def encode_produce_response(
+    version: int, topics: list[tuple[bytes, list[bytes]]], hints: Sequence[LeaderHint] = ()
+) -> bytes:
     """The whole body, from each topic's echo and its partitions' results."""
     if version < FLEXIBLE:
         parts = [_INT32.pack(len(topics))]
@@ -288,5 +292,6 @@ def encode_produce_response(version: int, topics: list[tuple[bytes, list[bytes]]
         for result in results:
             out += result
         out.append(0)
-    out += _NO_THROTTLE_FLEXIBLE
+    out += _NO_THROTTLE
+    out += endpoints_tag(hints)
     return bytes(out)

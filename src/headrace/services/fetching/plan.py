@@ -19,10 +19,12 @@ from headrace.replication.nearest import nearest_replica
 from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.fetching.sessions import NO_SESSION, FetchSession, FetchSessions, Watched
+from headrace.services.leader_hints import leader_elsewhere
 from headrace.services.reply import Body, Piece
 from headrace.storage.files import FileRange
 from headrace.wire.fetch import (
     FLEXIBLE,
+    LEADER_HINTS,
     NO_REPLICA,
     NO_TAGS,
     ONE_PARTITION_TAIL,
@@ -37,7 +39,9 @@ from headrace.wire.fetch import (
     write_response_head,
     write_topic_head,
 )
+from headrace.wire.leader_hints import LeaderHint, endpoints_tag, leader_tag
 
+LEADER_IS_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 FOLLOWER_READS = 11
 """From this version on consumers read from followers too (KIP-392)."""
 STEP_PARTITIONS = 1_000
@@ -55,6 +59,8 @@ class Aside(NamedTuple):
 class FetchBroker(Protocol):
     """What a plan needs of the broker."""
 
+    @property
+    def id(self) -> int: ...
     @property
     def env(self) -> Env: ...
     @property
@@ -82,11 +88,13 @@ class Readings:
 class FetchPlan:
     __slots__ = (
         "_by_topic",
+        "_listener",
         "_rack",
         "_serves_from_followers",
         "_watched",
         "broker",
         "committed",
+        "hints",
         "parameters",
         "reader",
         "session",
@@ -100,9 +108,15 @@ class FetchPlan:
         version: int,
         session: FetchSession | None,
         watched: list[Watched] | None = None,
+        listener: str = "",
     ) -> None:
-        """`watched` are the partitions of a full request; without them only the news of the session is told."""
+        """`watched` are the partitions of a full request; without them only the news of the session is told.
+
+        `listener` is the one it came in on: other leaders are named by their addresses there.
+        """
         self.broker = broker
+        self._listener = listener
+        self.hints: list[LeaderHint] = []
         self.parameters = parameters
         self.version = version
         self.session = session
@@ -158,7 +172,8 @@ class FetchPlan:
             try:
                 answer = self._read_partition(watched, readings.left, at_least_one=readings.size == 0)
             except KafkaError as error:
-                readings.answers.append((watched, (watched.index, error.code, -1, -1, -1), None, None))
+                failure = (watched.index, error.code, -1, -1, -1)
+                readings.answers.append((watched, failure, None, self._hint(watched, error.code)))
                 readings.final = True
                 continue
             data = answer[2]
@@ -171,6 +186,15 @@ class FetchPlan:
                 self.session.settle(watched)
                 continue
             readings.answers.append(answer)
+
+    def _hint(self, watched: Watched, code: ErrorCode) -> Aside | None:
+        if code not in LEADER_IS_ELSEWHERE or self.version < LEADER_HINTS or self.reader == REPLICA:
+            return None
+        hint = leader_elsewhere(self.broker, self._listener, watched.topic, watched.index, by_id=True)
+        if hint is None:
+            return None
+        self.hints.append(hint)
+        return Aside(tags=leader_tag(1, hint))
 
     def _read_partition(self, watched: Watched, left: int, at_least_one: bool) -> Answer:
         partition = watched.partition
@@ -308,6 +332,7 @@ class _Layout:
         for answer in answers:
             self.topics.setdefault(answer[0].topic, []).append(answer)
         self._tags = tags_after(self._version)
+        self._end = endpoints_tag(plan.hints) if plan.hints else self._tags
         self._pieces: list[Piece] = []
         self._out = bytearray()
         write_response_head(self._out, self._version, 0, plan._session_id, len(self.topics))
@@ -332,7 +357,7 @@ class _Layout:
         out += tags
 
     def finish(self) -> Body:
-        self._out += self._tags
+        self._out += self._end
         self._pieces.append(self._out)
         return self._pieces
 
