@@ -254,6 +254,23 @@ def handler_problems(docstring: str | None, registered: list[tuple[int, str, ran
     return [f"its docstring must begin with {expected!r}, not {(docstring or '').splitlines()[:1]}"]
 
 
+def type_names(source: str) -> Iterator[str]:
+    """Of the classes and aliases of types that a module defines for others."""
+    for node in parsed(source).body:
+        match node:
+            case ast.ClassDef(name=name):
+                pass
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ) if not (isinstance(value, ast.Call) and dotted(value.func) == "TypeVar"):
+                pass
+            case _:
+                continue
+        if name[0].isupper() and not name.isupper():
+            yield name
+
+
 def report(problems: dict[str, list[str]]) -> None:
     found = [f"{path}: {problem}" for path, listed in problems.items() for problem in listed]
     assert not found, "\n" + "\n".join(found)
@@ -373,6 +390,25 @@ def task_problems(text: str) -> list[str]:
         f"line {node.lineno}: starts a task of its own; use env.background"
         for node in ast.walk(parsed(text))
         if isinstance(node, ast.Attribute) and node.attr == "create_task"
+    ]
+
+
+NAMES_OF_THEIR_OWN = ("cli/", "spark/", "testing/", "wire/messages/")
+"""Programs around the broker, and Kafka's messages, which name their parts as Kafka does."""
+
+
+def test_one_name_stands_for_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in python_files("src/headrace"):
+        inside = path.relative_to(PACKAGE).as_posix()
+        if not inside.startswith(NAMES_OF_THEIR_OWN):
+            for name in type_names(path.read_text(encoding="utf-8")):
+                found.setdefault(name, []).append(inside)
+    report({name: [f"defined in {' and '.join(paths)}"] for name, paths in found.items() if len(paths) > 1})
+    assert list(type_names("class Ab: ...\nBc = int | str\nDe: TypeAlias = int\nF = TypeVar('F')\nGH = 1")) == [
+        "Ab",
+        "Bc",
+        "De",
     ]
 
 

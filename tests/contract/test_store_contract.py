@@ -17,13 +17,13 @@ from headrace.coordination.contract import (
     Create,
     Delete,
     NoChildrenForEphemerals,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
     Put,
     SessionLost,
     Store,
+    TreeNode,
 )
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.memory import MemoryCluster
@@ -76,7 +76,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 async def test_a_created_node_is_read_with_version_0(store: Store) -> None:
     await store.create("/a", b"one")
-    assert await store.get("/a") == Node(b"one", 0)
+    assert await store.get("/a") == TreeNode(b"one", 0)
     assert await store.get("/b") is None
 
 
@@ -85,15 +85,15 @@ async def test_create_refuses_a_second_node(store: Store) -> None:
     with pytest.raises(NodeExists) as caught:
         await store.create("/a", b"two")
     assert caught.value.path == "/a"
-    assert await store.get("/a") == Node(b"one", 0)
+    assert await store.get("/a") == TreeNode(b"one", 0)
 
 
 async def test_create_needs_the_parent_unless_told_to_make_it(store: Store) -> None:
     with pytest.raises(NoNode):
         await store.create("/a/b/c", b"x")
     await store.create("/a/b/c", b"x", make_parents=True)
-    assert await store.get("/a/b") == Node(b"", 0)
-    assert await store.get("/a/b/c") == Node(b"x", 0)
+    assert await store.get("/a/b") == TreeNode(b"", 0)
+    assert await store.get("/a/b/c") == TreeNode(b"x", 0)
 
 
 async def test_make_parents_leaves_nothing_when_the_create_fails(store: Store) -> None:
@@ -107,8 +107,8 @@ async def test_ensure_makes_what_is_missing_and_keeps_what_is_there(store: Store
     await store.create("/a", b"kept")
     await store.ensure("/a/b/c")
     await store.ensure("/a/b/c")
-    assert await store.get("/a") == Node(b"kept", 0)
-    assert await store.get("/a/b/c") == Node(b"", 0)
+    assert await store.get("/a") == TreeNode(b"kept", 0)
+    assert await store.get("/a/b/c") == TreeNode(b"", 0)
 
 
 async def test_put_checks_the_version_and_adds_one(store: Store) -> None:
@@ -117,7 +117,7 @@ async def test_put_checks_the_version_and_adds_one(store: Store) -> None:
     with pytest.raises(BadVersion):
         await store.put("/a", b"2", 0)
     assert await store.put("/a", b"2", ANY_VERSION) == 2
-    assert await store.get("/a") == Node(b"2", 2)
+    assert await store.get("/a") == TreeNode(b"2", 2)
     with pytest.raises(NoNode):
         await store.put("/b", b"", ANY_VERSION)
 
@@ -140,7 +140,7 @@ async def test_a_node_made_again_starts_at_version_0(store: Store) -> None:
     await store.put("/a", b"newer", 0)
     await store.delete("/a", 1)
     await store.create("/a", b"new")
-    assert await store.get("/a") == Node(b"new", 0)
+    assert await store.get("/a") == TreeNode(b"new", 0)
 
 
 async def test_children_are_sorted_names_of_one_level(store: Store) -> None:
@@ -153,7 +153,7 @@ async def test_children_are_sorted_names_of_one_level(store: Store) -> None:
 async def test_get_many_answers_in_order(store: Store) -> None:
     await store.create("/a", b"1")
     await store.create("/b", b"2")
-    assert await store.get_many(["/b", "/c", "/a"]) == [Node(b"2", 0), None, Node(b"1", 0)]
+    assert await store.get_many(["/b", "/c", "/a"]) == [TreeNode(b"2", 0), None, TreeNode(b"1", 0)]
     assert await store.get_many([]) == []
 
 
@@ -163,7 +163,7 @@ async def test_multi_does_all_in_order(store: Store) -> None:
         [Check("/a", 0), Create("/a/b", b"1"), Create("/a/b/c", b"2"), Put("/a/b", b"3", 0), Delete("/a/b/c", 0)]
     )
     assert versions == [0, 0, 0, 1, -1]
-    assert await store.get("/a/b") == Node(b"3", 1)
+    assert await store.get("/a/b") == TreeNode(b"3", 1)
     assert await store.children("/a/b") == []
 
 
@@ -187,9 +187,9 @@ async def test_multi_does_nothing_if_one_operation_fails(
         await store.multi(
             [Put("/a", b"after"), Create("/a/b", b"", ephemeral=True), Delete("/gone"), Create("/new", b""), last]
         )
-    assert await store.get("/a") == Node(b"before", 0)
+    assert await store.get("/a") == TreeNode(b"before", 0)
     assert await store.get_many(["/a/b", "/new"]) == [None, None]
-    assert await store.get("/gone") == Node(b"still here", 0)
+    assert await store.get("/gone") == TreeNode(b"still here", 0)
     await store.create("/usable", b"", ephemeral=True)
 
 
@@ -211,7 +211,7 @@ async def test_concurrent_puts_with_one_version_let_one_through(connect: Connect
         return failures
 
     await asyncio.gather(*(increment(store) for store in stores))
-    assert await stores[1].get("/counter") == Node(b"30", 30)
+    assert await stores[1].get("/counter") == TreeNode(b"30", 30)
 
 
 async def test_ephemeral_nodes_go_with_their_session(connect: Connect) -> None:
@@ -222,7 +222,7 @@ async def test_ephemeral_nodes_go_with_their_session(connect: Connect) -> None:
     assert await other.children("/ids") == ["0", "1"]
     await owner.close()
     assert await other.children("/ids") == ["1"]
-    assert await other.get("/ids") == Node(b"kept", 0)
+    assert await other.get("/ids") == TreeNode(b"kept", 0)
 
 
 async def test_an_ephemeral_node_has_no_children(store: Store) -> None:

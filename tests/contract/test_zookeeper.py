@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.coordination.contract import ANY_VERSION, Create, Node, SessionLost, StoreError, Unknown
+from headrace.coordination.contract import ANY_VERSION, Create, SessionLost, StoreError, TreeNode, Unknown
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.zookeeper import ZooKeeperStore, open_zookeeper_store
 from headrace.env.real import real_env
 from headrace.metadata.stores import open_store
-from headrace.node import Node as BrokerNode
-from headrace.node import StartError
+from headrace.node import Node, StartError
 from headrace.testing.process import free_port
 from headrace.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
@@ -108,7 +107,7 @@ async def test_a_write_whose_connection_is_cut_is_unknown(gate: Gate, chroot: st
         await store.create("/a", b"x")
     gate.lose_answers = gate.lose_requests = False
     found = await until_known(lambda: store.get("/a"))
-    assert found == (Node(b"x", 0) if happens else None)
+    assert found == (TreeNode(b"x", 0) if happens else None)
     await until_known(store.renew)
     assert store.session.id == session
     assert not store.session.lost
@@ -139,7 +138,7 @@ async def test_a_watch_survives_a_cut_connection(gate: Gate, zookeeper: ZooKeepe
     assert not changed.is_set()
     gate.lose_requests = gate.lose_answers = False
     await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
-    assert await until_known(lambda: watcher.get("/a")) == Node(b"while it was away", 0)
+    assert await until_known(lambda: watcher.get("/a")) == TreeNode(b"while it was away", 0)
     changed.clear()
     await writer.put("/a", b"later", 0)
     await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
@@ -152,9 +151,9 @@ async def test_chroots_are_apart(zookeeper: ZooKeeperServer, chroot: str) -> Non
     whole = await connect(zookeeper.connect, chroot)
     await one.create("/a", b"one")
     await two.create("/a", b"two")
-    assert await one.get("/a") == Node(b"one", 0)
+    assert await one.get("/a") == TreeNode(b"one", 0)
     assert await two.children("/") == ["a", "leases"]
-    assert await whole.get_many(["/one/a", "/two/a"]) == [Node(b"one", 0), Node(b"two", 0)]
+    assert await whole.get_many(["/one/a", "/two/a"]) == [TreeNode(b"one", 0), TreeNode(b"two", 0)]
     for store in (one, two, whole):
         await store.close()
 
@@ -251,7 +250,7 @@ async def test_a_server_that_was_down_ends_the_lease_and_not_the_session(chroot:
         await asyncio.to_thread(server.start)
         await until_known(store.renew)
         assert store.session.deadline > before
-        assert await until_known(lambda: store.get("/a")) == Node(b"", 0)
+        assert await until_known(lambda: store.get("/a")) == TreeNode(b"", 0)
         await store.close()
 
 
@@ -313,7 +312,7 @@ async def test_two_clusters_live_in_one_ensemble(zookeeper: ZooKeeperServer, chr
     nodes = []
     for name in ("one", "two"):
         config = broker_config(tmp_path / name, f"{zookeeper.connect}{chroot}/{name}")
-        nodes.append(BrokerNode(real_env(), config))
+        nodes.append(Node(real_env(), config))
         await nodes[-1].start()
     images = [node._metadata.image for node in nodes if node._metadata is not None]
     assert [list(image.brokers) for image in images] == [[1], [1]]
@@ -329,7 +328,7 @@ async def test_a_broker_finds_its_cluster_again_after_a_restart(
 ) -> None:
     config = broker_config(tmp_path, zookeeper.connect + chroot)
     for epoch in (1, 2):
-        node = BrokerNode(real_env(), config)
+        node = Node(real_env(), config)
         await node.start()
         assert node._metadata is not None
         assert node._metadata.image.brokers[1].epoch == epoch
@@ -341,7 +340,7 @@ async def test_a_start_without_a_server_or_without_kazoo_says_what_is_missing(
 ) -> None:
     port = free_port()
     config = broker_config(tmp_path, f"127.0.0.1:{port}/x", zookeeper_connection_timeout_ms="300")
-    node = BrokerNode(real_env(), config)
+    node = Node(real_env(), config)
     with pytest.raises(StartError, match=rf"No ZooKeeper server of 127.0.0.1:{port} took a session within 0\.3 s"):
         await node.start()
     await node.stop()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection
 from headrace.client.errors import Outcome, kafka_error
+from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import RETRIABLE, ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages.create_partitions import (
@@ -56,22 +56,10 @@ from headrace.wire.messages.incremental_alter_configs import (
 BROKER_DEFAULT = -1
 
 
-class ResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-
-
 class ConfigResource(NamedTuple):
     type: ResourceType
     name: str
     """A topic, a broker's number, or "" for all brokers."""
-
-
-class ConfigOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 CONFIG_SOURCES = {

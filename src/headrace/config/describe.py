@@ -29,7 +29,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-class ConfigEntry(NamedTuple):
+class DescribedSetting(NamedTuple):
     setting: Setting
     value: str | None
     """None also for a secret."""
@@ -49,7 +49,7 @@ class ConfigEntry(NamedTuple):
 
 def describe_topic(
     overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS
-) -> list[ConfigEntry]:
+) -> list[DescribedSetting]:
     values = topic_values(overrides, topic_defaults(config, dynamic))
     return [
         _topic_entry(setting, values[name], overrides, config, dynamic)
@@ -60,7 +60,7 @@ def describe_topic(
 
 def describe_group(
     overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS
-) -> list[ConfigEntry]:
+) -> list[DescribedSetting]:
     """Of a group that may not exist yet: settings can be there before their group."""
     entries = []
     for name, setting in GROUP_SETTINGS.items():
@@ -70,16 +70,16 @@ def describe_group(
         for synonym in setting.synonyms:
             synonyms += _synonyms(synonym.name, config, dynamic)
         strongest = synonyms[0]
-        entries.append(ConfigEntry(setting, strongest.value, strongest.source, False, tuple(synonyms)))
+        entries.append(DescribedSetting(setting, strongest.value, strongest.source, False, tuple(synonyms)))
     return entries
 
 
-def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[ConfigEntry]:
+def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[DescribedSetting]:
     """Everything a broker honours."""
     return [_broker_entry(setting, _synonyms(name, config, dynamic)) for name, setting in BROKER_SETTINGS.items()]
 
 
-def describe_every_broker(dynamic: DynamicConfigs) -> list[ConfigEntry]:
+def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
     """Only what was set dynamically for all brokers: there is no one broker whose file could be asked."""
     return [
         _broker_entry(
@@ -92,7 +92,7 @@ def describe_every_broker(dynamic: DynamicConfigs) -> list[ConfigEntry]:
 
 def _topic_entry(
     setting: Setting, value: Value, overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs
-) -> ConfigEntry:
+) -> DescribedSetting:
     synonyms: list[ConfigSynonym] = []
     if setting.name in overrides:
         synonyms.append(ConfigSynonym(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
@@ -100,13 +100,13 @@ def _topic_entry(
         synonyms += _synonyms(synonym.name, config, dynamic)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     text = overrides.get(setting.name, value_text(value))
-    return ConfigEntry(setting, None if setting.sensitive else text, source, False, tuple(synonyms))
+    return DescribedSetting(setting, None if setting.sensitive else text, source, False, tuple(synonyms))
 
 
-def _broker_entry(setting: Setting, synonyms: tuple[ConfigSynonym, ...]) -> ConfigEntry:
+def _broker_entry(setting: Setting, synonyms: tuple[ConfigSynonym, ...]) -> DescribedSetting:
     strongest = synonyms[0] if synonyms else ConfigSynonym(setting.name, None, ConfigSource.DEFAULT_CONFIG)
     read_only = setting.update_mode is UpdateMode.READ_ONLY
-    return ConfigEntry(setting, strongest.value, strongest.source, read_only, synonyms)
+    return DescribedSetting(setting, strongest.value, strongest.source, read_only, synonyms)
 
 
 def _synonyms(name: str, config: BrokerConfig, dynamic: DynamicConfigs) -> tuple[ConfigSynonym, ...]:

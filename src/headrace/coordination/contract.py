@@ -72,7 +72,7 @@ class IncompatibleStore(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     value: bytes
     version: int
 
@@ -142,9 +142,9 @@ class Store(Protocol):
     @property
     def session(self) -> Session: ...
 
-    async def get(self, path: str) -> Node | None: ...
+    async def get(self, path: str) -> TreeNode | None: ...
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[TreeNode | None]:
         """As many `get`s, cheaper; not one moment's picture unless the driver can."""
         ...
 

@@ -28,7 +28,6 @@ from headrace.coordination.contract import (
     Create,
     Delete,
     NoChildrenForEphemerals,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -36,6 +35,7 @@ from headrace.coordination.contract import (
     Put,
     Session,
     SessionLost,
+    TreeNode,
     Unknown,
     Watch,
     ancestors_of,
@@ -142,9 +142,9 @@ class MemoryCluster:
             return None
         return self._env.rng.random() < 0.5
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> TreeNode | None:
         entry = self._entries.get(path)
-        return Node(entry.value, entry.version) if entry else None
+        return TreeNode(entry.value, entry.version) if entry else None
 
     def children(self, path: str) -> list[str]:
         return sorted(self._children.get(path, ()))
@@ -254,11 +254,11 @@ class MemoryStore:
         """The next write raises `Unknown`, and has happened or not."""
         self._lose_result = happens
 
-    async def get(self, path: str) -> Node | None:
+    async def get(self, path: str) -> TreeNode | None:
         (node,) = await self.get_many([path])
         return node
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[TreeNode | None]:
         return await self._ask(lambda: [self._cluster.get(path) for path in paths])
 
     async def children(self, path: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.coordination.contract import Node, Op, Session, SessionLost, Store, Watch
+from headrace.coordination.contract import Op, Session, SessionLost, Store, TreeNode, Watch
 from headrace.coordination.watches import LoopWatch
 
 
@@ -36,10 +36,10 @@ class ReconnectingStore:
     def session(self) -> Session:
         return self._session
 
-    async def get(self, path: str) -> Node | None:
+    async def get(self, path: str) -> TreeNode | None:
         return await self._require().get(path)
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[TreeNode | None]:
         return await self._require().get_many(paths)
 
     async def children(self, path: str) -> list[str]:

@@ -20,11 +20,11 @@ from typing import TypeVar
 from headrace.coordination.contract import (
     Create,
     Delete,
-    Node,
     Op,
     Put,
     Session,
     SessionLost,
+    TreeNode,
     Unknown,
     Watch,
     check_path,
@@ -66,11 +66,11 @@ class SqliteStore:
     def session(self) -> Session:
         return self._thread.session
 
-    async def get(self, path: str) -> Node | None:
+    async def get(self, path: str) -> TreeNode | None:
         check_path(path)
         return await self._thread.run(lambda tree: tree.get(path))
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[TreeNode | None]:
         return await self._thread.run(lambda tree: tree.get_many(paths))
 
     async def children(self, path: str) -> list[str]:

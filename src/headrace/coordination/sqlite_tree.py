@@ -26,13 +26,13 @@ from headrace.coordination.contract import (
     Delete,
     IncompatibleStore,
     NoChildrenForEphemerals,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
     Op,
     Put,
     SessionLost,
+    TreeNode,
     ancestors_of,
 )
 from headrace.coordination.sqlite_sessions import SessionFile, overdue, remove
@@ -91,13 +91,13 @@ class SqliteTree:
 
     # Reading
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> TreeNode | None:
         row = self._connection.execute(
             "SELECT value, version FROM nodes WHERE parent = ? AND name = ?", _split(path)
         ).fetchone()
-        return Node(*row) if row else None
+        return TreeNode(*row) if row else None
 
-    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    def get_many(self, paths: Sequence[str]) -> list[TreeNode | None]:
         self._connection.execute("BEGIN")
         try:
             return [self.get(path) for path in paths]

@@ -27,7 +27,6 @@ from headrace.coordination.contract import (
     Check,
     Create,
     Delete,
-    Node,
     NodeExists,
     NoNode,
     Op,
@@ -35,6 +34,7 @@ from headrace.coordination.contract import (
     Session,
     SessionLost,
     StoreError,
+    TreeNode,
     Unknown,
     Watch,
     ancestors_of,
@@ -42,7 +42,7 @@ from headrace.coordination.contract import (
     check_size,
 )
 from headrace.coordination.watches import LoopSession, LoopWatch
-from headrace.coordination.zookeeper_client import Request, ZooKeeperClient, store_error
+from headrace.coordination.zookeeper_client import ZookeeperCall, ZooKeeperClient, store_error
 from headrace.env import Env
 
 ROOT = "/"
@@ -115,11 +115,11 @@ class ZooKeeperStore:
 
     # Reading
 
-    async def get(self, path: str) -> Node | None:
+    async def get(self, path: str) -> TreeNode | None:
         (node,) = await self.get_many([path])
         return node
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[TreeNode | None]:
         if not paths:
             return []
         results = await self._read([_get(self._path(path)) for path in paths], paths)
@@ -134,7 +134,7 @@ class ZooKeeperStore:
             raise result
         return sorted(result)
 
-    async def _read(self, requests: Sequence[Request], paths: Sequence[str]) -> list[Any]:
+    async def _read(self, requests: Sequence[ZookeeperCall], paths: Sequence[str]) -> list[Any]:
         self._check_open()
         if self._must_sync:
             await self._client.call(lambda kazoo: kazoo.sync_async(self._path(ROOT)), ROOT)
@@ -306,17 +306,17 @@ class ZooKeeperStore:
             raise SessionLost(ROOT, f"session {self._session.id} has ended")
 
 
-def _get(path: str) -> Request:
+def _get(path: str) -> ZookeeperCall:
     return lambda kazoo: kazoo.get_async(path)
 
 
-def _node(result: Any) -> Node | None:
+def _node(result: Any) -> TreeNode | None:
     if isinstance(result, NoNode):
         return None
     if isinstance(result, BaseException):
         raise result
     value, stat = result
-    return Node(value, stat.version)
+    return TreeNode(value, stat.version)
 
 
 def _add(transaction: TransactionRequest, op: Op, path: str) -> None:

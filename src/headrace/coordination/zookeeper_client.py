@@ -55,7 +55,7 @@ MOST_WAIT_FOR_SERVER_SECONDS = 1.0
 WATCHDOG_LOOKS_PER_TIMEOUT = 10
 SESSION_ID_BITS = 64
 
-Request = Callable[[KazooClient], IAsyncResult]
+ZookeeperCall = Callable[[KazooClient], IAsyncResult]
 _REFUSALS: Mapping[type[KazooException], type[StoreError]] = {
     NodeExistsError: NodeExists,
     NoNodeError: NoNode,
@@ -135,14 +135,14 @@ class ZooKeeperClient:
         """The loop is alive."""
         self._last_asked = now
 
-    async def call(self, request: Request, path: str) -> Any:
+    async def call(self, request: ZookeeperCall, path: str) -> Any:
         """The result of one request; `path` is named in errors."""
         (result,) = await self.call_all([request], [path])
         if isinstance(result, BaseException):
             raise result
         return result
 
-    async def call_all(self, requests: Sequence[Request], paths: Sequence[str]) -> list[Any]:
+    async def call_all(self, requests: Sequence[ZookeeperCall], paths: Sequence[str]) -> list[Any]:
         """The results in order, errors among them. They are sent together, and done in order."""
         await self._wait_for_server(paths[0])
         futures: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in requests]

@@ -15,7 +15,7 @@ from headrace.groups.classic_rebalance import (
     remove_member,
     store_assignment,
 )
-from headrace.groups.decision import Draft, Timer, TimerKind
+from headrace.groups.decision import Draft, GroupTimer, TimerKind
 from headrace.groups.messages import (
     UNKNOWN_MEMBER,
     Heartbeat,
@@ -108,7 +108,7 @@ def _after_removal(group: ClassicGroup, draft: Draft) -> ClassicGroup:
     return complete_if_all_joined(group, draft)
 
 
-def decide_timer(group: ClassicGroup, timer: Timer, draft: Draft) -> ClassicGroup:
+def decide_timer(group: ClassicGroup, timer: GroupTimer, draft: Draft) -> ClassicGroup:
     match timer.kind:
         case TimerKind.SESSION:
             return _session_expired(group, timer.member_id, draft)

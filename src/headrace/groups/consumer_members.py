@@ -18,7 +18,7 @@ from headrace.groups.consumer_heartbeat import (
     may_assign,
     replace_static,
 )
-from headrace.groups.decision import Draft, Timer, TimerKind
+from headrace.groups.decision import Draft, GroupTimer, TimerKind
 from headrace.groups.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
@@ -61,7 +61,7 @@ def fence_members(work: Workspace, member_ids: Collection[str], draft: Draft) ->
     return None
 
 
-def decide_timer(work: Workspace, timer: Timer, draft: Draft) -> ClassicGroup | None:
+def decide_timer(work: Workspace, timer: GroupTimer, draft: Draft) -> ClassicGroup | None:
     member = work.group.members.get(timer.member_id)
     if member is None or timer.kind in (TimerKind.JOIN, TimerKind.SYNC):
         return None

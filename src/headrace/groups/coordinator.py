@@ -26,9 +26,9 @@ One at a time: while the records of a decision are on their way, nothing else ma
 since it would be decided on a state that is about to change. Decisions marked `shared` (commits) may overlap each
 other but not another. A readers-writer lock per group does it. Different groups do not touch each other.
 
-Timers: keep a map from `timer.key` to the latest `Timer`. `deadline_ms` None removes it; `keep_existing` leaves an
-armed one as it is. At its deadline remove it and pass it to `timer_fired`. Deadlines are on the clock of `now_ms`,
-which should be the wall clock, because commit and state timestamps are stored from it.
+Timers: keep a map from `timer.key` to the latest `GroupTimer`. `deadline_ms` None removes it; `keep_existing`
+leaves an armed one as it is. At its deadline remove it and pass it to `timer_fired`. Deadlines are on the clock of
+`now_ms`, which should be the wall clock, because commit and state timestamps are stored from it.
 
 Topics: pass a new `TopicsView` to `topics_changed` when the metadata image changes; groups see it at the next
 heartbeat of a member. For deleted partitions call `partitions_deleted`. In the same way `settings_changed` tells
@@ -54,8 +54,9 @@ from headrace.groups import (
 from headrace.groups.classic import ClassicGroup, ClassicMember, group_from_record
 from headrace.groups.classic_rebalance import arm_session, prepare_rebalance, release_all
 from headrace.groups.consumer import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerGroup
-from headrace.groups.decision import Decision, Draft, Timer, TimerKind
-from headrace.groups.errors import Request, error_reply
+from headrace.groups.decision import Decision, Draft, GroupTimer, TimerKind
+from headrace.groups.either import Group
+from headrace.groups.errors import GroupRequest, error_reply
 from headrace.groups.events import (
     ClassicGroupChanged,
     ConsumerEpochDeleted,
@@ -98,8 +99,6 @@ from headrace.groups.topics import TopicsView
 from headrace.groups.workspace import Workspace
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
-
-Group = ClassicGroup | ConsumerGroup
 
 _MAKES_CONSUMER_GROUP = (
     ConsumerEpochStored,
@@ -327,7 +326,7 @@ class GroupCoordinator:
 
     # --- time, topics, leadership --------------------------------------------------------------------------------
 
-    def timer_fired(self, timer: Timer, now_ms: int) -> Decision:
+    def timer_fired(self, timer: GroupTimer, now_ms: int) -> Decision:
         draft = self._draft(now_ms, timer.group_id)
         match self._groups.get(timer.group_id):
             case ClassicGroup() as group:
@@ -433,7 +432,13 @@ class GroupCoordinator:
         return Draft(settings, self._topics, self._new_id, now_ms)
 
     def _decide(
-        self, draft: Draft, request: Request, token: Token, decider: Callable[[], None], *, shared: bool = False
+        self,
+        draft: Draft,
+        request: GroupRequest,
+        token: Token,
+        decider: Callable[[], None],
+        *,
+        shared: bool = False,
     ) -> Decision:
         try:
             decider()

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from headrace.groups.events import Event, Volatile
-from headrace.groups.messages import Reply, Token
+from headrace.groups.messages import GroupReply, Token
 from headrace.groups.settings import GroupSettings
 from headrace.groups.topics import TopicsView
 
@@ -36,7 +36,7 @@ class TimerKind(IntEnum):
 TimerKey: TypeAlias = tuple[TimerKind, str, str]
 
 
-class Timer(NamedTuple):
+class GroupTimer(NamedTuple):
     """A deadline to arm, or to forget when `deadline_ms` is None. One per key: a later one replaces it."""
 
     kind: TimerKind
@@ -55,8 +55,8 @@ class Timer(NamedTuple):
 
 class Decision(NamedTuple):
     events: tuple[Event, ...] = ()
-    replies: tuple[tuple[Token, Reply], ...] = ()
-    timers: tuple[Timer, ...] = ()
+    replies: tuple[tuple[Token, GroupReply], ...] = ()
+    timers: tuple[GroupTimer, ...] = ()
     shared: bool = False
     """True for offset commits: several may be under way in one group at a time."""
 
@@ -79,20 +79,20 @@ class Draft:
         self.new_id = new_id
         self.now_ms = now_ms
         self.events: list[Event] = []
-        self.replies: list[tuple[Token, Reply]] = []
-        self.timers: list[Timer] = []
+        self.replies: list[tuple[Token, GroupReply]] = []
+        self.timers: list[GroupTimer] = []
 
-    def reply(self, token: Token, reply: Reply) -> None:
+    def reply(self, token: Token, reply: GroupReply) -> None:
         self.replies.append((token, reply))
 
     def arm(self, kind: TimerKind, group_id: str, member_id: str = "", *, after_ms: int, stamp: int = 0) -> None:
-        self.timers.append(Timer(kind, group_id, member_id, self.now_ms + after_ms, stamp))
+        self.timers.append(GroupTimer(kind, group_id, member_id, self.now_ms + after_ms, stamp))
 
     def arm_once(self, kind: TimerKind, group_id: str, member_id: str, after_ms: int) -> None:
-        self.timers.append(Timer(kind, group_id, member_id, self.now_ms + after_ms, keep_existing=True))
+        self.timers.append(GroupTimer(kind, group_id, member_id, self.now_ms + after_ms, keep_existing=True))
 
     def cancel(self, kind: TimerKind, group_id: str, member_id: str = "") -> None:
-        self.timers.append(Timer(kind, group_id, member_id))
+        self.timers.append(GroupTimer(kind, group_id, member_id))
 
     def decision(self, *, shared: bool = False) -> Decision:
         return Decision(tuple(self.events), tuple(self.replies), tuple(self.timers), shared)

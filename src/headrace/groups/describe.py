@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup
+from headrace.groups.either import Group
 from headrace.groups.embedded import CONSUMER_PROTOCOL_TYPE, by_topic_name
 from headrace.groups.events import Assignment
 from headrace.groups.settings import GroupSettings
@@ -21,8 +22,6 @@ CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
-
-Group = ClassicGroup | ConsumerGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,19 @@ from headrace.groups.messages import (
     DeleteGroupReply,
     DeleteOffsets,
     DeleteOffsetsReply,
+    GroupReply,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
     JoinReply,
     LeaveGroup,
     LeaveReply,
-    Reply,
     SyncGroup,
     SyncReply,
 )
 from headrace.model.errors import ErrorCode
 
-Request: TypeAlias = (
+GroupRequest: TypeAlias = (
     JoinGroup | SyncGroup | Heartbeat | LeaveGroup | ConsumerHeartbeat | CommitOffsets | DeleteOffsets | str
 )
 """A plain string is the group id of DeleteGroups."""
@@ -47,7 +47,7 @@ def append_error(error: ErrorCode) -> ErrorCode:
     return _APPEND_ERRORS.get(error, error)
 
 
-def error_reply(request: Request, error: ErrorCode, message: str | None = None) -> Reply:
+def error_reply(request: GroupRequest, error: ErrorCode, message: str | None = None) -> GroupReply:
     match request:
         case JoinGroup():
             return JoinReply(error, request.member_id)
@@ -67,7 +67,7 @@ def error_reply(request: Request, error: ErrorCode, message: str | None = None) 
             return DeleteGroupReply(error)
 
 
-def undone(reply: Reply, error: ErrorCode) -> Reply:
+def undone(reply: GroupReply, error: ErrorCode) -> GroupReply:
     """What is said to one who waited instead of a reply that did not come true."""
     match reply:
         case JoinReply():

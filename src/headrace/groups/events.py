@@ -1,7 +1,7 @@
 """What can happen to a group. One class per record format of `__consumer_offsets`, plus what is only in memory.
 
-A `Record` is stored. It stands for one record: its key fields come first, then the fields of Kafka's value schema
-under our names. A class whose name ends in `Deleted` is the tombstone of its key. `apply` of all records of a
+A `StoredEvent` stands for one record: its key fields come first, then the fields of Kafka's value schema under our
+names. A class whose name ends in `Deleted` is the tombstone of its key. `apply` of all records of a
 log in order rebuilds the coordinator, so a record never says more or less live than it says at recovery.
 
 A `Volatile` event is not stored: it carries what Kafka too forgets when a coordinator moves (who waits in a
@@ -39,7 +39,7 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 
 
-class Record:
+class StoredEvent:
     """An event that is stored."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class Volatile:
 
 
 class OffsetCommitted(NamedTuple):
-    """By far the most frequent one, hence a tuple; a `Record` like the others."""
+    """By far the most frequent one, hence a tuple; a `StoredEvent` like the others."""
 
     group_id: str
     topic: str
@@ -68,14 +68,14 @@ class OffsetCommitted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetDeleted(Record):
+class OffsetDeleted(StoredEvent):
     group_id: str
     topic: str
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionEnded(Record):
+class TransactionEnded(StoredEvent):
     """The control record a transaction coordinator writes; appended by the shell, never decided here."""
 
     producer_id: int
@@ -95,7 +95,7 @@ class StoredMember:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStored(Record):
+class GroupStored(StoredEvent):
     group_id: str
     protocol_type: str
     generation: int
@@ -106,19 +106,19 @@ class GroupStored(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDeleted(Record):
+class GroupDeleted(StoredEvent):
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerEpochStored(Record):
+class ConsumerEpochStored(StoredEvent):
     group_id: str
     epoch: int
     metadata_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerEpochDeleted(Record):
+class ConsumerEpochDeleted(StoredEvent):
     group_id: str
 
 
@@ -131,7 +131,7 @@ class SubscribedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerPartitionsStored(Record):
+class ConsumerPartitionsStored(StoredEvent):
     """Written before Kafka 4.1, which keeps a hash in the epoch record instead; still read."""
 
     group_id: str
@@ -139,7 +139,7 @@ class ConsumerPartitionsStored(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerPartitionsDeleted(Record):
+class ConsumerPartitionsDeleted(StoredEvent):
     group_id: str
 
 
@@ -160,7 +160,7 @@ class ClassicMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerMemberStored(Record):
+class ConsumerMemberStored(StoredEvent):
     group_id: str
     member_id: str
     instance_id: str | None
@@ -175,13 +175,13 @@ class ConsumerMemberStored(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerMemberDeleted(Record):
+class ConsumerMemberDeleted(StoredEvent):
     group_id: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class TargetEpochStored(Record):
+class TargetEpochStored(StoredEvent):
     group_id: str
     assignment_epoch: int
     timestamp_ms: int = 0
@@ -189,25 +189,25 @@ class TargetEpochStored(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetEpochDeleted(Record):
+class TargetEpochDeleted(StoredEvent):
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class TargetStored(Record):
+class TargetStored(StoredEvent):
     group_id: str
     member_id: str
     partitions: Assignment
 
 
 @dataclass(frozen=True, slots=True)
-class TargetDeleted(Record):
+class TargetDeleted(StoredEvent):
     group_id: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentAssignmentStored(Record):
+class CurrentAssignmentStored(StoredEvent):
     group_id: str
     member_id: str
     epoch: int
@@ -218,13 +218,13 @@ class CurrentAssignmentStored(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentAssignmentDeleted(Record):
+class CurrentAssignmentDeleted(StoredEvent):
     group_id: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class RegexStored(Record):
+class RegexStored(StoredEvent):
     group_id: str
     regex: str
     topics: tuple[str, ...]
@@ -233,7 +233,7 @@ class RegexStored(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RegexDeleted(Record):
+class RegexDeleted(StoredEvent):
     group_id: str
     regex: str
 

@@ -22,7 +22,7 @@ NOT_SET = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientIdentity:
     """Who sends: both are stored with the member and shown by describe."""
 
     id: str = ""
@@ -39,7 +39,7 @@ class JoinGroup:
     rebalance_timeout_ms: int
     """-1 (version 0) means the session timeout."""
     instance_id: str | None = None
-    client: Client = Client()
+    client: ClientIdentity = ClientIdentity()
     version: int = 9
 
 
@@ -131,7 +131,7 @@ class ConsumerHeartbeat:
     regex: str | None = None
     assignor: str | None = None
     owned: Assignment | None = None
-    client: Client = Client()
+    client: ClientIdentity = ClientIdentity()
     version: int = 1
 
 
@@ -223,7 +223,7 @@ class DeleteGroupReply:
     error: ErrorCode = ErrorCode.NONE
 
 
-Reply: TypeAlias = (
+GroupReply: TypeAlias = (
     JoinReply
     | SyncReply
     | HeartbeatReply

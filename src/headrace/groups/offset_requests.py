@@ -10,6 +10,7 @@ from __future__ import annotations
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup
 from headrace.groups.decision import Draft
+from headrace.groups.either import Group
 from headrace.groups.events import NO_TIMESTAMP, OffsetCommitted, OffsetDeleted
 from headrace.groups.messages import (
     CommitOffsets,
@@ -28,8 +29,6 @@ from headrace.model.topics import TopicPartition
 
 _MEMBER_EPOCHS_SINCE = 9
 """OffsetCommit before this cannot tell a member epoch from a generation."""
-
-Group = ClassicGroup | ConsumerGroup
 
 
 def check_commit(group: Group | None, request: CommitOffsets) -> None:

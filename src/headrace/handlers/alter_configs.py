@@ -5,7 +5,8 @@ from __future__ import annotations
 from headrace.handlers.context import Context, configs_alter
 from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
-from headrace.metadata.config_decisions import ConfigAlteration, ConfigEdit, ConfigOperation
+from headrace.metadata.config_decisions import ConfigAlteration, ConfigEdit
+from headrace.model.config_resources import ConfigOperation
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.wire.messages.alter_configs import (
     AlterConfigsRequest,

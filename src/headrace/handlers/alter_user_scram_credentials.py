@@ -20,7 +20,7 @@ from headrace.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 
-Change = ScramCredentialDeletion | ScramCredentialUpsertion
+CredentialChange = ScramCredentialDeletion | ScramCredentialUpsertion
 LEAST_ITERATIONS = {1: 4096, 2: 4096}
 """By mechanism: 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 MAX_ITERATIONS = 16_384
@@ -36,7 +36,7 @@ def alter_user_scram_credentials(
     ctx: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Sets users' SCRAM credentials: not yet, and says so."""
-    changes: list[Change] = [*request.deletions, *request.upsertions]
+    changes: list[CredentialChange] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     errors: dict[str, KafkaError] = {}
     for change in changes:
@@ -49,7 +49,7 @@ def alter_user_scram_credentials(
     )
 
 
-def _alter(change: Change, count: int) -> KafkaError:
+def _alter(change: CredentialChange, count: int) -> KafkaError:
     if not change.name:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "A user's name must not be empty.")
     least = LEAST_ITERATIONS.get(change.mechanism)

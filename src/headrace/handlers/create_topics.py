@@ -12,7 +12,7 @@ from headrace.handlers.context import Context, topic_create
 from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
 from headrace.metadata.image import TopicImage
-from headrace.metadata.topic_decisions import NewTopic, TopicOutcome
+from headrace.metadata.topic_decisions import TopicCreation, TopicOutcome
 from headrace.model.errors import KafkaError
 from headrace.wire.messages.create_topics import (
     CreatableTopic,
@@ -34,7 +34,7 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
     return CreateTopicsResponse(topics=[_result(ctx, *answer) for answer in by_name.items()])
 
 
-async def _create(ctx: Context, topics: list[NewTopic], validate_only: bool) -> list[TopicOutcome]:
+async def _create(ctx: Context, topics: list[TopicCreation], validate_only: bool) -> list[TopicOutcome]:
     try:
         outcomes = await ctx.broker.controller.create_topics(topics, validate_only)
     except KafkaError as error:
@@ -43,8 +43,8 @@ async def _create(ctx: Context, topics: list[NewTopic], validate_only: bool) -> 
     return outcomes
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(topic: CreatableTopic) -> TopicCreation:
+    return TopicCreation(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,

@@ -6,8 +6,8 @@ the image or it is not, so none is ever told of as fenced.
 
 from __future__ import annotations
 
-from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, ClusterView
 from headrace.handlers.context import Context, cluster_describe
+from headrace.handlers.listener_view import CLUSTER_OPERATIONS, NOT_REQUESTED, ListenerView
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_cluster import (
@@ -28,7 +28,7 @@ async def describe_cluster(ctx: Context, request: DescribeClusterRequest) -> Des
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"There are no endpoints of type {request.endpoint_type}"
         )
-    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    view = ListenerView(ctx.broker.metadata.image, ctx.listener)
     wants_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=view.image.cluster_id,

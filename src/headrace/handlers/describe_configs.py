@@ -8,7 +8,7 @@ itself, and with an empty name for what was set for all brokers.
 from __future__ import annotations
 
 from headrace.config.describe import (
-    ConfigEntry,
+    DescribedSetting,
     describe_broker,
     describe_every_broker,
     describe_group,
@@ -17,7 +17,7 @@ from headrace.config.describe import (
 from headrace.config.topic_config import DynamicConfigs
 from headrace.handlers.context import Context, configs_describe
 from headrace.handlers.registry import api
-from headrace.metadata.config_decisions import ResourceType
+from headrace.model.config_resources import ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import check_topic_name
 from headrace.wire.messages.describe_configs import (
@@ -50,7 +50,7 @@ def _describe(
     return result
 
 
-def _entries(ctx: Context, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(ctx: Context, resource: DescribeConfigsResource) -> list[DescribedSetting]:
     match resource.resource_type:
         case ResourceType.TOPIC:
             return _topic(ctx, resource.resource_name)
@@ -62,7 +62,7 @@ def _entries(ctx: Context, resource: DescribeConfigsResource) -> list[ConfigEntr
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {unknown} have no settings here")
 
 
-def _topic(ctx: Context, name: str) -> list[ConfigEntry]:
+def _topic(ctx: Context, name: str) -> list[DescribedSetting]:
     check_topic_name(name)
     topic = ctx.broker.metadata.image.topics.get(name)
     if topic is None:
@@ -70,13 +70,13 @@ def _topic(ctx: Context, name: str) -> list[ConfigEntry]:
     return describe_topic(topic.configs, ctx.broker.config, _dynamic(ctx))
 
 
-def _group(ctx: Context, name: str) -> list[ConfigEntry]:
+def _group(ctx: Context, name: str) -> list[DescribedSetting]:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A group's settings need the group's id")
     return describe_group(ctx.broker.metadata.image.group_configs.get(name, {}), ctx.broker.config, _dynamic(ctx))
 
 
-def _broker(ctx: Context, name: str) -> list[ConfigEntry]:
+def _broker(ctx: Context, name: str) -> list[DescribedSetting]:
     if not name:
         return describe_every_broker(_dynamic(ctx))
     if name != str(ctx.broker.id):
@@ -90,7 +90,7 @@ def _dynamic(ctx: Context) -> DynamicConfigs:
     return DynamicConfigs.of(ctx.broker.metadata.image.broker_configs, ctx.broker.id)
 
 
-def _config(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+def _config(request: DescribeConfigsRequest, entry: DescribedSetting) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -7,8 +7,8 @@ in-sync set may lead here.
 
 from __future__ import annotations
 
-from headrace.handlers.cluster_view import TOPIC_OPERATIONS, ClusterView
 from headrace.handlers.context import Context, topic_describe
+from headrace.handlers.listener_view import TOPIC_OPERATIONS, ListenerView
 from headrace.handlers.registry import api
 from headrace.metadata.image import PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ async def describe_topic_partitions(
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
-    view = ClusterView.of(ctx)
+    view = ListenerView.of(ctx)
     names = asked or sorted(view.image.topics)
     left = max(1, min(request.response_partition_limit, MAX_PAGE))
     response = DescribeTopicPartitionsResponse()
@@ -64,7 +64,7 @@ def _first_partition(name: str, cursor: Cursor | None) -> int:
     return cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
 
 
-def _page(view: ClusterView, name: str, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+def _page(view: ListenerView, name: str, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
     topic = view.image.topics.get(name)
     if topic is None:
         missing = _failed(name, _why_missing(name))
@@ -93,7 +93,7 @@ def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 
 
 def _partition(
-    view: ClusterView, name: TopicPartition, image: PartitionImage
+    view: ListenerView, name: TopicPartition, image: PartitionImage
 ) -> DescribeTopicPartitionsResponsePartition:
     seen = view.partition(name, image)
     return DescribeTopicPartitionsResponsePartition(

@@ -11,8 +11,8 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and the Java client drops the message of 
 
 from __future__ import annotations
 
-from headrace.handlers.cluster_view import ClusterView
 from headrace.handlers.context import Context, group_describe
+from headrace.handlers.listener_view import ListenerView
 from headrace.handlers.registry import api
 from headrace.metadata.image import Endpoint
 from headrace.model.errors import ErrorCode, KafkaError
@@ -54,7 +54,7 @@ async def _find(ctx: Context, key_type: int, keys: list[str]) -> list[Coordinato
         await _ensure_topic(ctx)
     except KafkaError as error:
         return [_failed(key, error) for key in keys]
-    view = ClusterView(ctx.broker.metadata.image, ctx.listener)
+    view = ListenerView(ctx.broker.metadata.image, ctx.listener)
     return [_group_coordinator(ctx, view, key) for key in keys]
 
 
@@ -65,7 +65,7 @@ async def _ensure_topic(ctx: Context) -> None:
         raise _unavailable() from error
 
 
-def _group_coordinator(ctx: Context, view: ClusterView, group_id: str) -> Coordinator:
+def _group_coordinator(ctx: Context, view: ListenerView, group_id: str) -> Coordinator:
     partition = ctx.broker.groups.coordinator_partition(group_id)
     endpoint = None if partition is None else _endpoint(view, partition.leader)
     if partition is None or endpoint is None:
@@ -80,7 +80,7 @@ def _group_coordinator(ctx: Context, view: ClusterView, group_id: str) -> Coordi
     )
 
 
-def _endpoint(view: ClusterView, broker_id: int) -> Endpoint | None:
+def _endpoint(view: ListenerView, broker_id: int) -> Endpoint | None:
     return next((endpoint for broker, endpoint in view.brokers() if broker.id == broker_id), None)
 
 

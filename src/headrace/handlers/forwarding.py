@@ -22,11 +22,11 @@ Rq = TypeVar("Rq", bound=Request)
 Rs = TypeVar("Rs", bound=Response)
 DEFAULT_TIMEOUT_SECONDS = 30.0
 
-Handler = Callable[[Context, Rq], Awaitable[Rs]]
+ForwardedHandler = Callable[[Context, Rq], Awaitable[Rs]]
 
 
-def on_controller(answer: type[Rs]) -> Callable[[Handler[Rq, Rs]], Handler[Rq, Rs]]:
-    def wrap(handler: Handler[Rq, Rs]) -> Handler[Rq, Rs]:
+def on_controller(answer: type[Rs]) -> Callable[[ForwardedHandler[Rq, Rs]], ForwardedHandler[Rq, Rs]]:
+    def wrap(handler: ForwardedHandler[Rq, Rs]) -> ForwardedHandler[Rq, Rs]:
         @wraps(handler)
         async def forwarded(ctx: Context, request: Rq) -> Rs:
             broker = ctx.broker

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-from headrace.groups.errors import Request
-from headrace.groups.messages import Client, Reply
+from headrace.groups.errors import GroupRequest
+from headrace.groups.messages import ClientIdentity, GroupReply
 from headrace.handlers.context import Context
 from headrace.services.groups.answer import Answer
 from headrace.services.reply import Pending
@@ -17,7 +17,7 @@ from headrace.wire.schema import Response
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 NOT_REQUESTED = -(1 << 31)
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound=GroupReply)
 Rs = TypeVar("Rs", bound=Response)
 
 
@@ -34,7 +34,7 @@ class PendingAnswer(Pending, ABC):
         super().when_done(deliver)
         self._answer.then(self._replied)
 
-    def _replied(self, reply: Reply) -> None:
+    def _replied(self, reply: GroupReply) -> None:
         """Called by the coordinator, which must not suffer from what goes wrong here."""
         if self.done:
             return  # the connection is gone
@@ -67,7 +67,9 @@ class PendingReply(PendingAnswer, Generic[Rs]):
         return self._response_of(reply)
 
 
-def begin(ctx: Context, request: Request, kind: type[R], response_of: Callable[[R], Rs]) -> Rs | PendingReply[Rs]:
+def begin(
+    ctx: Context, request: GroupRequest, kind: type[R], response_of: Callable[[R], Rs]
+) -> Rs | PendingReply[Rs]:
     """Ask the coordinator; the response itself if the answer is there at once, as it is to most heartbeats."""
     reply = ctx.broker.groups.begin(request)
     if type(reply) is Answer:
@@ -76,6 +78,6 @@ def begin(ctx: Context, request: Request, kind: type[R], response_of: Callable[[
     return response_of(reply)
 
 
-def client_of(ctx: Context) -> Client:
+def client_of(ctx: Context) -> ClientIdentity:
     """Kafka shows the host as Java does: a name, which we do not look up, then a slash, then the address."""
-    return Client(ctx.client_id or "", f"/{ctx.client_host}")
+    return ClientIdentity(ctx.client_id or "", f"/{ctx.client_host}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.handlers.context import Context, configs_describe
 from headrace.handlers.registry import api
-from headrace.metadata.config_decisions import ResourceType
+from headrace.model.config_resources import ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_config_resources import (
     ConfigResource,

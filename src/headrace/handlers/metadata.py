@@ -12,11 +12,11 @@ Where `auto.create.topics.enable` is on, an unknown topic is made before we answ
 from __future__ import annotations
 
 from headrace.handlers.broker import Broker
-from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ClusterView
 from headrace.handlers.context import Context, topic_describe
+from headrace.handlers.listener_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ListenerView
 from headrace.handlers.registry import api
 from headrace.metadata.image import PartitionImage, TopicImage
-from headrace.metadata.topic_decisions import NewTopic
+from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import (
     CONSUMER_OFFSETS_TOPIC,
@@ -52,7 +52,7 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     failures = await _create_missing(ctx, request, asked or [])
     if asked and ctx.broker.replicas.follows_any:
         await _let_news_arrive(ctx.broker)
-    view = ClusterView.of(ctx)
+    view = ListenerView.of(ctx)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
@@ -123,8 +123,8 @@ async def _create_missing(
     return {name: outcome.code for name, outcome in answered if isinstance(outcome, KafkaError)}
 
 
-def _new_topic(ctx: Context, name: str) -> NewTopic:
-    return ctx.broker.groups.offsets_topic() if name == CONSUMER_OFFSETS_TOPIC else NewTopic(name)
+def _new_topic(ctx: Context, name: str) -> TopicCreation:
+    return ctx.broker.groups.offsets_topic() if name == CONSUMER_OFFSETS_TOPIC else TopicCreation(name)
 
 
 def _name_error(name: str) -> ErrorCode | None:
@@ -136,7 +136,7 @@ def _name_error(name: str) -> ErrorCode | None:
 
 
 async def _topics(
-    ctx: Context, view: ClusterView, asked: list[MetadataRequestTopic] | None, failures: dict[str, ErrorCode]
+    ctx: Context, view: ListenerView, asked: list[MetadataRequestTopic] | None, failures: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
     if asked is None:
         return [_found(view, ctx.version, topic) async for topic in ctx.each(view.image.topics.values())]
@@ -144,7 +144,7 @@ async def _topics(
 
 
 def _answer(
-    view: ClusterView, version: int, asked: MetadataRequestTopic, failures: dict[str, ErrorCode]
+    view: ListenerView, version: int, asked: MetadataRequestTopic, failures: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_TOPIC_ID:
         by_id = view.image.topics_by_id.get(TopicId(asked.topic_id))
@@ -160,7 +160,7 @@ def _answer(
     return MetadataResponseTopic(error_code=error, name=asked.name)
 
 
-def _found(view: ClusterView, version: int, topic: TopicImage) -> MetadataResponseTopic:
+def _found(view: ListenerView, version: int, topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -173,7 +173,7 @@ def _found(view: ClusterView, version: int, topic: TopicImage) -> MetadataRespon
 
 
 def _partition(
-    view: ClusterView, version: int, name: TopicPartition, image: PartitionImage
+    view: ListenerView, version: int, name: TopicPartition, image: PartitionImage
 ) -> MetadataResponsePartition:
     seen = view.partition(name, image)
     error = seen.error

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.coordination.contract import Create, Node, NodeExists, SessionLost, Store, Unknown
+from headrace.coordination.contract import Create, NodeExists, SessionLost, Store, TreeNode, Unknown
 from headrace.env import Env
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.layout import (
@@ -179,7 +179,7 @@ class ClusterMetadata:
             complete = True
             sequence = new[-1] if new else sequence
 
-    async def _reload(self, image: MetadataImage, entries: list[Node]) -> MetadataImage:
+    async def _reload(self, image: MetadataImage, entries: list[TreeNode]) -> MetadataImage:
         fields = [decode_json(entry) for entry in entries]
         topics = list(dict.fromkeys(name for entry in fields for name in entry["topics"]))
         brokers = list(dict.fromkeys(name for entry in fields for name in entry["brokers"]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from headrace.config.group_config import GroupLimits
 from headrace.config.settings import (
@@ -23,25 +22,9 @@ from headrace.config.settings import (
 from headrace.config.topic_config import check_broker_overrides, check_topic_overrides
 from headrace.metadata.changes import BrokerConfigured, GroupConfigured, TopicConfigured
 from headrace.metadata.image import MetadataImage
+from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import check_topic_name
-
-
-class ResourceType(IntEnum):
-    """Numbered as on the wire."""
-
-    TOPIC = 2
-    BROKER = 4
-    GROUP = 32
-
-
-class ConfigOperation(IntEnum):
-    """Numbered as in IncrementalAlterConfigs."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,6 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.config_decisions import (
     ConfigAlteration,
     ConfigEdit,
-    ConfigOperation,
-    ResourceType,
     decide_alter_configs,
 )
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -76,7 +74,7 @@ from headrace.metadata.partition_decisions import (
 from headrace.metadata.registration import allocate_producer_id_block, register
 from headrace.metadata.topic_decisions import (
     NewPartitions,
-    NewTopic,
+    TopicCreation,
     TopicDefaults,
     TopicOutcome,
     decide_create_partitions,
@@ -89,11 +87,9 @@ from headrace.model.topics import TopicId
 __all__ = [
     "ConfigAlteration",
     "ConfigEdit",
-    "ConfigOperation",
     "Controller",
     "NewPartitions",
-    "NewTopic",
-    "ResourceType",
+    "TopicCreation",
     "TopicOutcome",
 ]
 
@@ -177,7 +173,9 @@ class Controller:
 
     # What only the controller may do; each raises NOT_CONTROLLER elsewhere
 
-    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> list[TopicOutcome]:
+    async def create_topics(
+        self, topics: Sequence[TopicCreation], validate_only: bool = False
+    ) -> list[TopicOutcome]:
         """For each the new topic or its error."""
 
         def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.coordination.contract import Node
+from headrace.coordination.contract import TreeNode
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
 from headrace.model.topics import TopicId, parse_topic_id, topic_id_text
 
@@ -135,7 +135,7 @@ def encode_json(**fields: object) -> bytes:
     return json.dumps({"version": 1, **fields}, separators=(",", ":")).encode()
 
 
-def decode_json(node: Node) -> Any:
+def decode_json(node: TreeNode) -> Any:
     return json.loads(node.value)
 
 
@@ -145,7 +145,7 @@ def encode_topic(topic_id: TopicId, replicas: Sequence[Sequence[int]]) -> bytes:
     )
 
 
-def decode_topic(node: Node) -> tuple[TopicId, list[tuple[int, ...]]]:
+def decode_topic(node: TreeNode) -> tuple[TopicId, list[tuple[int, ...]]]:
     fields = decode_json(node)
     partitions = fields["partitions"]
     return parse_topic_id(fields["topic_id"]), [tuple(partitions[str(n)]) for n in range(len(partitions))]
@@ -161,7 +161,7 @@ def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
     )
 
 
-def decode_state(node: Node, replicas: tuple[int, ...]) -> PartitionImage:
+def decode_state(node: TreeNode, replicas: tuple[int, ...]) -> PartitionImage:
     fields = decode_json(node)
     return PartitionImage(
         replicas,
@@ -177,7 +177,7 @@ def encode_config(configs: Mapping[str, str]) -> bytes:
     return encode_json(config=dict(configs))
 
 
-def decode_config(node: Node) -> dict[str, str]:
+def decode_config(node: TreeNode) -> dict[str, str]:
     return dict(decode_json(node)["config"])
 
 
@@ -196,13 +196,13 @@ def encode_offline(partitions: Iterable[tuple[TopicId, int]]) -> bytes:
     return encode_json(partitions=by_topic)
 
 
-def decode_offline(node: Node) -> frozenset[tuple[TopicId, int]]:
+def decode_offline(node: TreeNode) -> frozenset[tuple[TopicId, int]]:
     by_topic = decode_json(node)["partitions"]
     return frozenset((parse_topic_id(text), index) for text, indexes in by_topic.items() for index in indexes)
 
 
 def decode_broker(
-    broker_id: int, node: Node, suspect: bool = False, offline: frozenset[tuple[TopicId, int]] = frozenset()
+    broker_id: int, node: TreeNode, suspect: bool = False, offline: frozenset[tuple[TopicId, int]] = frozenset()
 ) -> BrokerImage:
     fields = decode_json(node)
     endpoints = tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.coordination.contract import Node, Store
+from headrace.coordination.contract import Store, TreeNode
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, PartitionImage, TopicImage
 from headrace.metadata.layout import (
     BROKER_CONFIGS,
@@ -40,7 +40,7 @@ async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImag
     """
     paths = [path for name in names for path in (topic_path(name), topic_config_path(name))]
     nodes = await store.get_many(paths)
-    found: list[tuple[str, TopicId, list[tuple[int, ...]], Node]] = []
+    found: list[tuple[str, TopicId, list[tuple[int, ...]], TreeNode]] = []
     for name, topic, config in zip(names, nodes[::2], nodes[1::2], strict=True):
         if topic is not None and config is not None:
             topic_id, replicas = decode_topic(topic)

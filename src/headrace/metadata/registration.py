@@ -10,13 +10,13 @@ from headrace.coordination.contract import (
     Check,
     Create,
     Delete,
-    Node,
     NodeExists,
     NoNode,
     Op,
     Put,
     SessionLost,
     Store,
+    TreeNode,
     Unknown,
 )
 from headrace.env.env import Clock
@@ -86,7 +86,7 @@ async def _wait_for_another(clock: Clock, broker_id: int, gives_up: float) -> No
     await clock.sleep(RETRY_SECONDS)
 
 
-async def _announce(store: Store, broker: BrokerImage, epoch: Node, former: Node | None) -> BrokerImage:
+async def _announce(store: Store, broker: BrokerImage, epoch: TreeNode, former: TreeNode | None) -> BrokerImage:
     path = broker_path(broker.id)
     registered = replace(broker, epoch=int(epoch.value) + 1)
     ops: list[Op] = [Delete(path, former.version)] if former is not None else []

@@ -24,15 +24,15 @@ DEFAULT = -1
 """For a number of partitions or a replication factor: what the broker is configured with."""
 
 TopicOutcome = TopicImage | KafkaError
-Assignment = tuple[int, ...]
+ReplicaAssignment = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class TopicCreation:
     name: str
     num_partitions: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignments: Sequence[tuple[int, Assignment]] = ()
+    assignments: Sequence[tuple[int, ReplicaAssignment]] = ()
     """(partition, brokers) pairs as the client sent them; with any, both numbers must be -1."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class NewPartitions:
     name: str
     count: int
     """How many the topic will have."""
-    assignments: Sequence[Assignment] | None = None
+    assignments: Sequence[ReplicaAssignment] | None = None
     """For each of the new ones."""
 
 
@@ -57,7 +57,7 @@ class TopicDefaults:
 
 
 def decide_create_topics(
-    image: MetadataImage, requests: Sequence[NewTopic], defaults: TopicDefaults, new_id: Callable[[], TopicId]
+    image: MetadataImage, requests: Sequence[TopicCreation], defaults: TopicDefaults, new_id: Callable[[], TopicId]
 ) -> list[TopicOutcome]:
     wanted = sum(len(request.assignments) or max(request.num_partitions, 0) for request in requests)
     if wanted > MAX_PARTITIONS_PER_REQUEST:
@@ -114,7 +114,7 @@ class _Creation:
         self._load = _cluster_load(image)
         self._taken: dict[str, str] | None = None
 
-    def decide(self, request: NewTopic) -> TopicImage:
+    def decide(self, request: TopicCreation) -> TopicImage:
         check_topic_name(request.name)
         self._check_policy(request.name)
         if request.name in self._image.topics:
@@ -146,7 +146,7 @@ class _Creation:
             self._taken = {collision_key(name): name for name in self._image.topics if _may_collide(name)}
         return self._taken
 
-    def _replicas(self, request: NewTopic) -> list[Assignment]:
+    def _replicas(self, request: TopicCreation) -> list[ReplicaAssignment]:
         if request.assignments:
             return _manual_replicas(self._image.brokers, request)
         if request.replication_factor < DEFAULT or request.replication_factor == 0:
@@ -161,11 +161,11 @@ class _Creation:
         return place(self._image.brokers, count, factor, Load(), self._load)
 
 
-def _manual_replicas(brokers: Mapping[int, BrokerImage], request: NewTopic) -> list[Assignment]:
+def _manual_replicas(brokers: Mapping[int, BrokerImage], request: TopicCreation) -> list[ReplicaAssignment]:
     if (request.num_partitions, request.replication_factor) != (DEFAULT, DEFAULT):
         detail = "With assignments of replicas, the numbers of partitions and replicas must both be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
-    by_partition: dict[int, Assignment] = {}
+    by_partition: dict[int, ReplicaAssignment] = {}
     for partition, replicas in request.assignments:
         if partition in by_partition:
             raise _bad_assignment(f"Partition {partition} is assigned more than once.")
@@ -178,7 +178,7 @@ def _manual_replicas(brokers: Mapping[int, BrokerImage], request: NewTopic) -> l
 
 
 def _check_assignments(
-    brokers: Mapping[int, BrokerImage], assignments: Sequence[Assignment], replication_factor: int
+    brokers: Mapping[int, BrokerImage], assignments: Sequence[ReplicaAssignment], replication_factor: int
 ) -> None:
     for replicas in assignments:
         if not replicas:
@@ -223,7 +223,7 @@ def _check_growth(request: NewPartitions, present: int) -> None:
         raise _too_many(request.count - present)
 
 
-def _new_partition(image: MetadataImage, replicas: Assignment) -> PartitionImage:
+def _new_partition(image: MetadataImage, replicas: ReplicaAssignment) -> PartitionImage:
     """All replicas of a new partition are alike, so those that live are in sync and the first of them leads."""
     live = tuple(replica for replica in replicas if replica in image.brokers)
     assert live, "replicas are only placed on registered brokers"

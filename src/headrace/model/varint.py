@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ProtocolError
-
-Buffer = bytes | bytearray | memoryview
 
 _MAX_BYTES = 10
 

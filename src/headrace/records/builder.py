@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from headrace.model.buffers import Buffer
 from headrace.model.varint import write_varint
 from headrace.records.batch import (
     CODEC_MASK,
@@ -22,7 +23,7 @@ from headrace.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
 )
-from headrace.records.compression import MAX_DECOMPRESSED_BYTES, Buffer, compress
+from headrace.records.compression import MAX_DECOMPRESSED_BYTES, compress
 from headrace.records.reader import records_data
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -16,9 +16,8 @@ import zlib
 from collections.abc import Callable
 from enum import IntEnum
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError
-
-Buffer = bytes | bytearray | memoryview
 
 MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024
 """What one batch may unfold to when the caller names no smaller limit."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.varint import read_varint
 from headrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, parse_header
-from headrace.records.compression import MAX_DECOMPRESSED_BYTES, Buffer, decompress
+from headrace.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 
 SMALLEST_RECORD = 7
 """Bytes of a record with null key, null value and no headers, its own length included."""

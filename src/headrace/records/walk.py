@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.varint import read_varint
 from headrace.records.batch import BatchHeader
-from headrace.records.compression import MAX_DECOMPRESSED_BYTES, Buffer
+from headrace.records.compression import MAX_DECOMPRESSED_BYTES
 from headrace.records.reader import SMALLEST_RECORD, records_data
 
 

@@ -16,7 +16,7 @@ from headrace.env import Env
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.image import NO_CONTROLLER
 from headrace.metadata.layout import CHANGES
-from headrace.metadata.topic_decisions import NewTopic, TopicOutcome
+from headrace.metadata.topic_decisions import TopicCreation, TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.peers import Peers
 from headrace.wire.messages.create_topics import (
@@ -74,7 +74,7 @@ class ControllerLink:
                 raise problem
             await self._env.clock.sleep(RETRY_SECONDS)
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicOutcome]:
+    async def create_topics(self, topics: Sequence[TopicCreation]) -> list[TopicOutcome]:
         """For the broker's own needs; each topic as it is then, also one that was there before, or its error."""
         request = CreateTopicsRequest(
             topics=[

@@ -35,7 +35,7 @@ class SingleFetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InSyncChange:
     """An in-sync set that the controller was asked for, and the state it was asked on."""
 
     isr: tuple[int, ...]
@@ -68,7 +68,7 @@ class Leadership:
         """The broker epochs that followers fetched with."""
         self._polls: dict[int, Poll] = {}
         self._isr = image.isr
-        self.pending: Change | None = None
+        self.pending: InSyncChange | None = None
         self._marks: deque[tuple[float, int]] = deque()
 
     def follow(self, image: PartitionImage) -> None:
@@ -158,7 +158,7 @@ class Leadership:
 
     def wanted(
         self, high_watermark: int, laggards: list[int], brokers: Mapping[int, BrokerImage], partition_epoch: int
-    ) -> Change | None:
+    ) -> InSyncChange | None:
         """The in-sync set to ask for; None if it is as it should be."""
         joining = [
             replica
@@ -176,7 +176,7 @@ class Leadership:
             brokers[member].epoch if member == self._local_id else self._brokers.get(member, UNKNOWN_EPOCH)
             for member in members
         )
-        return Change(tuple(members), epochs, partition_epoch)
+        return InSyncChange(tuple(members), epochs, partition_epoch)
 
     def _is_registered(self, replica: int, brokers: Mapping[int, BrokerImage]) -> bool:
         known = brokers.get(replica)

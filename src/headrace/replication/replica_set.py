@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from headrace.env import Env
+from headrace.metadata.cluster import ImageListener
 from headrace.metadata.image import MetadataImage, PartitionImage, TopicImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
@@ -28,9 +29,8 @@ from headrace.storage.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 
-ConfigOf = Callable[[TopicImage, MetadataImage], LogConfig]
+TopicLogConfig = Callable[[TopicImage, MetadataImage], LogConfig]
 Placed = tuple[TopicPartition, TopicImage]
-ImageListener = Callable[[MetadataImage, MetadataImage], None]
 
 
 class ReplicaSet:
@@ -39,7 +39,7 @@ class ReplicaSet:
         host: PartitionHost,
         env: Env,
         directories: LogDirectories,
-        config_of: ConfigOf,
+        config_of: TopicLogConfig,
         fetchers: Fetchers | None = None,
     ) -> None:
         """Without fetchers no partition is copied from elsewhere."""

@@ -19,6 +19,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, cast
 
+from headrace.model.buffers import Buffer
 from headrace.server.exchange import Exchange
 from headrace.server.file_sender import FileSender
 from headrace.services.reply import Piece
@@ -34,7 +35,6 @@ SENDFILE_FROM = 64 * 1024
 """Below this a `pread` and a joined write are cheaper than a `sendfile` of its own."""
 MAX_VECTOR = 64
 """More pieces than this are joined before they are sent. The kernel takes 1,024 at once."""
-Buffer = bytes | bytearray | memoryview
 
 scratch = memoryview(bytearray(SCRATCH_SIZE))
 """Shared by every connection of the loop: its content is used up before the callback returns."""

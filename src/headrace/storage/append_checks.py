@@ -5,6 +5,7 @@ Records are looked into only where the topic, or an odd header, needs it: see `r
 
 from __future__ import annotations
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import (
     CODEC_MASK,
@@ -15,7 +16,7 @@ from headrace.records.batch import (
     checked_header,
 )
 from headrace.records.builder import recompress, stamp_append_time
-from headrace.records.compression import LAST_CODEC, Buffer
+from headrace.records.compression import LAST_CODEC
 from headrace.storage.log_config import LogConfig
 from headrace.storage.record_checks import checked_records, decompression_limit
 

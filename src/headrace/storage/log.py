@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import HEADER_SIZE, OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
-from headrace.records.compression import Buffer
 from headrace.storage.append_checks import adapted, check_header, check_size
 from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.health import cut_short

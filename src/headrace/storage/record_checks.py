@@ -12,11 +12,11 @@ header is made right. One bad record refuses its batch, and the answer names eve
 
 from __future__ import annotations
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError, RecordsRejected
 from headrace.model.limits import MAX_CHECKED_RECORDS, MAX_EXPANSION, MAX_RECORD_ERRORS
 from headrace.records.batch import NO_TIMESTAMP, BatchHeader
 from headrace.records.builder import set_max_timestamp
-from headrace.records.compression import Buffer
 from headrace.records.walk import Walk, walk_records
 from headrace.storage.log_config import LogConfig
 

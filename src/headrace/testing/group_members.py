@@ -22,16 +22,16 @@ from headrace.groups.embedded import (
 from headrace.groups.events import Assignment, ClassicProtocol
 from headrace.groups.messages import (
     UNKNOWN_MEMBER,
-    Client,
+    ClientIdentity,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
+    GroupReply,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
     JoinReply,
     LeaveGroup,
     Leaver,
-    Reply,
     SyncGroup,
     SyncReply,
 )
@@ -85,7 +85,7 @@ class ModelMember(ABC):
         """Send what is due; the token under which its answer comes."""
 
     @abstractmethod
-    def take(self, reply: Reply) -> None: ...
+    def take(self, reply: GroupReply) -> None: ...
 
     @abstractmethod
     def leave(self) -> None: ...
@@ -145,10 +145,10 @@ class ClassicModel(ModelMember):
             SESSION_TIMEOUT_MS,
             REBALANCE_TIMEOUT_MS,
             self.instance_id,
-            Client("classic", "/127.0.0.1"),
+            ClientIdentity("classic", "/127.0.0.1"),
         )
 
-    def take(self, reply: Reply) -> None:
+    def take(self, reply: GroupReply) -> None:
         match reply:
             case JoinReply(error=ErrorCode.NONE):
                 self._joined(reply)
@@ -245,7 +245,7 @@ class ConsumerModel(ModelMember):
             topics=self.topics if full else None,
             regex=self.regex if full else None,
             owned=self._owned_by_id() if full else None,
-            client=Client("consumer", "/127.0.0.1"),
+            client=ClientIdentity("consumer", "/127.0.0.1"),
         )
         return self.shell.send(request)
 
@@ -253,7 +253,7 @@ class ConsumerModel(ModelMember):
         super().cut_off()
         self.report = True
 
-    def take(self, reply: Reply) -> None:
+    def take(self, reply: GroupReply) -> None:
         assert isinstance(reply, ConsumerHeartbeatReply)
         match reply.error:
             case ErrorCode.NONE:

@@ -12,17 +12,17 @@ from itertools import count
 from typing import TypeVar
 
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.decision import Decision, Timer, TimerKey
-from headrace.groups.errors import Request, append_error, error_reply
+from headrace.groups.decision import Decision, GroupTimer, TimerKey
+from headrace.groups.errors import GroupRequest, append_error, error_reply
 from headrace.groups.events import Event
 from headrace.groups.messages import (
     CommitOffsets,
     ConsumerHeartbeat,
     DeleteOffsets,
+    GroupReply,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Reply,
     SyncGroup,
 )
 from headrace.groups.settings import GroupSettings
@@ -44,15 +44,15 @@ class GroupShell:
         self.topics = TopicsView(topics)
         self.now_ms = 1_000_000
         self.log: list[Event] = []
-        self.timers: dict[TimerKey, Timer] = {}
-        self.answers: dict[int, Reply] = {}
+        self.timers: dict[TimerKey, GroupTimer] = {}
+        self.answers: dict[int, GroupReply] = {}
         self.append_failure: ErrorCode | None = None
         """Set it, and the next append fails with it."""
         self._tokens = count(1)
         self._ids = count(1)
         self.coordinator = self._empty()
 
-    def send(self, request: Request) -> int:
+    def send(self, request: GroupRequest) -> int:
         """The token of the request; its answer is in `answers` now or later."""
         token = next(self._tokens)
         decision = self._decider(request)(token)
@@ -63,7 +63,7 @@ class GroupShell:
             self.carry_out(decision)
         return token
 
-    def ask(self, request: Request, kind: type[R]) -> R:
+    def ask(self, request: GroupRequest, kind: type[R]) -> R:
         """The answer to a request that does not have to wait."""
         reply = self.answers.pop(self.send(request))
         assert isinstance(reply, kind), reply
@@ -104,17 +104,17 @@ class GroupShell:
     def _empty(self) -> GroupCoordinator:
         return GroupCoordinator(self.settings, self.topics, lambda: f"id{next(self._ids)}")
 
-    def _answer(self, token: int, reply: Reply) -> None:
+    def _answer(self, token: int, reply: GroupReply) -> None:
         assert token not in self.answers, f"{token} is answered twice"
         self.answers[token] = reply
 
-    def _arm(self, timer: Timer) -> None:
+    def _arm(self, timer: GroupTimer) -> None:
         if timer.deadline_ms is None:
             self.timers.pop(timer.key, None)
         elif not (timer.keep_existing and timer.key in self.timers):
             self.timers[timer.key] = timer
 
-    def _decider(self, request: Request) -> Callable[[int], Decision]:
+    def _decider(self, request: GroupRequest) -> Callable[[int], Decision]:
         coordinator, now_ms = self.coordinator, self.now_ms
         match request:
             case JoinGroup():
@@ -135,6 +135,6 @@ class GroupShell:
                 return lambda token: coordinator.delete_group(request, token, now_ms)
 
 
-def _deadline_ms(timer: Timer) -> int:
+def _deadline_ms(timer: GroupTimer) -> int:
     assert timer.deadline_ms is not None
     return timer.deadline_ms

@@ -12,12 +12,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from headrace.model.buffers import Buffer
 from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_CLIENT_ID_BYTES, MAX_TAGGED_FIELDS
 from headrace.model.varint import read_uvarint
 from headrace.wire.api_keys import FLEXIBLE_SINCE, ApiKey
-
-Buffer = bytes | bytearray | memoryview
 
 _FIXED = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headrace.coordination.contract import Create, Node, SessionLost, Unknown
+from headrace.coordination.contract import Create, SessionLost, TreeNode, Unknown
 from headrace.coordination.memory import MemoryCluster
 from headrace.env.real import real_env
 
@@ -49,7 +49,7 @@ async def test_an_unknown_result_may_have_happened(happens: bool) -> None:
     store.lose_next_result(happens=happens)
     with pytest.raises(Unknown):
         await store.create("/a", b"x")
-    assert await store.get("/a") == (Node(b"x", 0) if happens else None)
+    assert await store.get("/a") == (TreeNode(b"x", 0) if happens else None)
     await store.create("/b", b"")
 
 
@@ -99,7 +99,7 @@ async def test_what_changed_while_a_broker_was_cut_off_is_announced_when_it_is_b
         await watcher.put("/a", b"did happen", 0)
     cluster.unheard.clear()
     await asyncio.wait_for(changed.wait(), 20)
-    assert await watcher.get("/a") == Node(b"did happen", 1)
+    assert await watcher.get("/a") == TreeNode(b"did happen", 1)
 
 
 async def test_a_part_of_all_results_can_be_lost() -> None:

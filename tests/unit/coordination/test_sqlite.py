@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.coordination.contract import IncompatibleStore, Node, NodeExists, SessionLost, Unknown
+from headrace.coordination.contract import IncompatibleStore, NodeExists, SessionLost, TreeNode, Unknown
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.coordination.sqlite_tree import SCHEMA_VERSION
 from headrace.env.real import real_env
@@ -64,7 +64,7 @@ async def test_the_ephemeral_node_of_a_killed_process_vanishes_at_once(tmp_path:
     owner = await start_owner(path, "7")
     changed = asyncio.Event()
     await store.watch("/ids", changed.set)
-    assert await store.get("/ids/7") == Node(b"alive", 0)
+    assert await store.get("/ids/7") == TreeNode(b"alive", 0)
     owner.send_signal(signal.SIGKILL)
     await owner.wait()
     async with asyncio.timeout(2):
@@ -177,7 +177,7 @@ async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None
     await store.create("/gone", b"", ephemeral=True)
     await store.close()
     store = await open_sqlite_store(ENV, path)
-    assert await store.get_many(["/kept", "/gone"]) == [Node(b"2", 1), None]
+    assert await store.get_many(["/kept", "/gone"]) == [TreeNode(b"2", 1), None]
     await store.close()
 
 

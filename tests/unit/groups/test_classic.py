@@ -10,7 +10,7 @@ import pytest
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.events import ClassicProtocol, GroupStored
 from headrace.groups.messages import (
-    Client,
+    ClientIdentity,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -27,7 +27,9 @@ from headrace.model.errors import ErrorCode
 from headrace.testing.group_shell import GroupShell
 
 DELAY_MS = 3_000
-JOIN = JoinGroup("g", "", "consumer", (ClassicProtocol("range", b"r"),), 10_000, 30_000, client=Client("c", "/h"))
+JOIN = JoinGroup(
+    "g", "", "consumer", (ClassicProtocol("range", b"r"),), 10_000, 30_000, client=ClientIdentity("c", "/h")
+)
 
 
 def shell_with(**settings: Any) -> GroupShell:

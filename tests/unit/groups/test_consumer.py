@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.groups.consumer import ConsumerGroup
-from headrace.groups.decision import Timer, TimerKind
+from headrace.groups.decision import GroupTimer, TimerKind
 from headrace.groups.embedded import Subscription, write_subscription
 from headrace.groups.events import (
     Assignment,
@@ -21,7 +21,7 @@ from headrace.groups.events import (
     SubscribedTopic,
 )
 from headrace.groups.messages import (
-    Client,
+    ClientIdentity,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     JoinGroup,
@@ -35,7 +35,7 @@ from headrace.model.errors import ErrorCode
 from headrace.testing.group_shell import GroupShell, topic
 
 A, B = topic("a", 4), topic("b", 2)
-CLIENT = Client("c", "/h")
+CLIENT = ClientIdentity("c", "/h")
 JOIN = ConsumerHeartbeat("g", "m1", 0, rebalance_timeout_ms=30_000, topics=("a",), owned={}, client=CLIENT)
 
 
@@ -406,6 +406,6 @@ def test_groups_can_have_settings_of_their_own() -> None:
     assert armed == {"g": 50_000, "h": 45_000}
 
 
-def _due_in(shell: GroupShell, timer: Timer) -> int:
+def _due_in(shell: GroupShell, timer: GroupTimer) -> int:
     assert timer.deadline_ms is not None
     return timer.deadline_ms - shell.now_ms

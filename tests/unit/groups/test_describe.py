@@ -7,7 +7,7 @@ import pytest
 from headrace.groups.describe import DescribedTopic, ListedGroup
 from headrace.groups.events import ClassicProtocol
 from headrace.groups.messages import (
-    Client,
+    ClientIdentity,
     CommitOffsets,
     CommitReply,
     ConsumerHeartbeat,
@@ -22,7 +22,7 @@ from headrace.model.errors import ErrorCode
 from headrace.testing.group_shell import GroupShell, topic
 
 A = topic("a", 2)
-CLIENT = Client("client", "/host")
+CLIENT = ClientIdentity("client", "/host")
 
 
 @pytest.fixture

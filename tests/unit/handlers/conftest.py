@@ -26,7 +26,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
-from headrace.metadata.topic_decisions import NewTopic
+from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.topics import TopicPartition
 from headrace.node import answer_as_controller
 from headrace.replication.controller_link import ControllerLink
@@ -67,7 +67,7 @@ class Bench:
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> TopicImage:
         named = {key.replace("_", "."): value for key, value in configs.items()}
-        topic = NewTopic(name, partitions, 1, configs=named)
+        topic = TopicCreation(name, partitions, 1, configs=named)
         (outcome,) = await self.broker.controller.create_topics([topic])
         assert isinstance(outcome, TopicImage), outcome
         await self.broker.replicas.settled()

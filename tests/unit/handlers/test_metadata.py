@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.handlers.cluster_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ClusterView
+from headrace.handlers.listener_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ListenerView
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
@@ -125,7 +125,7 @@ def broker(broker_id: int, *listeners: str) -> BrokerImage:
 
 def test_partitions_without_a_reachable_leader() -> None:
     image = MetadataImage("c", brokers={1: broker(1, "A"), 2: broker(2, "B")})
-    view = ClusterView(image, "A")
+    view = ListenerView(image, "A")
     seen = view.partition(TopicPartition("t", 0), PartitionImage((1, 2, 3), leader=1, leader_epoch=0, isr=(1,)))
     assert (seen.error, seen.leader, seen.offline_replicas) == (ErrorCode.NONE, 1, [3])
     for leader, error in (

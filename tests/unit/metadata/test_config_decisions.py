@@ -14,12 +14,11 @@ from headrace.metadata.changes import BrokerConfigured, GroupConfigured, TopicCo
 from headrace.metadata.config_decisions import (
     ConfigAlteration,
     ConfigEdit,
-    ConfigOperation,
     ConfigOutcome,
-    ResourceType,
     decide_alter_configs,
 )
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 

@@ -19,14 +19,13 @@ from headrace.metadata.controller import (
     KEPT_CHANGES,
     ConfigAlteration,
     ConfigEdit,
-    ConfigOperation,
     Controller,
     NewPartitions,
-    NewTopic,
-    ResourceType,
+    TopicCreation,
 )
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, Endpoint, MetadataImage, TopicImage
 from headrace.metadata.layout import CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_json
+from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 
 ENV = real_env()
@@ -46,7 +45,7 @@ class Node:
         return self.metadata.image
 
     async def create(self, *names: str) -> list[TopicImage | KafkaError]:
-        return await self.controller.create_topics([NewTopic(name, 1, 1) for name in names])
+        return await self.controller.create_topics([TopicCreation(name, 1, 1) for name in names])
 
     async def close(self) -> None:
         await self.controller.close()
@@ -174,7 +173,7 @@ async def test_other_brokers_follow_every_kind_of_change(node: Node, other: Node
 
 async def test_validate_only_changes_nothing(node: Node) -> None:
     before = node.image
-    (topic,) = await node.controller.create_topics([NewTopic("t", 3, 1)], validate_only=True)
+    (topic,) = await node.controller.create_topics([TopicCreation("t", 3, 1)], validate_only=True)
     assert isinstance(topic, TopicImage)
     assert len(topic.partitions) == 3
     assert node.image is before
@@ -296,7 +295,7 @@ async def test_an_election_with_an_unknown_result_ends_with_one_controller(
     assert controller.active
     assert metadata.image.controller_epoch == 1
     await controller.register_broker(BrokerImage(0, 0, ENDPOINTS))
-    (topic,) = await controller.create_topics([NewTopic("t")])
+    (topic,) = await controller.create_topics([TopicCreation("t")])
     assert isinstance(topic, TopicImage)
     await controller.close()
     await metadata.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.coordination.contract import Node
+from headrace.coordination.contract import TreeNode
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
 from headrace.metadata.layout import (
     broker_config_path,
@@ -27,7 +27,7 @@ def test_topic() -> None:
     topic_id = TopicId(bytes(range(16)))
     replicas = [(number, 1) for number in range(12)]
     value = encode_topic(topic_id, replicas)
-    assert decode_topic(Node(value, 3)) == (topic_id, replicas)
+    assert decode_topic(TreeNode(value, 3)) == (topic_id, replicas)
     assert json.loads(value)["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
     assert json.loads(value)["partitions"]["11"] == [11, 1]
 
@@ -43,13 +43,13 @@ def test_state_takes_its_epoch_from_the_node() -> None:
         "controller_epoch": 4,
         "leader_incarnation": 31,
     }
-    assert decode_state(Node(value, 9), (1, 2)) == partition
+    assert decode_state(TreeNode(value, 9), (1, 2)) == partition
 
 
 def test_broker_and_config() -> None:
     broker = BrokerImage(3, 8, (Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT"),), "rack")
-    assert decode_broker(3, Node(encode_broker(broker, "session"), 0)) == broker
-    assert decode_config(Node(encode_config({"a": "ü"}), 0)) == {"a": "ü"}
+    assert decode_broker(3, TreeNode(encode_broker(broker, "session"), 0)) == broker
+    assert decode_config(TreeNode(encode_config({"a": "ü"}), 0)) == {"a": "ü"}
 
 
 def test_paths() -> None:

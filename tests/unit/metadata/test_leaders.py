@@ -16,14 +16,13 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import (
     ConfigAlteration,
     ConfigEdit,
-    ConfigOperation,
     Controller,
-    NewTopic,
-    ResourceType,
+    TopicCreation,
 )
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.leaders import UNCLEAN, Leaders
 from headrace.metadata.partition_decisions import InSyncWish
+from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 
@@ -97,7 +96,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     cluster = Cluster(MemoryCluster(ENV))
     for broker_id in (1, 2, 3):
         await cluster.start(broker_id)
-    topic = NewTopic("t", assignments=[(0, (1, 2, 3))])
+    topic = TopicCreation("t", assignments=[(0, (1, 2, 3))])
     (outcome,) = await cluster.controller.controller.create_topics([topic])
     assert isinstance(outcome, TopicImage), outcome
     await cluster.until(lambda state: state.leader == 1)
@@ -207,7 +206,7 @@ async def test_leaders_change_their_in_sync_sets(cluster: Cluster) -> None:
 async def test_a_change_of_one_partition_reads_one_partition(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (outcome,) = await cluster.controller.controller.create_topics([NewTopic("wide", 50, 3)])
+    (outcome,) = await cluster.controller.controller.create_topics([TopicCreation("wide", 50, 3)])
     assert isinstance(outcome, TopicImage)
     follower = next(node for node in cluster.nodes.values() if not node.controller.active)
     async with asyncio.timeout(20):

@@ -15,7 +15,7 @@ from headrace.coordination.contract import Store, Unknown
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.env.real import RealClock, RealRng, real_env
 from headrace.metadata.cluster import ClusterMetadata
-from headrace.metadata.controller import Controller, NewTopic
+from headrace.metadata.controller import Controller, TopicCreation
 from headrace.metadata.image import BrokerImage, Endpoint, TopicImage
 from headrace.metadata.layout import BROKER_IDS, CONTROLLER, broker_path, decode_json
 from headrace.metadata.membership import Membership
@@ -124,7 +124,7 @@ async def test_a_broker_that_lost_its_session_registers_anew_and_is_controller_a
     await eventually(lambda: member.controller.active)
     assert member.metadata.image.brokers[1].epoch == 2
     await eventually(lambda: member.metadata.image.controller_epoch == 2)
-    (topic,) = await member.controller.create_topics([NewTopic("t")])
+    (topic,) = await member.controller.create_topics([TopicCreation("t")])
     assert isinstance(topic, TopicImage)
     assert not member.failures
 
@@ -137,7 +137,7 @@ async def test_what_changed_meanwhile_is_in_the_image_afterwards(
     ensemble.unreachable.add(member.name)
     ensemble.expire(member.stores[0].session.id)
     await eventually(lambda: other.controller.active)
-    (topic,) = await other.controller.create_topics([NewTopic("t", 1, 1)])
+    (topic,) = await other.controller.create_topics([TopicCreation("t", 1, 1)])
     assert isinstance(topic, TopicImage)
     assert "t" not in member.metadata.image.topics
     ensemble.unreachable.clear()
@@ -331,7 +331,7 @@ async def test_after_any_faults_every_broker_is_a_member_and_one_is_the_controll
 
     await eventually(agreed)
     (active,) = (member for member in members if member.controller.active)
-    (topic,) = await active.controller.create_topics([NewTopic("t", 1, 1)])
+    (topic,) = await active.controller.create_topics([TopicCreation("t", 1, 1)])
     assert isinstance(topic, TopicImage)
     await eventually(lambda: all("t" in member.metadata.image.topics for member in members))
     for member in members:

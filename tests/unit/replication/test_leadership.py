@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.metadata.image import BrokerImage, PartitionImage
-from headrace.replication.leadership import UNKNOWN_OFFSET, Change, Leadership, SingleFetch
+from headrace.replication.leadership import UNKNOWN_OFFSET, InSyncChange, Leadership, SingleFetch
 
 NOW = SingleFetch(100.0)
 BROKERS = {broker: BrokerImage(broker, 7, ()) for broker in (1, 2, 3)}
@@ -46,7 +46,7 @@ def test_nothing_new_is_committed_while_too_few_are_in_sync() -> None:
 
 def test_one_that_is_about_to_join_is_waited_for_but_not_counted() -> None:
     leadership = led((1, 2), r2=10, r3=8)
-    leadership.pending = Change((1, 2, 3), (7, 7, 7), 0)
+    leadership.pending = InSyncChange((1, 2, 3), (7, 7, 7), 0)
     assert leadership.committed_end(12, 2) == 8
     assert leadership.committed_end(12, 3) == UNKNOWN_OFFSET
 
@@ -60,7 +60,7 @@ def test_one_that_leaves_is_waited_for_until_the_change_is_seen() -> None:
 
 def test_one_that_joined_is_no_longer_joining() -> None:
     leadership = led((1, 2), r2=10, r3=10)
-    leadership.pending = Change((1, 2, 3), (7, 7, 7), 0)
+    leadership.pending = InSyncChange((1, 2, 3), (7, 7, 7), 0)
     leadership.follow(image(epoch=1))
     assert leadership.pending is None
     assert leadership.committed_end(10, 3) == 10

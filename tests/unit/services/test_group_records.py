@@ -22,9 +22,9 @@ from headrace.groups.events import (
     GroupStored,
     OffsetCommitted,
     OffsetDeleted,
-    Record,
     RegexDeleted,
     RegexStored,
+    StoredEvent,
     StoredMember,
     SubscribedTopic,
     TargetDeleted,
@@ -88,7 +88,7 @@ def test_round_trip(event: Event) -> None:
 
 
 def test_every_record_is_covered() -> None:
-    stored = {OffsetCommitted} | {kind for kind in Record.__subclasses__() if kind.__slots__}
+    stored = {OffsetCommitted} | {kind for kind in StoredEvent.__subclasses__() if kind.__slots__}
     assert {type(event) for event in EVENTS} == stored - {TransactionEnded}
 
 

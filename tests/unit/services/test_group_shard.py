@@ -27,6 +27,7 @@ from headrace.groups.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DeleteGroupReply,
+    GroupReply,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -34,7 +35,6 @@ from headrace.groups.messages import (
     LeaveGroup,
     Leaver,
     OffsetToCommit,
-    Reply,
     SyncGroup,
     SyncReply,
 )
@@ -105,7 +105,7 @@ class World:
         return coordinator
 
 
-def reply_of(answer: Answer) -> Reply:
+def reply_of(answer: Answer) -> GroupReply:
     assert answer.done()
     return answer.result()
 
@@ -306,7 +306,7 @@ async def test_at_random(seed: int) -> None:
     assert all(answer.done() for _, _, answer in answers)
 
 
-def _note_member(members: dict[str, str], group: str, reply: Reply) -> None:
+def _note_member(members: dict[str, str], group: str, reply: GroupReply) -> None:
     if isinstance(reply, JoinReply) and reply.error is NONE:
         members[group] = reply.member_id
 

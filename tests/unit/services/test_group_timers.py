@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from headrace.groups.decision import Timer, TimerKind
+from headrace.groups.decision import GroupTimer, TimerKind
 from headrace.services.groups.timers import TimerTable
 from tests.unit.services.fakes import FakeClock
 
 SESSION, JOIN = TimerKind.SESSION, TimerKind.JOIN
 
 
-def table() -> tuple[FakeClock, TimerTable, list[Timer]]:
+def table() -> tuple[FakeClock, TimerTable, list[GroupTimer]]:
     clock = FakeClock()
-    fired: list[Timer] = []
+    fired: list[GroupTimer] = []
     return clock, TimerTable(clock, fired.append), fired
 
 
 def test_fires_once_at_the_deadline() -> None:
     clock, timers, fired = table()
-    timer = Timer(SESSION, "g", "m", clock.wall_ms() + 500)
+    timer = GroupTimer(SESSION, "g", "m", clock.wall_ms() + 500)
     timers.set(timer, clock.wall_ms())
     assert timer.key in timers
     clock.advance(0.499)
@@ -32,7 +32,7 @@ def test_fires_once_at_the_deadline() -> None:
 def test_pushed_back_again_and_again() -> None:
     clock, timers, fired = table()
     for _ in range(1000):
-        timers.set(Timer(SESSION, "g", "m", clock.wall_ms() + 1000), clock.wall_ms())
+        timers.set(GroupTimer(SESSION, "g", "m", clock.wall_ms() + 1000), clock.wall_ms())
         clock.advance(0.1)
     assert fired == []
     assert len(timers._queue) < 10, "pushing back must not fill the queue"
@@ -42,8 +42,8 @@ def test_pushed_back_again_and_again() -> None:
 
 def test_brought_forward() -> None:
     clock, timers, fired = table()
-    timers.set(Timer(JOIN, "g", "", clock.wall_ms() + 10_000), clock.wall_ms())
-    soon = Timer(JOIN, "g", "", clock.wall_ms() + 100, stamp=2)
+    timers.set(GroupTimer(JOIN, "g", "", clock.wall_ms() + 10_000), clock.wall_ms())
+    soon = GroupTimer(JOIN, "g", "", clock.wall_ms() + 100, stamp=2)
     timers.set(soon, clock.wall_ms())
     clock.advance(0.2)
     assert fired == [soon]
@@ -53,9 +53,9 @@ def test_brought_forward() -> None:
 
 def test_cancelled() -> None:
     clock, timers, fired = table()
-    timers.set(Timer(SESSION, "g", "m", clock.wall_ms() + 100), clock.wall_ms())
-    timers.set(Timer(SESSION, "g", "m"), clock.wall_ms())
-    timers.set(Timer(SESSION, "g", "unknown"), clock.wall_ms())
+    timers.set(GroupTimer(SESSION, "g", "m", clock.wall_ms() + 100), clock.wall_ms())
+    timers.set(GroupTimer(SESSION, "g", "m"), clock.wall_ms())
+    timers.set(GroupTimer(SESSION, "g", "unknown"), clock.wall_ms())
     clock.advance(1)
     assert fired == []
     assert len(timers) == 0
@@ -63,9 +63,9 @@ def test_cancelled() -> None:
 
 def test_armed_again_after_a_cancellation() -> None:
     clock, timers, fired = table()
-    timers.set(Timer(SESSION, "g", "m", clock.wall_ms() + 100), clock.wall_ms())
-    timers.set(Timer(SESSION, "g", "m"), clock.wall_ms())
-    late = Timer(SESSION, "g", "m", clock.wall_ms() + 500)
+    timers.set(GroupTimer(SESSION, "g", "m", clock.wall_ms() + 100), clock.wall_ms())
+    timers.set(GroupTimer(SESSION, "g", "m"), clock.wall_ms())
+    late = GroupTimer(SESSION, "g", "m", clock.wall_ms() + 500)
     timers.set(late, clock.wall_ms())
     clock.advance(0.2)
     assert fired == []
@@ -75,12 +75,12 @@ def test_armed_again_after_a_cancellation() -> None:
 
 def test_keeps_an_existing_one() -> None:
     clock, timers, fired = table()
-    first = Timer(SESSION, "g", "m", clock.wall_ms() + 100)
+    first = GroupTimer(SESSION, "g", "m", clock.wall_ms() + 100)
     timers.set(first, clock.wall_ms())
-    timers.set(Timer(SESSION, "g", "m", clock.wall_ms() + 900, keep_existing=True), clock.wall_ms())
+    timers.set(GroupTimer(SESSION, "g", "m", clock.wall_ms() + 900, keep_existing=True), clock.wall_ms())
     clock.advance(0.2)
     assert fired == [first]
-    kept = Timer(SESSION, "g", "m", clock.wall_ms() + 900, keep_existing=True)
+    kept = GroupTimer(SESSION, "g", "m", clock.wall_ms() + 900, keep_existing=True)
     timers.set(kept, clock.wall_ms())
     clock.advance(1)
     assert fired == [first, kept]
@@ -89,7 +89,7 @@ def test_keeps_an_existing_one() -> None:
 def test_the_wall_clock_may_jump() -> None:
     """Only how long to wait counts, as of the decision."""
     clock, timers, fired = table()
-    timers.set(Timer(SESSION, "g", "m", 5_000 + 700), 5_000)
+    timers.set(GroupTimer(SESSION, "g", "m", 5_000 + 700), 5_000)
     clock.advance(0.6)
     assert fired == []
     clock.advance(0.2)
@@ -99,7 +99,7 @@ def test_the_wall_clock_may_jump() -> None:
 def test_in_order_and_after_clear() -> None:
     clock, timers, fired = table()
     for number in (3, 1, 2):
-        timers.set(Timer(SESSION, "g", str(number), clock.wall_ms() + number * 100), clock.wall_ms())
+        timers.set(GroupTimer(SESSION, "g", str(number), clock.wall_ms() + number * 100), clock.wall_ms())
     clock.advance(0.25)
     assert [timer.member_id for timer in fired] == ["1", "2"]
     timers.clear()
@@ -109,7 +109,7 @@ def test_in_order_and_after_clear() -> None:
 
 def test_again() -> None:
     clock, timers, fired = table()
-    timer = Timer(SESSION, "g", "m", 0)
+    timer = GroupTimer(SESSION, "g", "m", 0)
     timers.again(timer, 1.0)
     timers.again(timer, 0.1)
     clock.advance(0.5)
@@ -120,7 +120,7 @@ def test_again() -> None:
 
 def test_an_armed_timer_is_prolonged() -> None:
     clock, timers, fired = table()
-    timer = Timer(SESSION, "g", "m", clock.wall_ms() + 10_000)
+    timer = GroupTimer(SESSION, "g", "m", clock.wall_ms() + 10_000)
     assert not timers.prolong(timer.key, 10_000)
     timers.set(timer, clock.wall_ms())
     clock.advance(9)

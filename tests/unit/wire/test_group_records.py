@@ -15,17 +15,17 @@ from headrace.wire.messages.group_records import (
     ConsumerGroupRegularExpressionKey,
     GroupMetadataKey,
     GroupMetadataValue,
+    InternalRecord,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    Record,
     leading_int16,
 )
 
 RECORDS = [
     value
     for value in vars(group_records).values()
-    if isinstance(value, type) and issubclass(value, Record) and value is not Record
+    if isinstance(value, type) and issubclass(value, InternalRecord) and value is not InternalRecord
 ]
 
 
@@ -98,7 +98,7 @@ def test_kinds_are_those_of_kafka() -> None:
 
 
 @pytest.mark.parametrize("cls", RECORDS, ids=lambda cls: cls.__name__)
-def test_records_cut_short_or_of_an_unknown_version_are_refused(cls: type[Record]) -> None:
+def test_records_cut_short_or_of_an_unknown_version_are_refused(cls: type[InternalRecord]) -> None:
     for version in cls.versions:
         raw = cls().to_bytes(version)
         assert cls.from_bytes(raw) == cls()

@@ -9,10 +9,11 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural
 from headrace.cli.common.session import run
-from headrace.client.admin import ConfigEntry, ConfigResource, ResourceType, describe_configs
+from headrace.client.admin import ConfigEntry, ConfigResource, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.view import ClusterView
+from headrace.model.config_resources import ResourceType
 from headrace.model.errors import KafkaError
 
 FEWEST_BROKERS = 3

@@ -12,8 +12,9 @@ from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import Column, Row, emit_rows, note, plural
 from headrace.cli.common.session import run
 from headrace.cli.topic.admin import changes_of
-from headrace.client.admin import ConfigEntry, ConfigResource, ResourceType, alter_configs, describe_configs
+from headrace.client.admin import ConfigEntry, ConfigResource, alter_configs, describe_configs
 from headrace.client.cluster import Cluster
+from headrace.model.config_resources import ResourceType
 from headrace.model.errors import KafkaError
 
 COLUMNS = (

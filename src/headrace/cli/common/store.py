@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.client.admin import ConfigResource, ResourceType, describe_configs
+from headrace.client.admin import ConfigResource, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.model.config_resources import ResourceType
 from headrace.model.errors import KafkaError
 
 EMBEDDED = "embedded (SQLite)"

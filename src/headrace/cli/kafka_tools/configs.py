@@ -11,13 +11,12 @@ from headrace.cli.common.session import run, topics_of
 from headrace.cli.kafka_tools.shared import exactly_one, ignored
 from headrace.client.admin import (
     ConfigEntry,
-    ConfigOperation,
     ConfigResource,
-    ResourceType,
     alter_configs,
     describe_configs,
 )
 from headrace.client.cluster import Cluster
+from headrace.model.config_resources import ConfigOperation, ResourceType
 
 _PAIR = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
 _OTHER_TYPES = ("users", "clients", "ips", "client-metrics", "groups", "broker-loggers")

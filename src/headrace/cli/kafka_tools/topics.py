@@ -16,12 +16,12 @@ from headrace.client.admin import (
     BROKER_DEFAULT,
     ConfigResource,
     NewTopic,
-    ResourceType,
     delete_topics,
     describe_configs,
 )
 from headrace.client.cluster import Cluster
 from headrace.client.view import NO_LEADER, PartitionView, TopicView
+from headrace.model.config_resources import ResourceType
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import topic_id_text
 

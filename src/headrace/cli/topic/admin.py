@@ -21,10 +21,8 @@ from headrace.cli.common.output import Row, emit_rows, note, number, plural, war
 from headrace.cli.common.session import chosen_partitions, conclude, run, topic_of, topics_of, wait_until
 from headrace.client.admin import (
     BROKER_DEFAULT,
-    ConfigOperation,
     ConfigResource,
     NewTopic,
-    ResourceType,
     alter_configs,
     create_partitions,
     create_topics,
@@ -33,6 +31,7 @@ from headrace.client.admin import (
 )
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import offset_ranges
+from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 

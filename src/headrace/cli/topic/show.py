@@ -100,7 +100,8 @@ def describe(target: Target, topics: tuple[str, ...], all_settings: bool, format
 
 
 async def _described(cluster: Cluster, topic: TopicView, all_settings: bool) -> dict[str, Any]:
-    from headrace.client.admin import ConfigResource, ResourceType, describe_configs
+    from headrace.client.admin import ConfigResource, describe_configs
+    from headrace.model.config_resources import ResourceType
 
     led = [TopicPartition(topic.name, one.number) for one in topic.partitions if one.leader != NO_LEADER]
     ranges = await offset_ranges(cluster, led) if led else {}

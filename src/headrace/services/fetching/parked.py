@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from headrace.env import Timer
 from headrace.replication.partition import REPLICA
-from headrace.services.fetching.plan import Answer, FetchPlan
+from headrace.services.fetching.plan import FetchPlan, PartitionAnswer
 from headrace.services.fetching.sessions import FetchSession
 from headrace.services.reply import Body, Pending
 
@@ -110,7 +110,7 @@ class ParkedFetch(Pending):
             self.complete(body)
         return body is None
 
-    def _finish(self, answers: list[Answer]) -> None:
+    def _finish(self, answers: list[PartitionAnswer]) -> None:
         self._let_go()
         self.complete(self._plan.body(answers))
 

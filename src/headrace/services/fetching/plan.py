@@ -47,7 +47,7 @@ FOLLOWER_READS = 11
 STEP_PARTITIONS = 1_000
 """Looked at in one turn of the loop: some milliseconds."""
 
-Answer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None, "Aside | None"]
+PartitionAnswer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None, "Aside | None"]
 """A partition, (index, error, high watermark, last stable offset, log start), its data, and what is rare."""
 
 
@@ -79,7 +79,7 @@ class Readings:
     __slots__ = ("answers", "final", "left", "size")
 
     def __init__(self, left: int) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[PartitionAnswer] = []
         self.size = 0
         self.left = left
         self.final = False
@@ -158,7 +158,7 @@ class FetchPlan:
 
     # -- reading
 
-    def read(self) -> tuple[list[Answer], int, bool]:
+    def read(self) -> tuple[list[PartitionAnswer], int, bool]:
         """What there is: answers, bytes of data, and whether an error must be told at once."""
         readings = self._begin()
         self._read_into(readings, self._due())
@@ -196,7 +196,7 @@ class FetchPlan:
         self.hints.append(hint)
         return Aside(tags=leader_tag(1, hint))
 
-    def _read_partition(self, watched: Watched, left: int, at_least_one: bool) -> Answer:
+    def _read_partition(self, watched: Watched, left: int, at_least_one: bool) -> PartitionAnswer:
         partition = watched.partition
         if partition is None or not partition.is_leader:
             partition = self._resolve(watched)
@@ -242,12 +242,12 @@ class FetchPlan:
 
     # -- answering
 
-    def body(self, answers: list[Answer]) -> Body:
+    def body(self, answers: list[PartitionAnswer]) -> Body:
         if self.session is not None:
             answers = [answer for answer in answers if self._remember(self.session, answer)]
         return self._encode(answers)
 
-    def _is_news(self, answer: Answer) -> bool:
+    def _is_news(self, answer: PartitionAnswer) -> bool:
         watched, (_, code, high_watermark, _, log_start), data, aside = answer
         return (
             data is not None
@@ -257,7 +257,7 @@ class FetchPlan:
             or log_start != watched.sent_log_start
         )
 
-    def _remember(self, session: FetchSession, answer: Answer) -> bool:
+    def _remember(self, session: FetchSession, answer: PartitionAnswer) -> bool:
         """Note what the client is told with this answer; False if it has no news and is left out."""
         watched, (_, code, high_watermark, _, log_start), data, _ = answer
         told = self.full or self._is_news(answer)
@@ -278,7 +278,7 @@ class FetchPlan:
             return partition.end_offset
         return partition.last_stable_offset if self.committed else partition.high_watermark
 
-    def _encode(self, answers: list[Answer]) -> Body:
+    def _encode(self, answers: list[PartitionAnswer]) -> Body:
         if len(answers) == 1 and self.version >= FLEXIBLE and answers[0][3] is None:
             watched, result, data, _ = answers[0]
             size = 0 if data is None else data.size
@@ -326,9 +326,9 @@ class FetchPlan:
 class _Layout:
     """A response of any number of topics, as pieces."""
 
-    def __init__(self, plan: FetchPlan, answers: list[Answer]) -> None:
+    def __init__(self, plan: FetchPlan, answers: list[PartitionAnswer]) -> None:
         self._version, self._committed = plan.version, plan.committed
-        self.topics: dict[bytes, list[Answer]] = {}
+        self.topics: dict[bytes, list[PartitionAnswer]] = {}
         for answer in answers:
             self.topics.setdefault(answer[0].topic, []).append(answer)
         self._tags = tags_after(self._version)

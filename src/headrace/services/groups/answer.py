@@ -5,37 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 
-from headrace.groups.messages import Reply
+from headrace.groups.messages import GroupReply
 
 
 class Answer:
     __slots__ = ("_reply", "_then")
 
     def __init__(self) -> None:
-        self._reply: Reply | None = None
-        self._then: Callable[[Reply], None] | None = None
+        self._reply: GroupReply | None = None
+        self._then: Callable[[GroupReply], None] | None = None
 
     def done(self) -> bool:
         return self._reply is not None
 
-    def result(self) -> Reply:
+    def result(self) -> GroupReply:
         assert self._reply is not None, "the reply is not there yet"
         return self._reply
 
-    def give(self, reply: Reply) -> None:
+    def give(self, reply: GroupReply) -> None:
         """The first reply counts: one that was told that nobody knows is not told again."""
         if self._reply is None:
             self._reply = reply
             if self._then is not None:
                 self._then(reply)
 
-    def then(self, callback: Callable[[Reply], None]) -> None:
+    def then(self, callback: Callable[[GroupReply], None]) -> None:
         """Call back when the reply comes, once; it must not raise."""
         assert self._reply is None
         assert self._then is None, "one waits"
         self._then = callback
 
-    def __await__(self) -> Generator[object, None, Reply]:
+    def __await__(self) -> Generator[object, None, GroupReply]:
         if self._reply is None:
             arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.then(lambda reply: None if arrived.done() else arrived.set_result(None))

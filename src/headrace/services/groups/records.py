@@ -425,11 +425,11 @@ def _decode_regex(key: bytes, value: bytes | None) -> Event:
     return RegexStored(at.group_id, at.regular_expression, topics, stored.version, stored.timestamp)
 
 
-def _group_key(key: type[schema.Record], event: Any) -> bytes:
+def _group_key(key: type[schema.InternalRecord], event: Any) -> bytes:
     return key(group_id=event.group_id).to_bytes()
 
 
-def _member_key(key: type[schema.Record], event: Any) -> bytes:
+def _member_key(key: type[schema.InternalRecord], event: Any) -> bytes:
     return key(group_id=event.group_id, member_id=event.member_id).to_bytes()
 
 
@@ -454,11 +454,11 @@ def _tombstone(key: Callable[[Any], bytes]) -> Callable[[Any], Pair]:
     return lambda event: (key(event), None)
 
 
-def _of_group(key: type[schema.Record]) -> Callable[[Any], Pair]:
+def _of_group(key: type[schema.InternalRecord]) -> Callable[[Any], Pair]:
     return _tombstone(lambda event: _group_key(key, event))
 
 
-def _of_member(key: type[schema.Record]) -> Callable[[Any], Pair]:
+def _of_member(key: type[schema.InternalRecord]) -> Callable[[Any], Pair]:
     return _tombstone(lambda event: _member_key(key, event))
 
 

@@ -16,19 +16,19 @@ from headrace.config.dynamic import current_text
 from headrace.config.naming import is_allowed
 from headrace.env import Env
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.errors import Request, error_reply
+from headrace.groups.errors import GroupRequest, error_reply
 from headrace.groups.messages import (
     CommitOffsets,
     ConsumerHeartbeat,
+    GroupReply,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Reply,
     SyncGroup,
 )
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.image import MetadataImage, PartitionImage
-from headrace.metadata.topic_decisions import NewTopic, TopicOutcome
+from headrace.metadata.topic_decisions import TopicCreation, TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
 from headrace.replication.partition import Partition
@@ -48,11 +48,11 @@ _OF_MEMBERS = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)
 
 _MAKING_GROUPS = (JoinGroup, ConsumerHeartbeat, CommitOffsets)
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound=GroupReply)
 
 
 class TopicCreator(Protocol):
-    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicOutcome]: ...
+    async def create_topics(self, topics: Sequence[TopicCreation]) -> list[TopicOutcome]: ...
 
 
 class GroupService:
@@ -154,10 +154,10 @@ class GroupService:
             raise outcome
         await self._replicas.settled()
 
-    def offsets_topic(self) -> NewTopic:
+    def offsets_topic(self) -> TopicCreation:
         """`__consumer_offsets` as it should be made."""
         brokers = max(len(self._metadata.image.brokers), 1)
-        return NewTopic(
+        return TopicCreation(
             CONSUMER_OFFSETS_TOPIC,
             self._config.integer("offsets.topic.num.partitions"),
             min(self._config.integer("offsets.topic.replication.factor"), brokers),
@@ -200,7 +200,7 @@ class GroupService:
             detail = f"The group id '{group_id}' does not match headrace.group.name.pattern={pattern}"
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, detail)
 
-    async def ask(self, request: Request, kind: type[R]) -> R:
+    async def ask(self, request: GroupRequest, kind: type[R]) -> R:
         """The answer to a request about one group, its refusal included."""
         reply = self.begin(request)
         if type(reply) is Answer:
@@ -208,7 +208,7 @@ class GroupService:
         assert isinstance(reply, kind), reply
         return reply
 
-    def begin(self, request: Request) -> Reply | Answer:
+    def begin(self, request: GroupRequest) -> GroupReply | Answer:
         """The same without waiting: the answer, where it is there at once."""
         group_id = request if isinstance(request, str) else request.group_id
         try:

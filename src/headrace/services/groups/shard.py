@@ -19,17 +19,17 @@ from functools import partial
 
 from headrace.env import Env
 from headrace.groups.coordinator import GroupCoordinator
-from headrace.groups.decision import Decision, Timer, TimerKind
-from headrace.groups.errors import Request, append_error, error_reply, undone
+from headrace.groups.decision import Decision, GroupTimer, TimerKind
+from headrace.groups.errors import GroupRequest, append_error, error_reply, undone
 from headrace.groups.events import Event, group_of
 from headrace.groups.messages import (
     CommitOffsets,
     ConsumerHeartbeat,
     DeleteOffsets,
+    GroupReply,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Reply,
     SyncGroup,
 )
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -201,7 +201,7 @@ class GroupShard:
     def knows(self, group_id: str) -> bool:
         return self._coordinator.group(group_id) is not None
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: GroupRequest) -> Answer:
         """Decide a request about one group; the answer may take as long as a rebalance."""
         answer = Answer()
         if self.state is not ShardState.ACTIVE:
@@ -268,7 +268,7 @@ class GroupShard:
         if any(held.topic in names for group_id in offsets.group_ids() for held in offsets.of_group(group_id)):
             self._locks.run_alone(_DeletionWork(self, partitions).run)
 
-    def _timer_fired(self, timer: Timer) -> None:
+    def _timer_fired(self, timer: GroupTimer) -> None:
         self._locks.acquire(timer.group_id, False, _TimerWork(self, timer).run)
 
     # -- when something is wrong with a group
@@ -407,7 +407,7 @@ class _Work:
 class _RequestWork(_Work):
     __slots__ = ("_answer", "_request")
 
-    def __init__(self, shard: GroupShard, group_id: str, request: Request, answer: Answer) -> None:
+    def __init__(self, shard: GroupShard, group_id: str, request: GroupRequest, answer: Answer) -> None:
         self._shard = shard
         self._group_id = group_id
         self._decision = NOTHING
@@ -429,7 +429,7 @@ class _RequestWork(_Work):
 class _TimerWork(_Work):
     __slots__ = ("_timer",)
 
-    def __init__(self, shard: GroupShard, timer: Timer) -> None:
+    def __init__(self, shard: GroupShard, timer: GroupTimer) -> None:
         super().__init__(shard, timer.group_id, partial(shard._coordinator.timer_fired, timer))
         self._timer = timer
 
@@ -462,7 +462,7 @@ class _DeletionWork(_Work):
         self._shard._locks.release_alone()
 
 
-def _answer(replies: Iterable[tuple[object, Reply]]) -> None:
+def _answer(replies: Iterable[tuple[object, GroupReply]]) -> None:
     for token, reply in replies:
         assert type(token) is Answer
         token.give(reply)

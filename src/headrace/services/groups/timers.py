@@ -11,20 +11,20 @@ from heapq import heappop, heappush
 from itertools import count
 
 from headrace.env import Clock
-from headrace.env.env import Timer as LoopTimer
-from headrace.groups.decision import Timer, TimerKey
+from headrace.env.env import Timer
+from headrace.groups.decision import GroupTimer, TimerKey
 
 
 class TimerTable:
-    def __init__(self, clock: Clock, fire: Callable[[Timer], None]) -> None:
+    def __init__(self, clock: Clock, fire: Callable[[GroupTimer], None]) -> None:
         self._clock = clock
         self._fire = fire
-        self._armed: dict[TimerKey, tuple[float, Timer]] = {}
+        self._armed: dict[TimerKey, tuple[float, GroupTimer]] = {}
         self._queue: list[tuple[float, int, TimerKey]] = []
         self._queued: dict[TimerKey, float] = {}
         """The moment for which each key stands in the queue; older places of a key do not count."""
         self._order = count()
-        self._alarm: LoopTimer | None = None
+        self._alarm: Timer | None = None
         self._alarm_at = 0.0
 
     def __contains__(self, key: TimerKey) -> bool:
@@ -33,7 +33,7 @@ class TimerTable:
     def __len__(self) -> int:
         return len(self._armed)
 
-    def set(self, timer: Timer, now_ms: int) -> None:
+    def set(self, timer: GroupTimer, now_ms: int) -> None:
         """Arm, replace or cancel. `now_ms` is the wall time of the decision: how long to wait is what counts."""
         key = timer.key
         if timer.deadline_ms is None:
@@ -60,7 +60,7 @@ class TimerTable:
             self._set_alarm()
         return True
 
-    def again(self, timer: Timer, delay_seconds: float) -> None:
+    def again(self, timer: GroupTimer, delay_seconds: float) -> None:
         """Fire once more after a while, unless it was armed anew meanwhile."""
         if timer.key not in self._armed:
             due = self._clock.monotonic() + delay_seconds
@@ -99,7 +99,7 @@ class TimerTable:
     def _ring(self) -> None:
         self._alarm = None
         now = self._clock.monotonic()
-        due: list[Timer] = []
+        due: list[GroupTimer] = []
         while self._queue and self._queue[0][0] <= now:
             moment, _, key = heappop(self._queue)
             if self._queued.get(key) != moment:

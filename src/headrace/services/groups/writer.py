@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from headrace.env import Clock
-from headrace.env.env import Timer as LoopTimer
+from headrace.env.env import Timer
 from headrace.groups.events import Event
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import HEADER_SIZE
@@ -75,10 +75,10 @@ class DecisionWriter:
         self._linger_ms = settings.append_linger_ms
         self._queue: list[_Write] = []
         self._queued_bytes = 0
-        self._flush_timer: LoopTimer | None = None
+        self._flush_timer: Timer | None = None
         self._appended: deque[_Appended] = deque()
         """In the order of the log, the first not yet replicated."""
-        self._alarm: LoopTimer | None = None
+        self._alarm: Timer | None = None
         self._closed = False
 
     def write(self, events: Iterable[Event], now_ms: int, outcome: DecisionWaiter) -> None:

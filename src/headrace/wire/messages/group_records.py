@@ -17,7 +17,7 @@ from headrace.wire.primitives import BYTES, INT8, INT16, INT32, INT64, STRING, U
 from headrace.wire.schema import NEVER, Message, Struct, array, field
 
 
-class Record(Message):
+class InternalRecord(Message):
     """A message that is led by two bytes: its kind if it is a key, else its version."""
 
     kind: ClassVar[int | None] = None
@@ -55,13 +55,13 @@ def leading_int16(buffer: bytes | memoryview) -> int:
     return value
 
 
-class OffsetCommitKey(Record, kind=1, versions=range(1)):
+class OffsetCommitKey(InternalRecord, kind=1, versions=range(1)):
     group: str = field(STRING)
     topic: str = field(STRING)
     partition: int = field(INT32)
 
 
-class OffsetCommitValue(Record, versions=range(5), flexible=4):
+class OffsetCommitValue(InternalRecord, versions=range(5), flexible=4):
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, since=3, default=-1)
     metadata: str = field(STRING)
@@ -70,7 +70,7 @@ class OffsetCommitValue(Record, versions=range(5), flexible=4):
     topic_id: TopicId = field(UUID, since=4, tag=0)
 
 
-class GroupMetadataKey(Record, kind=2, versions=range(1)):
+class GroupMetadataKey(InternalRecord, kind=2, versions=range(1)):
     group: str = field(STRING)
 
 
@@ -85,7 +85,7 @@ class MemberMetadata(Struct):
     assignment: bytes = field(BYTES)
 
 
-class GroupMetadataValue(Record, versions=range(5), flexible=4):
+class GroupMetadataValue(InternalRecord, versions=range(5), flexible=4):
     protocol_type: str = field(STRING)
     generation: int = field(INT32)
     protocol: str | None = field(STRING, nullable=0)
@@ -94,16 +94,16 @@ class GroupMetadataValue(Record, versions=range(5), flexible=4):
     members: list[MemberMetadata] = field(array(MemberMetadata))
 
 
-class ConsumerGroupMetadataKey(Record, kind=3, versions=range(1)):
+class ConsumerGroupMetadataKey(InternalRecord, kind=3, versions=range(1)):
     group_id: str = field(STRING)
 
 
-class ConsumerGroupMetadataValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupMetadataValue(InternalRecord, versions=range(1), flexible=0):
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64, tag=0)
 
 
-class ConsumerGroupPartitionMetadataKey(Record, kind=4, versions=range(1)):
+class ConsumerGroupPartitionMetadataKey(InternalRecord, kind=4, versions=range(1)):
     group_id: str = field(STRING)
 
 
@@ -119,11 +119,11 @@ class TopicMetadata(Struct):
     partition_metadata: list[PartitionMetadata] = field(array(PartitionMetadata))
 
 
-class ConsumerGroupPartitionMetadataValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupPartitionMetadataValue(InternalRecord, versions=range(1), flexible=0):
     topics: list[TopicMetadata] = field(array(TopicMetadata))
 
 
-class ConsumerGroupMemberMetadataKey(Record, kind=5, versions=range(1)):
+class ConsumerGroupMemberMetadataKey(InternalRecord, kind=5, versions=range(1)):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
 
@@ -138,7 +138,7 @@ class ClassicMemberMetadata(Struct):
     supported_protocols: list[ClassicProtocol] = field(array(ClassicProtocol))
 
 
-class ConsumerGroupMemberMetadataValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupMemberMetadataValue(InternalRecord, versions=range(1), flexible=0):
     instance_id: str | None = field(STRING, nullable=0)
     rack_id: str | None = field(STRING, nullable=0)
     client_id: str = field(STRING)
@@ -153,16 +153,16 @@ class ConsumerGroupMemberMetadataValue(Record, versions=range(1), flexible=0):
     """Kafka takes an absent one for an empty one, so that none has to be said."""
 
 
-class ConsumerGroupTargetAssignmentMetadataKey(Record, kind=6, versions=range(1)):
+class ConsumerGroupTargetAssignmentMetadataKey(InternalRecord, kind=6, versions=range(1)):
     group_id: str = field(STRING)
 
 
-class ConsumerGroupTargetAssignmentMetadataValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupTargetAssignmentMetadataValue(InternalRecord, versions=range(1), flexible=0):
     assignment_epoch: int = field(INT32)
     assignment_timestamp: int = field(INT64, tag=0)
 
 
-class ConsumerGroupTargetAssignmentMemberKey(Record, kind=7, versions=range(1)):
+class ConsumerGroupTargetAssignmentMemberKey(InternalRecord, kind=7, versions=range(1)):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
 
@@ -172,16 +172,16 @@ class TopicIdPartitions(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-class ConsumerGroupTargetAssignmentMemberValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupTargetAssignmentMemberValue(InternalRecord, versions=range(1), flexible=0):
     topic_partitions: list[TopicIdPartitions] = field(array(TopicIdPartitions))
 
 
-class ConsumerGroupCurrentMemberAssignmentKey(Record, kind=8, versions=range(1)):
+class ConsumerGroupCurrentMemberAssignmentKey(InternalRecord, kind=8, versions=range(1)):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
 
 
-class ConsumerGroupCurrentMemberAssignmentValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupCurrentMemberAssignmentValue(InternalRecord, versions=range(1), flexible=0):
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
     state: int = field(INT8)
@@ -189,12 +189,12 @@ class ConsumerGroupCurrentMemberAssignmentValue(Record, versions=range(1), flexi
     partitions_pending_revocation: list[TopicIdPartitions] = field(array(TopicIdPartitions))
 
 
-class ConsumerGroupRegularExpressionKey(Record, kind=16, versions=range(1)):
+class ConsumerGroupRegularExpressionKey(InternalRecord, kind=16, versions=range(1)):
     group_id: str = field(STRING)
     regular_expression: str = field(STRING)
 
 
-class ConsumerGroupRegularExpressionValue(Record, versions=range(1), flexible=0):
+class ConsumerGroupRegularExpressionValue(InternalRecord, versions=range(1), flexible=0):
     topics: list[str] = field(array(STRING))
     version: int = field(INT64)
     timestamp: int = field(INT64)

@@ -6,12 +6,12 @@ and has what transactions version 2 adds (KIP-890): the producer ids before and 
 
 from __future__ import annotations
 
-from headrace.wire.messages.group_records import Record
+from headrace.wire.messages.group_records import InternalRecord
 from headrace.wire.primitives import INT8, INT16, INT32, INT64, STRING
 from headrace.wire.schema import Struct, array, field
 
 
-class TransactionLogKey(Record, kind=0, versions=range(1)):
+class TransactionLogKey(InternalRecord, kind=0, versions=range(1)):
     transactional_id: str = field(STRING)
 
 
@@ -20,7 +20,7 @@ class PartitionsSchema(Struct):
     partition_ids: list[int] = field(array(INT32))
 
 
-class TransactionLogValue(Record, versions=range(2), flexible=1):
+class TransactionLogValue(InternalRecord, versions=range(2), flexible=1):
     producer_id: int = field(INT64)
     previous_producer_id: int = field(INT64, since=1, tag=0, default=-1)
     next_producer_id: int = field(INT64, since=1, tag=1, default=-1)

@@ -28,13 +28,13 @@ NOT_REQUESTED = -(1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionStatus:
     error: ErrorCode
     leader: int
     offline_replicas: list[int]
 
 
-class ClusterView:
+class ListenerView:
     def __init__(
         self,
         image: MetadataImage,
@@ -58,7 +58,7 @@ class ClusterView:
         }
 
     @classmethod
-    def of(cls, ctx: Context) -> ClusterView:
+    def of(cls, ctx: Context) -> ListenerView:
         broker = ctx.broker
         return cls(
             broker.metadata.image,
@@ -81,12 +81,12 @@ class ClusterView:
     def is_reachable(self, broker_id: int) -> bool:
         return broker_id in self._reachable
 
-    def partition(self, name: TopicPartition, partition: PartitionImage) -> PartitionView:
+    def partition(self, name: TopicPartition, partition: PartitionImage) -> PartitionStatus:
         offline = [replica for replica in partition.replicas if replica not in self.image.brokers]
         if name in self._own_offline and self._own_id in partition.replicas:
             offline.append(self._own_id)
         if partition.leader == NO_LEADER or partition.leader in offline or partition.leader in self._doubted:
-            return PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
+            return PartitionStatus(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         if not self.is_reachable(partition.leader):
-            return PartitionView(ErrorCode.LISTENER_NOT_FOUND, NO_LEADER, offline)
-        return PartitionView(ErrorCode.NONE, partition.leader, offline)
+            return PartitionStatus(ErrorCode.LISTENER_NOT_FOUND, NO_LEADER, offline)
+        return PartitionStatus(ErrorCode.NONE, partition.leader, offline)
