@@ -19,13 +19,14 @@ import logging
 from headrace.metadata.image import NO_LEADER, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
+from headrace.records.markers import EndMarker
 from headrace.replication.flushing import Flusher
 from headrace.replication.host import PartitionHost
 from headrace.replication.leadership import Leadership, Poll
 from headrace.replication.waiters import FollowerWaiter, Waiter
 from headrace.storage.files import FileRange
 from headrace.storage.log import Log
-from headrace.storage.producer_state import ProducerDescription
+from headrace.storage.producer_state import ProducerDescription, VerificationGuard
 from headrace.storage.timestamps import TimestampOffset
 
 logger = logging.getLogger(__name__)
@@ -141,8 +142,11 @@ class Partition:
 
     # -- appending
 
-    def append(self, batch: memoryview, acks: int) -> tuple[int, int, int]:
-        """Append one batch as the leader: (base offset, log append time or -1, log start offset)."""
+    def append(self, batch: memoryview, acks: int, guard: VerificationGuard | None = None) -> tuple[int, int, int]:
+        """Append one batch as the leader: (base offset, log append time or -1, log start offset).
+
+        `guard` is what `start_verification` gave, for a batch that begins a transaction here.
+        """
         if self.leadership is not None:
             if acks != 1:
                 self._check_enough_replicas(acks)
@@ -152,7 +156,7 @@ class Partition:
             self._check_enough_replicas(acks)
         log = self.log
         try:
-            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch)
+            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch, guard)
         except KafkaError as error:
             if self.leadership is not None and error.code in _BY_HISTORY and not self._host.lease.valid():
                 self._check_not_replaced()  # else another leader may know better what came before
@@ -163,6 +167,46 @@ class Partition:
         if self.end_waiters:
             self.wakes.wake(self.end_waiters)
         return base_offset, append_time, log.start_offset
+
+    def _appended(self) -> None:
+        if self.flusher is not None:
+            self.flusher.appended()
+        self._advance_high_watermark()
+        if self.end_waiters:
+            self.wakes.wake(self.end_waiters)
+
+    def append_unsequenced(self, batch: bytearray, guard: VerificationGuard | None = None) -> int:
+        """Append a transactional batch that the broker wrote for a producer, for `acks=all`; its base offset."""
+        self._check_enough_replicas(ACKS_ALL)
+        base_offset, _ = self.log.append_unsequenced(batch, self.leader_epoch, guard)
+        self._appended()
+        return base_offset
+
+    def append_marker(self, marker: EndMarker) -> int:
+        """End a producer's transaction here, as its coordinator says; the offset to wait for with `acks=all`.
+
+        INVALID_PRODUCER_EPOCH for a producer of the past, TRANSACTION_COORDINATOR_FENCED for such a coordinator.
+        """
+        self._check_enough_replicas(ACKS_ALL)
+        base_offset, _ = self.log.append_marker(marker, self.leader_epoch)
+        self._appended()
+        return base_offset + 1
+
+    # -- verification of transactional appends (KIP-890)
+
+    def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the coordinator must be asked before a transactional batch is appended: none is open here."""
+        return self.log.needs_verification(producer_id, producer_epoch)
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, bumps_epochs: bool
+    ) -> VerificationGuard | None:
+        """Before the coordinator is asked: what to present to `append` once it has agreed; None if none is needed.
+
+        A marker that is written meanwhile makes it void, and the append fails with INVALID_TXN_STATE.
+        `bumps_epochs`: the client takes a new epoch at every end (transactions version 2).
+        """
+        return self.log.start_verification(producer_id, producer_epoch, base_sequence, bumps_epochs)
 
     def acknowledged(self, end_offset: int, acks: int, leader_epoch: int) -> bool:
         """Whether what was appended below `end_offset` in that epoch is where `acks` promises.

@@ -143,7 +143,6 @@ class LogMoves:
         future.delete_records_to(source.start_offset)
         future.set_leader_epochs(source.leader_epochs)
         future.set_producers(source.producers, -1)
-        future.allow_transactional = source.allow_transactional
         future.first_dirty_offset = source.first_dirty_offset
         future.update_config(source.config)
         swap(self._env.disk, move.old.path, move.new.path, name)

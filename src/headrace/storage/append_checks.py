@@ -34,7 +34,7 @@ def check_size(size: int, config: LogConfig) -> None:
         )
 
 
-def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> bool:
+def check_header(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
     """Raise the error that Kafka answers for a header that does not add up or is not a client's to write.
 
     Whether its timestamps look odd, so that the records must tell.
@@ -61,7 +61,7 @@ def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tran
             f"and base offset {base_offset}",
         )
     if attributes:
-        _check_attributes(attributes, allow_transactional)
+        _check_attributes(attributes, producer_id)
     if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
@@ -74,15 +74,15 @@ def check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tran
     )
 
 
-def _check_attributes(attributes: int, allow_transactional: bool) -> None:
+def _check_attributes(attributes: int, producer_id: int) -> None:
     if attributes & CODEC_MASK > LAST_CODEC:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Codec {attributes & CODEC_MASK} is not known")
     if attributes & CONTROL:
         raise KafkaError(ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records")
     if attributes & LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "Producers must not set the timestamp type to LogAppendTime")
-    if attributes & TRANSACTIONAL and not allow_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This partition is not part of a transaction")
+    if attributes & TRANSACTIONAL and producer_id < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "A transactional batch must name its producer")
 
 
 def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, bytearray]:

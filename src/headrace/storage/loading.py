@@ -38,9 +38,11 @@ from headrace.storage.segment import (
     SMALL_BYTES,
     SNAPSHOT,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     Segment,
 )
 from headrace.storage.segment_index import SegmentIndex, load_index
+from headrace.storage.transaction_index import is_sane
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +206,9 @@ class _Recovery:
         active.created_ms = self._resources.env.clock.wall_ms()
         try:
             end_offset = self._walk_tail(active, index)
+            self._check_transactions(self.segments, end_offset)
+            if active.has_aborted:
+                active.transactions = active.aborted(self._resources)
             if end_offset == recovery_point:
                 self._restore_producers(end_offset)
                 return end_offset
@@ -271,9 +276,10 @@ class _Recovery:
         self.producers = ProducerStates()
         self._vouched = recovery_point
         for segment in self.segments:
-            segment.index = segment.file = None
+            segment.index = segment.file = segment.transactions = None
         first = max(sum(segment.base_offset <= recovery_point for segment in self.segments) - 1, 0)
         position, from_offset = self._trusted_start(self.segments[first], recovery_point)
+        self._check_transactions(self.segments[: first + 1], from_offset)
         self._restore_producers(from_offset)
         expected = Expectation(from_offset, -1, self._gaps_allowed)
         kept = self.segments[:first]
@@ -342,6 +348,10 @@ class _Recovery:
         segment.open_active(self._resources)
         assert segment.file is not None
         fd = segment.file.fd
+        if segment.has_aborted:
+            # What is verified below makes its entries again.
+            from_offset = expected.next_offset if position else segment.base_offset
+            segment.aborted(self._resources).truncate(self._disk, segment.path(TRANSACTION_INDEX), from_offset)
         if position:
             segment.first_timestamp = parse_header(self._disk.pread(fd, HEADER_SIZE, 0)).max_timestamp
         interval = self._config.index_interval_bytes
@@ -352,7 +362,9 @@ class _Recovery:
                     self._check_epoch(header)
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                apply_batch(self.producers, header, batch)
+                aborted = apply_batch(self.producers, header, batch)
+                if aborted is not None:
+                    segment.add_aborted(aborted, self._resources)
             end = start + len(batch)
         segment.size = end
         if not end:
@@ -377,6 +389,16 @@ class _Recovery:
             return
         why = f"the batch at position {end} is damaged, and {size - end - batch_size} bytes follow it"
         self._resources.strays.copy_aside(fd, end, size, segment.path(LOG), why)
+
+    def _check_transactions(self, segments: list[Segment], end_offset: int) -> None:
+        """The aborted transactions below an offset must be what they can be: nothing else tells of them."""
+        ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+        for segment, end in zip(segments, ends, strict=True):
+            if not segment.has_aborted or segment.base_offset >= end_offset:
+                continue
+            if not is_sane(self._disk, segment.path(TRANSACTION_INDEX), segment.base_offset, min(end, end_offset)):
+                logger.warning("%s makes no sense: it is made again", segment.path(TRANSACTION_INDEX))
+                raise _Distrusted
 
     def _restore_producers(self, end_offset: int) -> None:
         """The state as of an offset: the newest snapshot up to there, and the batches between."""

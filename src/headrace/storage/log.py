@@ -15,16 +15,27 @@ from typing import NamedTuple
 
 from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.records.batch import HEADER_SIZE, OFFSET_LENGTH_EPOCH, BatchHeader, checked_header
+from headrace.records.batch import (
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    OFFSET_LENGTH_EPOCH,
+    TRANSACTIONAL,
+    BatchHeader,
+    checked_header,
+    parse_header,
+)
+from headrace.records.markers import EndMarker, build_marker
 from headrace.storage.append_checks import adapted, check_header, check_size
 from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.health import cut_short
 from headrace.storage.log_parts import LogParts
+from headrace.storage.producer_state import VerificationGuard
 from headrace.storage.replay import apply_batch
 from headrace.storage.retention import expired_segments
 from headrace.storage.scan import split_batches
 from headrace.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from headrace.storage.timestamps import TimestampOffset, find_by_timestamp, find_max_timestamp
+from headrace.storage.transaction_index import AbortedTransaction
 
 _SEARCHES = 5
 _new_tuple = tuple.__new__
@@ -43,10 +54,16 @@ class Log(LogParts):
 
     # Append
 
-    def append_as_leader(self, batch: memoryview | bytearray | bytes, leader_epoch: int) -> Append:
+    def append_as_leader(
+        self,
+        batch: memoryview | bytearray | bytes,
+        leader_epoch: int,
+        guard: VerificationGuard | None = None,
+    ) -> Append:
         """Store one batch from a client; it gets the next offsets. A duplicate is answered, not stored.
 
-        `batch` is changed in place where it is writable.
+        `batch` is changed in place where it is writable. A transactional one that is the first of its transaction
+        needs the `guard` with which it was verified.
         """
         config = self.config
         size = len(batch)
@@ -54,10 +71,11 @@ class Log(LogParts):
             check_size(size, config)
         header = checked_header(memoryview(batch))
         now_ms = self._resources.env.clock.wall_ms()
-        odd_times = check_header(header, config, now_ms, self.allow_transactional)
+        odd_times = check_header(header, config, now_ms)
         producer_id = header.producer_id
-        if producer_id >= 0 and self._producers.states is not None:
-            duplicate = self._producers.states.check(header)
+        states = self._producers.states
+        if producer_id >= 0 and (states is not None or header.attributes & TRANSACTIONAL):
+            duplicate = (self.producers if states is None else states).check(header, guard)
             if duplicate is not None:
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
         append_time = -1
@@ -76,6 +94,68 @@ class Log(LogParts):
         if producer_id >= 0:
             self._producers.made().apply(header, base_offset)
         return _new_tuple(Append, (base_offset, append_time))
+
+    def append_unsequenced(
+        self, batch: bytearray, leader_epoch: int, guard: VerificationGuard | None = None
+    ) -> Append:
+        """Store a transactional batch that the broker itself wrote for a producer: offsets of its group."""
+        now_ms = self._resources.env.clock.wall_ms()
+        check_size(len(batch), self.config)
+        OFFSET_LENGTH_EPOCH.pack_into(batch, 0, self.end_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
+        header = parse_header(batch)
+        self.producers.check_unsequenced(header, guard)
+        return self._append_own(header, batch, now_ms)
+
+    def append_marker(self, marker: EndMarker, leader_epoch: int) -> Append:
+        """End a transaction here."""
+        now_ms = self._resources.env.clock.wall_ms()
+        self.producers.check_marker(marker)
+        batch = build_marker(marker, now_ms, self.end_offset, leader_epoch)
+        return self._append_own(parse_header(batch), batch, now_ms)
+
+    def _append_own(self, header: BatchHeader, batch: bytearray, now_ms: int) -> Append:
+        """A batch of the broker's own with its offset and epoch in it."""
+        self._write(header, batch, header.base_offset, now_ms)
+        if header.leader_epoch != self._leader_epoch:
+            self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+            self._leader_epoch = self.leader_epochs.latest
+        self._apply(header, batch)
+        return Append(header.base_offset, -1)
+
+    def _apply(self, header: BatchHeader, batch: memoryview | bytearray) -> None:
+        """What a stored batch says of its producer, and of a transaction that it aborted."""
+        aborted = apply_batch(self.producers, header, batch)
+        if aborted is not None:
+            if not self._segments.active.has_aborted:
+                self._durability.directory_changed()
+            self._segments.add_aborted(aborted)
+
+    # Transactions (KIP-890)
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, bumps_epochs: bool
+    ) -> VerificationGuard | None:
+        """Called before the coordinator is asked for a producer's transaction; None if it need not be."""
+        now_ms = self._resources.env.clock.wall_ms()
+        return self.producers.start_verification(producer_id, producer_epoch, base_sequence, bumps_epochs, now_ms)
+
+    def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
+        states = self._producers.states
+        return states is None or states.needs_verification(producer_id, producer_epoch)
+
+    def aborted_transactions(self, offset: int, found: FileRange) -> list[AbortedTransaction]:
+        """What of a range that was read from `offset` on belongs to aborted transactions, and maybe a few more."""
+        segments = self._segments
+        first = segments.from_offset(offset)[0]
+        upper_offset = self.end_offset
+        for segment in segments.from_offset(offset):
+            if segment.open_file(self._resources) is found.file:
+                following = segments.next_after(segment)
+                upper_offset = self.end_offset if following is None else following.base_offset
+                reached = segment.offset_after(found.position + found.size, self._resources)
+                upper_offset = upper_offset if reached is None else min(upper_offset, reached + 1)
+                break
+        return segments.aborted_in(first, offset, upper_offset)
 
     def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> int:
         """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset.
@@ -97,7 +177,7 @@ class Log(LogParts):
                 self.leader_epochs.assign(header.leader_epoch, header.base_offset)
                 self._leader_epoch = self.leader_epochs.latest
             if header.producer_id >= 0:
-                apply_batch(self._producers.made(), header, batch)
+                self._apply(header, batch)
             if start_offset != self.start_offset:
                 self.delete_records_to(start_offset)
         return self.end_offset

@@ -38,7 +38,6 @@ class LogParts:
         "_roll_ms",
         "_segments",
         "abandoned",
-        "allow_transactional",
         "cleaning",
         "config",
         "directory",
@@ -67,7 +66,6 @@ class LogParts:
         self.start_offset = segments[0].base_offset
         self.end_offset = segments[-1].base_offset
         self._durability = Durability(self.start_offset)
-        self.allow_transactional = False
         self.abandoned = False
         """Deleted, or the process stops: its files may be gone while a thread still works on them."""
         self._producers = LogProducers()
@@ -118,9 +116,15 @@ class LogParts:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read: before the first transaction that is not settled."""
-        if self._producers.states is None:
+        states = self._producers.states
+        if states is None or states.all_settled:
             return high_watermark
         return self._producers.last_stable_offset(self.start_offset, high_watermark)
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether a transaction was aborted in it: a reader of committed records must know which."""
+        return self._segments.has_aborted
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below `epoch`, or (-1, -1): where logs part (KIP-279)."""

@@ -26,6 +26,7 @@ from headrace.storage.segment import (
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     Segment,
     is_offset,
 )
@@ -84,6 +85,8 @@ def find_segments(resources: StorageResources, directory: str, names: list[str])
     known = set(names)
     stems = sorted(name[: -len(LOG)] for name in names if name.endswith(LOG) and is_offset(name[: -len(LOG)]))
     segments = [Segment(directory, int(stem), disk.file_size(f"{directory}/{stem}{LOG}")) for stem in stems]
+    for segment, stem in zip(segments, stems, strict=True):
+        segment.has_aborted = stem + TRANSACTION_INDEX in known
     for name in names:
         stem, suffix = name[:OFFSET_DIGITS], name[OFFSET_DIGITS:]
         if suffix in _OF_A_SEGMENT:

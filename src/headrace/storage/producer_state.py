@@ -7,8 +7,12 @@ Rules (Kafka's):
 - An older epoch than the known one is refused; a newer one begins at sequence 0.
 - `check` decides and changes nothing; `apply` changes and cannot fail. Followers and recovery only apply.
 
-Transactions: a transactional batch opens one for its producer, a control batch ends it. The first that is open, or
-whose end is not below the high watermark yet and so may still be lost, bounds the last stable offset.
+Transactions: a transactional batch opens one for its producer, a control batch (a marker) ends it. The first that
+is open, or whose marker is not below the high watermark yet and so may be lost, bounds the last stable offset.
+
+A batch opens a transaction only with a guard (KIP-890): it is handed out before the coordinator is asked whether
+the partition is a part of the transaction, and a marker that comes before the batch makes it void. So a batch that
+was on its way for long opens nothing after its own transaction was ended.
 """
 
 from __future__ import annotations
@@ -19,12 +23,14 @@ from typing import NamedTuple
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_PRODUCERS_PER_PARTITION
 from headrace.records.batch import CONTROL, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from headrace.records.markers import NO_COORDINATOR_EPOCH, EndMarker
 from headrace.storage.producer_snapshot import SnapshotEntry
 
 KEPT_BATCHES = 5
 MAX_SEQUENCE = 2**31 - 1
 NO_TRANSACTION = -1
-NO_COORDINATOR_EPOCH = -1
+EPOCH_BUMPS_SINCE = 2
+"""The version of transactions (KIP-890) from which on every end of a transaction takes a new epoch."""
 
 
 class BatchMark(NamedTuple):
@@ -60,6 +66,19 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+class VerificationGuard:
+    """The right of a producer's epoch to open a transaction here, once; known by its identity."""
+
+    __slots__ = ("bumps_epochs", "lowest_sequence", "producer_epoch", "since_ms")
+
+    def __init__(self, producer_epoch: int, base_sequence: int, bumps_epochs: bool, now_ms: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = base_sequence
+        """Of all batches that asked: one that comes after it must not be the first to be stored."""
+        self.bumps_epochs = bumps_epochs
+        self.since_ms = now_ms
+
+
 class ProducerDescription(NamedTuple):
     """A row of DescribeProducers."""
 
@@ -72,12 +91,13 @@ class ProducerDescription(NamedTuple):
 
 
 class ProducerStates:
-    __slots__ = ("_ended_transactions", "_entries", "_open_transactions")
+    __slots__ = ("_ended_transactions", "_entries", "_guards", "_open_transactions")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._guards: dict[int, VerificationGuard] = {}
         self._open_transactions: dict[int, int] = {}
-        """Where each producer's open transaction begins; asked for by every read_committed fetch."""
+        """Where each open transaction begins, in this order, and whose it is."""
         self._ended_transactions: deque[tuple[int, int]] = deque()
         """Where a transaction began and where its marker is, in the order of the markers, until all in-sync
         replicas have the marker."""
@@ -85,29 +105,80 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def check(self, header: BatchHeader) -> BatchMark | None:
+    def check(self, header: BatchHeader, guard: VerificationGuard | None = None) -> BatchMark | None:
         """May this batch of a producer be appended? The earlier batch if it is a duplicate."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
+            if header.attributes & TRANSACTIONAL:
+                self._check_transaction(header, None, guard)
             return None
         if header.producer_epoch == entry.epoch:
             expected = (entry.last_sequence + 1) & MAX_SEQUENCE
-            if header.base_sequence == expected:
-                return None
-            return self._check_repeated(header, entry, expected)
-        if header.producer_epoch < entry.epoch:
+            if header.base_sequence != expected:
+                return self._check_repeated(header, entry, expected)
+        else:
+            self._check_epoch(header, entry)
+        if header.attributes & TRANSACTIONAL or entry.transaction_first_offset != NO_TRANSACTION:
+            self._check_transaction(header, entry, guard)
+        return None
+
+    def check_unsequenced(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
+        """The same for a transactional batch of the broker itself, for a producer: it has no sequence."""
+        entry = self._entries.get(header.producer_id)
+        if entry is not None:
+            self._check_not_fenced(header.producer_id, header.producer_epoch, entry)
+        self._check_verified(header, entry, guard)
+
+    def _check_not_fenced(self, producer_id: int, producer_epoch: int, entry: ProducerEntry) -> None:
+        if producer_epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch {header.producer_epoch} of producer {header.producer_id} is smaller than "
+                f"Epoch {producer_epoch} of producer {producer_id} is smaller than "
                 f"the last seen epoch {entry.epoch}",
             )
+
+    def _check_epoch(self, header: BatchHeader, entry: ProducerEntry) -> None:
+        """Of a batch that is not in the known epoch."""
+        self._check_not_fenced(header.producer_id, header.producer_epoch, entry)
         if header.base_sequence != 0:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Producer {header.producer_id} began its epoch {header.producer_epoch} with sequence "
                 f"{header.base_sequence} instead of 0",
             )
-        return None
+
+    def _check_transaction(
+        self, header: BatchHeader, entry: ProducerEntry | None, guard: VerificationGuard | None
+    ) -> None:
+        """Of a batch with a good sequence that is transactional, or whose producer has a transaction open."""
+        if not header.attributes & TRANSACTIONAL:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {header.producer_id} has a transaction open here, and the batch is not part of it",
+            )
+        self._check_verified(header, entry, guard)
+        known = self._guards.get(header.producer_id)
+        if known is None or known.producer_epoch != header.producer_epoch:
+            return
+        begins_anew = known.bumps_epochs and (entry is None or not entry.batches)
+        expected = 0 if begins_anew else known.lowest_sequence
+        if header.base_sequence > expected:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {header.producer_id} sent sequence {header.base_sequence} before {expected}",
+            )
+
+    def _check_verified(
+        self, header: BatchHeader, entry: ProducerEntry | None, guard: VerificationGuard | None
+    ) -> None:
+        if entry is not None and self._is_open(entry, header.producer_epoch):
+            return
+        known = self._guards.get(header.producer_id)
+        if guard is None or guard is not known or guard.producer_epoch != header.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"The batch of producer {header.producer_id} is not part of an open transaction",
+            )
 
     def _check_repeated(self, header: BatchHeader, entry: ProducerEntry, expected: int) -> BatchMark:
         for mark in entry.batches:
@@ -117,6 +188,63 @@ class ProducerStates:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} was expected",
         )
+
+    # Verification (KIP-890)
+
+    @staticmethod
+    def _is_open(entry: ProducerEntry, producer_epoch: int) -> bool:
+        return entry.transaction_first_offset != NO_TRANSACTION and entry.epoch == producer_epoch
+
+    def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
+        """Must the coordinator be asked before a transactional batch is appended?"""
+        entry = self._entries.get(producer_id)
+        return entry is None or not self._is_open(entry, producer_epoch)
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, bumps_epochs: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """What the batch must present once the coordinator has agreed; None if it need not be asked."""
+        if not self.needs_verification(producer_id, producer_epoch):
+            return None
+        guard = self._guards.get(producer_id)
+        if guard is None or guard.producer_epoch < producer_epoch:
+            guard = VerificationGuard(producer_epoch, base_sequence, bumps_epochs, now_ms)
+            self._guards[producer_id] = guard
+        elif guard.producer_epoch > producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch {producer_epoch} of producer {producer_id} is smaller than "
+                f"epoch {guard.producer_epoch}, which is about to write",
+            )
+        elif base_sequence < guard.lowest_sequence:
+            guard.lowest_sequence = base_sequence
+        return guard
+
+    def check_marker(self, marker: EndMarker) -> None:
+        """May the coordinator end a transaction like this? It is fenced by a later one, the producer by its epoch.
+
+        With new epochs at every end the marker's epoch is above that of the records, so that one of an earlier
+        transaction, which was on its way for long, does not end this one (KIP-1228). One that comes again after it
+        has done its work is welcome.
+        """
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
+            return
+        self._check_not_fenced(marker.producer_id, marker.producer_epoch, entry)
+        if marker.transaction_version >= EPOCH_BUMPS_SINCE and self._is_open(entry, marker.producer_epoch):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch {marker.producer_epoch} of producer {marker.producer_id} is that of its open transaction; "
+                "the end of it takes a new epoch",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Coordinator epoch {marker.coordinator_epoch} for producer {marker.producer_id} is smaller than "
+                f"{entry.coordinator_epoch}",
+            )
+
+    # Applying
 
     def apply(self, header: BatchHeader, base_offset: int) -> None:
         """Remember a batch that was stored at `base_offset`."""
@@ -129,18 +257,24 @@ class ProducerStates:
         if len(batches) > KEPT_BATCHES:
             del batches[0]
         entry.last_timestamp = header.max_timestamp
-        if header.attributes & TRANSACTIONAL and entry.transaction_first_offset == NO_TRANSACTION:
-            entry.transaction_first_offset = self._open_transactions[header.producer_id] = base_offset
+        if header.attributes & TRANSACTIONAL:
+            if header.base_sequence < 0:
+                batches[-1] = BatchMark(NO_SEQUENCE, base_offset + delta, delta, header.max_timestamp)
+            self._guards.pop(header.producer_id, None)
+            if entry.transaction_first_offset == NO_TRANSACTION:
+                entry.transaction_first_offset = base_offset
+                self._open_transactions[base_offset] = header.producer_id
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int:
         """Remember the end of a transaction; where it began, or NO_TRANSACTION if it wrote nothing here."""
         entry = self._entry(header)
+        self._guards.pop(header.producer_id, None)
         first_offset = entry.transaction_first_offset
         if first_offset != NO_TRANSACTION:
             entry.transaction_first_offset = NO_TRANSACTION
-            del self._open_transactions[header.producer_id]
+            del self._open_transactions[first_offset]
             self._ended_transactions.append((first_offset, header.last_offset))
-        entry.coordinator_epoch = coordinator_epoch
+        entry.coordinator_epoch = max(coordinator_epoch, entry.coordinator_epoch)
         entry.last_timestamp = header.max_timestamp
         return first_offset
 
@@ -165,9 +299,18 @@ class ProducerStates:
         for _, producer_id in sorted(idle)[: max(len(idle) // 10, 1)]:
             del self._entries[producer_id]
 
+    @property
+    def open_transactions(self) -> int:
+        return len(self._open_transactions)
+
+    @property
+    def all_settled(self) -> bool:
+        """Whether no transaction is open, nor waits for its marker to be committed."""
+        return not self._open_transactions and not self._ended_transactions
+
     def first_open_transaction(self) -> int:
         """The offset where the oldest open transaction begins, or NO_TRANSACTION."""
-        return min(self._open_transactions.values(), default=NO_TRANSACTION)
+        return next(iter(self._open_transactions), NO_TRANSACTION)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
         """Where the oldest transaction begins that is open or whose marker may be lost, or NO_TRANSACTION."""
@@ -192,6 +335,9 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        stale = [one for one, guard in self._guards.items() if now_ms - guard.since_ms >= expiration_ms]
+        for producer_id in stale:
+            del self._guards[producer_id]
 
     def describe(self) -> list[ProducerDescription]:
         return [
@@ -230,8 +376,8 @@ class ProducerStates:
             entry.coordinator_epoch = row.coordinator_epoch
             entry.last_timestamp = row.timestamp
             entry.transaction_first_offset = row.transaction_first_offset
-            if row.transaction_first_offset != NO_TRANSACTION:
-                self._open_transactions[row.producer_id] = row.transaction_first_offset
             if row.last_offset >= 0:
                 mark = BatchMark(row.last_sequence, row.last_offset, row.offset_delta, row.timestamp)
                 entry.batches.append(mark)
+        began = sorted((row.transaction_first_offset, row.producer_id) for row in entries)
+        self._open_transactions = {first: producer_id for first, producer_id in began if first != NO_TRANSACTION}

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from headrace.env import Disk
-from headrace.model.errors import KafkaError
 from headrace.records.batch import CONTROL, BatchHeader
-from headrace.records.reader import read_records
+from headrace.records.markers import ABORT, COMMIT, read_marker
 from headrace.storage.files import read_file
 from headrace.storage.producer_snapshot import decode_snapshot
-from headrace.storage.producer_state import ProducerStates
+from headrace.storage.producer_state import NO_TRANSACTION, ProducerStates
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import scan_producers
 from headrace.storage.segment import SNAPSHOT, Segment, is_offset
+from headrace.storage.transaction_index import AbortedTransaction
 
-_MARKER_VALUE = struct.Struct(">hi")
-"""version · coordinator epoch, the value of the record in a control batch that ends a transaction"""
+_ENDS = (ABORT, COMMIT, None)
+"""Control records that end a transaction. One that compaction emptied ends one of which nothing is left."""
 
 
-def apply_batch(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> None:
-    """Remember a stored batch of a producer: data, or the end of a transaction."""
-    if header.attributes & CONTROL:
-        producers.apply_marker(header, _coordinator_epoch(batch))
-    else:
+def apply_batch(
+    producers: ProducerStates, header: BatchHeader, batch: bytes | bytearray | memoryview
+) -> AbortedTransaction | None:
+    """Remember a stored batch of a producer: data, or the end of a transaction. What it aborted."""
+    if not header.attributes & CONTROL:
         producers.apply(header, header.base_offset)
-
-
-def _coordinator_epoch(batch: bytes | memoryview) -> int:
-    try:
-        marker = next(iter(read_records(batch)), None)
-    except KafkaError:
-        return -1
-    if marker is None or marker.value is None or len(marker.value) < _MARKER_VALUE.size:
-        return -1
-    return int(_MARKER_VALUE.unpack_from(marker.value)[1])
+        return None
+    kind, coordinator_epoch = read_marker(batch)
+    if kind not in _ENDS:
+        return None
+    first_offset = producers.apply_marker(header, coordinator_epoch)
+    if kind != ABORT or first_offset == NO_TRANSACTION:
+        return None
+    last_offset = header.last_offset
+    stable = producers.first_open_transaction()
+    return AbortedTransaction(
+        header.producer_id, first_offset, last_offset, last_offset + 1 if stable == NO_TRANSACTION else stable
+    )
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from headrace.env import Env
 from headrace.storage.files import OpenFile
 from headrace.storage.health import DirectoryHealth
 from headrace.storage.segment_index import SegmentIndex
 from headrace.storage.strays import Strays
+from headrace.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
     from headrace.storage.segment import Segment
@@ -46,19 +47,27 @@ class FileCache:
         self._files.pop(segment, None)
 
 
-class IndexCache:
+class _Index(Protocol):
+    @property
+    def memory_bytes(self) -> int: ...
+
+
+IndexT = TypeVar("IndexT", bound=_Index)
+
+
+class IndexCache(Generic[IndexT]):
     """The indexes of old segments, the least recently used given up first."""
 
     __slots__ = ("_changing", "_indexes", "_limit_bytes", "used_bytes")
 
     def __init__(self, limit_bytes: int = DEFAULT_INDEX_CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._indexes: OrderedDict[Segment, SegmentIndex] = OrderedDict()
+        self._indexes: OrderedDict[Segment, IndexT] = OrderedDict()
         self.used_bytes = 0
         self._changing = Lock()
         """Searches by time run in threads."""
 
-    def get(self, segment: Segment) -> SegmentIndex | None:
+    def get(self, segment: Segment) -> IndexT | None:
         index = self._indexes.get(segment)
         if index is not None:
             # Without the lock: it may have gone between the two steps, but what was found is still right.
@@ -68,7 +77,7 @@ class IndexCache:
                 return index
         return index
 
-    def put(self, segment: Segment, index: SegmentIndex) -> None:
+    def put(self, segment: Segment, index: IndexT) -> None:
         with self._changing:
             self._forget(segment)
             self._indexes[segment] = index
@@ -124,12 +133,13 @@ class Graveyard:
 @dataclass(frozen=True, slots=True)
 class StorageResources:
     env: Env
-    index_cache: IndexCache
+    index_cache: IndexCache[SegmentIndex]
     file_cache: FileCache
     graveyard: Graveyard
     strays: Strays
+    transaction_cache: IndexCache[TransactionIndex] = field(default_factory=IndexCache)
     health: DirectoryHealth = field(default_factory=DirectoryHealth)
 
     @classmethod
     def create(cls, env: Env, path: str = "") -> StorageResources:
-        return cls(env, IndexCache(), FileCache(), Graveyard(env), Strays(env), DirectoryHealth(path))
+        return cls(env, IndexCache(), FileCache(), Graveyard(env), Strays(env), health=DirectoryHealth(path))

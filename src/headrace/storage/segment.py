@@ -1,6 +1,7 @@
 """One segment of a log: a run of batches in one file, named by its first offset, with its indexes.
 
     00000000000000000042.log .index .timeindex     batches, and the sparse indexes of `segment_index`
+    00000000000000000042.txnindex                  aborted transactions, where there are any: `transaction_index`
 
 The active segment keeps its file open and its index in memory, and writes the index files only when it is flushed,
 rolled or closed. Old segments open their file and load their index on demand, through caches that all logs share.
@@ -16,6 +17,7 @@ from headrace.storage.files import OpenFile
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import BatchPlace, find_batch, read_place, scan_headers
 from headrace.storage.segment_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, SegmentIndex, load_index
+from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex, read_transaction_index
 
 LOG = ".log"
 INDEX = ".index"
@@ -53,6 +55,7 @@ class Segment:
         "directory",
         "file",
         "first_timestamp",
+        "has_aborted",
         "index",
         "index_full",
         "last_batch_offset",
@@ -63,6 +66,7 @@ class Segment:
         "max_timestamp_offset",
         "own_index_from",
         "size",
+        "transactions",
     )
 
     def __init__(self, directory: str, base_offset: int, size: int = 0) -> None:
@@ -73,6 +77,10 @@ class Segment:
         """Held by the active segment only."""
         self.index: SegmentIndex | None = None
         """Held by the active segment only, and only once it has entries."""
+        self.has_aborted = False
+        """Whether it has an index of aborted transactions."""
+        self.transactions: TransactionIndex | None = None
+        """Held by the active segment only, and only where it has one."""
         self.own_index_from = 0
         """From this position on the index in memory was made by this process, and needs no doubt."""
         self.index_full = False
@@ -97,8 +105,10 @@ class Segment:
         """An old segment becomes the active one again."""
         timestamp, timestamp_offset = self.largest_timestamp(resources)
         index = self.load_index(resources)
+        transactions = self.aborted(resources) if self.has_aborted else None
         self.drop_caches(resources)
         self.open_active(resources)
+        self.transactions = transactions
         self.index, self.last_index_position = index, index.last_position
         self.own_index_from = self.size
         self.max_timestamp, self.max_timestamp_offset = timestamp, timestamp_offset
@@ -145,7 +155,12 @@ class Segment:
             )
 
     def save_index(self, resources: StorageResources, final: bool, sync: bool = False) -> None:
-        """Bring the index files up to date; `final` adds the largest timestamp: a closed segment has it."""
+        """Bring the index files up to date; `final` adds the largest timestamp: a closed segment has it.
+
+        The transactions first: recovery looks for them only after the last entry of the other index.
+        """
+        if self.transactions is not None:
+            self.transactions.save(resources.env.disk, self.path(TRANSACTION_INDEX))
         index = self.index
         if index is None:
             if not final:
@@ -160,10 +175,14 @@ class Segment:
         self.save_index(resources, final=True)
         assert self.index is not None
         resources.index_cache.put(self, self.index)
-        self.index = self.file = None
+        if self.transactions is not None:
+            resources.transaction_cache.put(self, self.transactions)
+        self.index = self.file = self.transactions = None
 
     def drop_caches(self, resources: StorageResources) -> None:
         resources.index_cache.drop(self)
+        if self.has_aborted:
+            resources.transaction_cache.drop(self)
         resources.file_cache.drop(self)
 
     def bury(
@@ -178,7 +197,34 @@ class Segment:
             except FileNotFoundError:
                 continue
             resources.graveyard.add_file(path + DELETED, delay_ms)
-        self.file = self.index = None
+        self.file = self.index = self.transactions = None
+
+    def aborted(self, resources: StorageResources) -> TransactionIndex:
+        """The transactions that were aborted in this segment, from memory or from their file."""
+        index = self.transactions or resources.transaction_cache.get(self)
+        if index is None:
+            path = self.path(TRANSACTION_INDEX)
+            index = TransactionIndex(read_transaction_index(resources.env.disk, path) if self.has_aborted else [])
+            if self.file is not None:
+                self.transactions = index
+            elif self.has_aborted:
+                resources.transaction_cache.put(self, index)
+        return index
+
+    def add_aborted(self, transaction: AbortedTransaction, resources: StorageResources) -> None:
+        """A marker was appended that aborted something. If the entry cannot be written now, it is later."""
+        index = self.aborted(resources)
+        index.entries.append(transaction)
+        self.has_aborted = True
+        try:
+            index.save(resources.env.disk, self.path(TRANSACTION_INDEX))
+        except OSError as error:
+            resources.health.judge(error)
+
+    def offset_after(self, position: int, resources: StorageResources) -> int | None:
+        """An offset that nothing before `position` reaches, from the index; None if it does not tell."""
+        relative = self.load_index(resources).offset_at(position)
+        return None if relative < 0 else self.base_offset + relative
 
     def load_index(self, resources: StorageResources) -> SegmentIndex:
         """The index of this segment from memory, from its files, or from the batches themselves."""
@@ -259,6 +305,8 @@ class Segment:
         index = self.load_index(resources)
         index.truncate(end_offset - self.base_offset, place.position)
         self.last_index_position = index.last_position
+        if self.has_aborted:
+            self.aborted(resources).truncate(resources.env.disk, self.path(TRANSACTION_INDEX), end_offset)
         self.index_full = False
         self.last_batch_offset = UNKNOWN
         self._find_tail(resources)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from threading import Lock
 
 from headrace.env import Disk
@@ -29,6 +29,10 @@ _OBJECT_BYTES = 400
 NOT_WRITTEN = -1
 _SAVING = Lock()
 """A flush in a thread and a roll on the loop may save the same index: one after the other."""
+
+
+def _position(entry: int) -> int:
+    return entry & _POSITION_MASK
 
 
 class SegmentIndex:
@@ -80,6 +84,11 @@ class SegmentIndex:
         if found == len(entries):
             return before, position, -1, 0
         return before, position, entries[found] >> 32, entries[found] & _POSITION_MASK
+
+    def offset_at(self, position: int) -> int:
+        """The relative offset that the first entry at or after a position names; -1 if there is none."""
+        found = bisect_left(self.entries, position, key=_position)
+        return -1 if found == len(self.entries) else self.entries[found] >> 32
 
     def offset_before_time(self, timestamp: int) -> int:
         """The relative offset from which a search for `timestamp` may begin: nothing before it is as late."""

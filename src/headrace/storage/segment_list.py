@@ -18,6 +18,7 @@ from headrace.storage.compaction.swap import take_place
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import BatchPlace
 from headrace.storage.segment import Segment
+from headrace.storage.transaction_index import AbortedTransaction
 
 MAX_EMPTY_BATCHES = 1000
 """That one read passes over."""
@@ -25,13 +26,19 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class SegmentList:
-    __slots__ = ("_all", "_resources", "active")
+    __slots__ = ("_all", "_resources", "active", "has_aborted")
 
     def __init__(self, segments: list[Segment], resources: StorageResources) -> None:
         """`segments` in order and the last one open."""
         self._all = segments
         self._resources = resources
         self.active = segments[-1]
+        self.has_aborted = False
+        """Whether a reader of committed records must be told what to leave out."""
+        self._look_for_aborted()
+
+    def _look_for_aborted(self) -> None:
+        self.has_aborted = any(segment.has_aborted for segment in self._all)
 
     def __contains__(self, segment: Segment) -> bool:
         return segment in self._all
@@ -51,6 +58,23 @@ class SegmentList:
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset`, and those after it."""
         return self._all[max(bisect_right(self._all, offset, key=_BASE_OFFSET) - 1, 0) :]
+
+    def aborted_in(self, segment: Segment, offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records between two offsets, the first of them in `segment`."""
+        found: list[AbortedTransaction] = []
+        for one in self._all[self._all.index(segment) :]:
+            if one.has_aborted and one.aborted(self._resources).collect(offset, upper_offset, found):
+                break
+        return found
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """A marker was appended to the active segment that aborted something."""
+        self.active.add_aborted(transaction, self._resources)
+        self.has_aborted = True
+
+    def next_after(self, segment: Segment) -> Segment | None:
+        following = self._all.index(segment) + 1
+        return self._all[following] if following < len(self._all) else None
 
     # Find
 
@@ -113,6 +137,7 @@ class SegmentList:
         active = self.active = self._all[-1]
         for segment in reversed(doomed):  # a crash between leaves no hole
             segment.bury(self._resources, delete_delay_ms)
+        self._look_for_aborted()
         place = active.locate(offset, self._resources)
         if active.file is None:
             active.reopen(self._resources)
@@ -129,10 +154,12 @@ class SegmentList:
             segment.bury(self._resources, delete_delay_ms)
         self.active = self.create(directory, offset)
         self._all = [self.active]
+        self._look_for_aborted()
 
     def drop_first(self, count: int, delete_delay_ms: int) -> None:
         assert count < len(self._all)
         doomed, self._all = self._all[:count], self._all[count:]
+        self._look_for_aborted()
         for segment in doomed:
             segment.bury(self._resources, delete_delay_ms)
 
@@ -142,6 +169,7 @@ class SegmentList:
         assert self._all[first : first + len(old)] == list(old)
         self._all = [*self._all[:first], new, *self._all[first + len(old) :]]
         take_place(self._resources, delete_delay_ms, old, new)
+        self._look_for_aborted()
 
     def relocate(self, directory: str, resources: StorageResources) -> None:
         """The files were renamed into another directory."""

@@ -17,7 +17,7 @@ from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.files import OpenFile, parent_of
 from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.resources import StorageResources
-from headrace.storage.segment import INDEX, LOG, TIME_INDEX, Segment
+from headrace.storage.segment import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, Segment
 from headrace.storage.segment_list import SegmentList
 
 NOTING = Lock()
@@ -107,6 +107,8 @@ def _sync_segment(resources: StorageResources, segment: Segment, with_index: boo
     disk = resources.env.disk
     file = segment.file or OpenFile(disk, segment.path(LOG), READ_ONLY)
     disk.fdatasync(file.fd)
+    if segment.has_aborted:
+        segment.aborted(resources).sync(disk, segment.path(TRANSACTION_INDEX))
     for suffix in (INDEX, TIME_INDEX) if with_index else ():
         file = OpenFile(disk, segment.path(suffix), READ_ONLY)
         disk.fdatasync(file.fd)

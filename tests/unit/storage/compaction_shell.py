@@ -51,7 +51,7 @@ def put(
         for number, (key, value) in enumerate(pairs)
     ]
     batch = build_batch(records, codec=codec, producer=producer, attributes=attributes)
-    return store.log.append_as_leader(memoryview(batch), 0).base_offset
+    return store.log.append_as_leader(memoryview(batch), 0, store.verified(batch)).base_offset
 
 
 def request(store: Store, memory_bytes: int = MEMORY_BYTES, **changes: Any) -> CleaningRequest | None:

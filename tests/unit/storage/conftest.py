@@ -15,13 +15,15 @@ import pytest
 from headrace.env import Env, Timer
 from headrace.env.real import RealDisk
 from headrace.model.topics import TopicId, TopicPartition
-from headrace.records.batch import BatchHeader, parse_header
+from headrace.records.batch import TRANSACTIONAL, BatchHeader, parse_header
 from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
+from headrace.records.markers import EndMarker
 from headrace.storage.files import FileRange
 from headrace.storage.load_hints import LoadHints
 from headrace.storage.loading import create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
+from headrace.storage.producer_state import VerificationGuard
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import split_batches
 
@@ -112,7 +114,22 @@ class Store:
         return build_batch([NewRecord(value, timestamp=timestamp)] * count, **fields)
 
     def append(self, count: int = 1, epoch: int = 0, **fields: Any) -> int:
-        return self.log.append_as_leader(memoryview(self.batch(count, **fields)), epoch).base_offset
+        batch = self.batch(count, **fields)
+        return self.log.append_as_leader(memoryview(batch), epoch, self.verified(batch)).base_offset
+
+    def verified(self, batch: bytearray) -> VerificationGuard | None:
+        """As if the coordinator of the batch's transaction had agreed."""
+        header = parse_header(batch)
+        if not header.attributes & TRANSACTIONAL:
+            return None
+        return self.log.start_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, bumps_epochs=False
+        )
+
+    def end(self, producer_id: int, commit: bool = True, producer_epoch: int = 0, epoch: int = 0) -> int:
+        """End a transaction; the offset of the marker."""
+        marker = EndMarker(producer_id, producer_epoch, commit, coordinator_epoch=0)
+        return self.log.append_marker(marker, epoch).base_offset
 
     def produce(self, sequence: int, count: int = 1, producer_id: int = 7, producer_epoch: int = 0) -> int:
         return self.append(count, producer=ProducerStamp(producer_id, producer_epoch, sequence))

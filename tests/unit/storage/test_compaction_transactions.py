@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from headrace.records.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
-from headrace.storage.compaction.transactions import (
+from headrace.storage.segment import TRANSACTION_INDEX
+from headrace.storage.transaction_index import (
     AbortedTransaction,
-    encode_transaction_index,
     read_transaction_index,
 )
-from headrace.storage.segment import TRANSACTION_INDEX
 from tests.unit.storage.compaction_shell import compact, put, request, stored_batches, stored_pairs
 from tests.unit.storage.conftest import Store
 
@@ -37,7 +34,6 @@ def marker(store: Store, producer_id: int, kind: int) -> None:
 
 
 def transactional(store: Store, producer_id: int, sequence: int, *records: tuple[str, str]) -> int:
-    store.log.allow_transactional = True
     stamp = ProducerStamp(producer_id, 0, sequence)
     return put(store, *records, producer=stamp, attributes=TRANSACTIONAL)
 
@@ -49,8 +45,6 @@ def test_aborted_data_goes_and_does_not_supersede(store: Store) -> None:
     transactional(store, 7, 1, ("b", "committed"))
     marker(store, 7, 1)
     put(store, ("c", "1"))
-    entry = AbortedTransaction(7, 1, 2, 1)
-    Path(store.log.segments[0].path(TRANSACTION_INDEX)).write_bytes(encode_transaction_index([entry]))
     store.log.roll()
     compact(store)
     assert stored_pairs(store.log) == [(0, "a", "1"), (3, "b", "committed"), (5, "c", "1")]
@@ -59,7 +53,7 @@ def test_aborted_data_goes_and_does_not_supersede(store: Store) -> None:
     ]
     assert markers == [2, 4]
     path = store.log.segments[0].path(TRANSACTION_INDEX)
-    assert read_transaction_index(store.env.disk, path) == [entry]
+    assert read_transaction_index(store.env.disk, path) == [AbortedTransaction(7, 1, 2, 3)]
 
 
 def test_a_marker_goes_only_after_its_data_and_its_horizon(store: Store) -> None:

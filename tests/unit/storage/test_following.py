@@ -99,7 +99,6 @@ def append_marker(log: Log, producer_id: int, leader_epoch: int = 0) -> int:
 
 def write_history(store: Store) -> None:
     """Plain, idempotent and transactional batches in three leader epochs, over several segments."""
-    store.log.allow_transactional = True
     for number in range(60):
         epoch = number // 20
         if number % 20 == 0:
@@ -275,7 +274,6 @@ def test_logs_that_parted_find_where(
 
 def test_a_log_that_begins_anew_knows_nothing_of_before(store: Store) -> None:
     """Also not from a snapshot of a clean stop, which stands at no segment."""
-    store.log.allow_transactional = True
     store.produce(0)
     store.append(1, 4, attributes=TRANSACTIONAL, producer=ProducerStamp(9, 0, 0))
     store.log.close()
@@ -294,7 +292,6 @@ def test_a_log_that_begins_anew_knows_nothing_of_before(store: Store) -> None:
 def test_the_last_stable_offset_waits_until_a_marker_is_committed(store: Store) -> None:
     """A marker above the high watermark may still be lost, and with it how the transaction ended."""
     log = store.log
-    log.allow_transactional = True
     store.append(5)
     store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(9, 0, 0))
     store.append(4)
@@ -309,7 +306,6 @@ def test_the_last_stable_offset_waits_until_a_marker_is_committed(store: Store) 
 
 
 def test_the_last_stable_offset_is_not_before_the_start(store: Store) -> None:
-    store.log.allow_transactional = True
     store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(9, 0, 0))
     store.append(5)
     store.log.delete_records_to(4)
@@ -319,7 +315,6 @@ def test_the_last_stable_offset_is_not_before_the_start(store: Store) -> None:
 def test_ended_transactions_are_forgotten_with_the_high_watermark(store: Store) -> None:
     """A follower is never asked for the last stable offset, and must not remember every transaction."""
     log = store.log
-    log.allow_transactional = True
     for number in range(20):
         store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(9, 0, number))
         append_marker(log, 9)

@@ -177,7 +177,7 @@ def bad_batches() -> list[tuple[str, ErrorCode, dict[int, bytes]]]:
         ("base offset", ErrorCode.INVALID_RECORD, {7: b"\x05"}),
         ("codec 5", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, {22: b"\x05"}),
         ("control", ErrorCode.INVALID_RECORD, {22: bytes([CONTROL])}),
-        ("transactional", ErrorCode.INVALID_TXN_STATE, {22: bytes([TRANSACTIONAL])}),
+        ("transactional", ErrorCode.INVALID_RECORD, {22: bytes([TRANSACTIONAL])}),
         ("append time", ErrorCode.INVALID_TIMESTAMP, {22: bytes([LOG_APPEND_TIME])}),
         ("producer without sequence", ErrorCode.INVALID_RECORD, {43: bytes(8)}),
     ]
@@ -480,7 +480,6 @@ def test_a_lost_topic_id_is_taken_on_again(store: Any) -> None:
 
 
 def test_last_stable_offset_stops_at_the_first_open_transaction(store: Any) -> None:
-    store.log.allow_transactional = True
     store.append(2)
     assert store.log.last_stable_offset(2) == 2
     store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(3, 0, 0))

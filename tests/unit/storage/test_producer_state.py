@@ -91,7 +91,6 @@ def test_silent_producers_are_forgotten(store: Any) -> None:
 
 
 def test_an_open_transaction_is_not_forgotten(store: Any) -> None:
-    store.log.allow_transactional = True
     store.append(1, attributes=TRANSACTIONAL, producer=ProducerStamp(3, 0, 0))
     store.clock.now_ms += 2 * EXPIRATION_MS
     store.log.expire_producers(EXPIRATION_MS)

@@ -37,7 +37,7 @@ def test_the_index_cache_is_bounded_in_bytes() -> None:
     one = SegmentIndex()
     for number in range(100):
         one.add(number, number)
-    cache = IndexCache(limit_bytes=3 * one.memory_bytes)
+    cache: IndexCache[SegmentIndex] = IndexCache(limit_bytes=3 * one.memory_bytes)
     segments = [Segment("d", number) for number in range(5)]
     for segment in segments:
         cache.put(segment, one)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from headrace.env import Disk
 from headrace.env.env import CREATE, EXCLUSIVE, READ_WRITE
 from headrace.records.batch import BatchHeader
-from headrace.storage.compaction.transactions import AbortedTransaction, encode_transaction_index
 from headrace.storage.files import OpenFile, write_at
 from headrace.storage.segment import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, Segment
 from headrace.storage.segment_index import SegmentIndex
+from headrace.storage.transaction_index import AbortedTransaction, encode_transaction_index
 
 CLEANED = ".cleaned"
 WRITE_BYTES = 4 * 1024 * 1024

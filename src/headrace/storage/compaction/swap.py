@@ -70,6 +70,7 @@ def take_place(resources: StorageResources, delay_ms: int, old: Sequence[Segment
         is_base = segment.base_offset == new.base_offset
         segment.bury(resources, delay_ms, SEGMENT_SUFFIXES if is_base else (*SEGMENT_SUFFIXES, SNAPSHOT))
     settle(resources.env.disk, new)
+    new.has_aborted = resources.env.disk.exists(new.path(TRANSACTION_INDEX))
 
 
 def settle(disk: Disk, segment: Segment) -> None:

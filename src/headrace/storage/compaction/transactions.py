@@ -1,8 +1,5 @@
 """Transactions as compaction sees them: aborted data goes, markers stay while anything of theirs is left.
 
-    .txnindex    entries of 34 bytes: version int16 (0) · producerId int64 · firstOffset int64 · lastOffset int64 ·
-                 lastStableOffset int64, one for each aborted transaction, in the segment where it ended
-
 A marker may only go when no batch of its transaction is left, and then not before its delete horizon: a reader
 that is in the middle of the log must still learn how the transaction ended. Markers have keys of their own and are
 never compared with the keys of data.
@@ -10,43 +7,11 @@ never compared with the keys of data.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from headrace.env import Disk
-from headrace.model.errors import KafkaError
 from headrace.records.batch import TRANSACTIONAL, BatchHeader
-from headrace.records.reader import read_records
-from headrace.storage.files import read_file
-
-_ENTRY = struct.Struct(">hqqqq")
-_VERSION = 0
-_MARKER_KEY = struct.Struct(">hh")
-"""version · type, the key of the record in a control batch"""
-_ABORT, _COMMIT = 0, 1
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-
-
-def read_transaction_index(disk: Disk, path: str) -> list[AbortedTransaction]:
-    """The entries of an index file; none if there is no file. A part of an entry at the end is not one."""
-    try:
-        data = read_file(disk, path)
-    except FileNotFoundError:
-        return []
-    whole = len(data) - len(data) % _ENTRY.size
-    rows = _ENTRY.iter_unpack(memoryview(data)[:whole])
-    return [AbortedTransaction(*fields) for version, *fields in rows if version == _VERSION]
-
-
-def encode_transaction_index(entries: Iterable[AbortedTransaction]) -> bytes:
-    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+from headrace.records.markers import ABORT, COMMIT, read_marker
+from headrace.storage.transaction_index import AbortedTransaction
 
 
 class TransactionView:
@@ -79,18 +44,18 @@ class TransactionView:
     def is_spent(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
         """Take note of a control batch: is nothing left of the transaction that it ended?"""
         self._open_up_to(header.last_offset)
-        kind = _marker_type(batch)
+        kind, _ = read_marker(batch)
         if kind is None:
             return not header.record_count
         producer_id = header.producer_id
-        if kind == _ABORT:
+        if kind == ABORT:
             transaction = self._open_aborted.pop(producer_id, None)
             if transaction is None or producer_id not in self._seen:
                 return True
             self._seen.discard(producer_id)
             self.kept.append(transaction)
             return False
-        if kind == _COMMIT:
+        if kind == COMMIT:
             was_met = producer_id in self._committed
             self._committed.discard(producer_id)
             return not was_met
@@ -100,14 +65,3 @@ class TransactionView:
         while self._aborted and self._aborted[-1].first_offset <= offset:
             transaction = self._aborted.pop()
             self._open_aborted[transaction.producer_id] = transaction
-
-
-def _marker_type(batch: bytes | memoryview) -> int | None:
-    """ABORT, COMMIT or another type of control record; None for a batch without a readable one."""
-    try:
-        record = next(iter(read_records(batch)), None)
-    except KafkaError:
-        return None
-    if record is None or record.key is None or len(record.key) < _MARKER_KEY.size:
-        return None
-    return int(_MARKER_KEY.unpack_from(record.key)[1])

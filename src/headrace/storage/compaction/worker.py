@@ -20,11 +20,12 @@ from headrace.storage.compaction.layout import MalformedRecords, record_layout
 from headrace.storage.compaction.messages import CleanedGroup, CleaningReport, CleaningRequest, SegmentToClean
 from headrace.storage.compaction.offset_map import OffsetMap
 from headrace.storage.compaction.output import CleanedOutput
-from headrace.storage.compaction.transactions import AbortedTransaction, TransactionView, read_transaction_index
+from headrace.storage.compaction.transactions import TransactionView
 from headrace.storage.files import OpenFile
 from headrace.storage.scan import Expectation, scan_verified
 from headrace.storage.segment import INDEX, LOG, MAX_RELATIVE_OFFSET, TIME_INDEX, TRANSACTION_INDEX, file_name
 from headrace.storage.segment_index import load_index
+from headrace.storage.transaction_index import AbortedTransaction, read_transaction_index
 
 MAX_GROUP_SEGMENTS = 64
 """So that the broker's loop never has thousands of files to rename at once."""

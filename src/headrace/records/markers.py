@@ -1,0 +1,67 @@
+"""The record that ends a transaction in a partition: a control batch of one record, in Kafka's format.
+
+    key     version int16 (0) · type int16 (0 abort, 1 commit)
+    value   version int16 (0) · coordinator epoch int32
+
+The batch has the id and epoch of the producer whose transaction it ends, no sequence, and the attributes
+transactional and control. Readers skip it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from headrace.model.errors import KafkaError
+from headrace.records.batch import CONTROL, NO_SEQUENCE, TRANSACTIONAL
+from headrace.records.builder import NO_EPOCH, NewRecord, ProducerStamp, build_batch
+from headrace.records.reader import read_records
+
+ABORT, COMMIT = 0, 1
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+_VERSION = 0
+NO_COORDINATOR_EPOCH = -1
+
+
+class EndMarker(NamedTuple):
+    """What the coordinator of a transaction says to each of its partitions in the end."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+    """From 2 on the epoch is one above that of the transaction's records (KIP-890, KIP-1228)."""
+
+
+def build_marker(
+    marker: EndMarker, timestamp: int, base_offset: int = 0, leader_epoch: int = NO_EPOCH
+) -> bytearray:
+    record = NewRecord(
+        key=_KEY.pack(_VERSION, COMMIT if marker.commit else ABORT),
+        value=_VALUE.pack(_VERSION, marker.coordinator_epoch),
+        timestamp=timestamp,
+    )
+    stamp = ProducerStamp(marker.producer_id, marker.producer_epoch, NO_SEQUENCE)
+    return build_batch(
+        [record],
+        base_offset=base_offset,
+        attributes=TRANSACTIONAL | CONTROL,
+        producer=stamp,
+        leader_epoch=leader_epoch,
+    )
+
+
+def read_marker(batch: bytes | bytearray | memoryview) -> tuple[int | None, int]:
+    """(type, coordinator epoch) of a control batch; (None, -1) if compaction emptied it or it cannot be read."""
+    try:
+        record = next(iter(read_records(batch)), None)
+    except KafkaError:
+        return None, NO_COORDINATOR_EPOCH
+    if record is None or record.key is None or len(record.key) < _KEY.size:
+        return None, NO_COORDINATOR_EPOCH
+    kind: int = _KEY.unpack_from(record.key)[1]
+    if record.value is None or len(record.value) < _VALUE.size:
+        return kind, NO_COORDINATOR_EPOCH
+    return kind, int(_VALUE.unpack_from(record.value)[1])
