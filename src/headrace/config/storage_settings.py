@@ -14,6 +14,14 @@ DATA_SAFETY: tuple[Setting, ...] = (
         -1,
     ),
     Setting(
+        "headrace.moved.retention.ms",
+        ConfigType.LONG,
+        "3600000",
+        Importance.MEDIUM,
+        "How long logs whose partitions moved to other brokers (names in -moved) are kept; -1 is for ever.",
+        -1,
+    ),
+    Setting(
         "headrace.scrub.bytes.per.second",
         ConfigType.LONG,
         "0",

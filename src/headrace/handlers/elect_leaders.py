@@ -1,17 +1,18 @@
 """ElectLeaders (43), v0-2. Has partitions led by their preferred replica, or by any that lives (KIP-183, KIP-460).
 
-v1 the kind of election: preferred or unclean. A partition that is led as asked for gets ELECTION_NOT_NEEDED. That
-is every partition of a single broker; where a leader would have to change, nobody can take over yet. Null asks
-for all partitions: those that need no election are left out then.
+v1 the kind of election: preferred or unclean. A partition that is led as asked for gets ELECTION_NOT_NEEDED. Null
+asks for all partitions: those that need no election are left out then.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Sequence
 
 from headrace.handlers.context import Context, cluster_alter
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
-from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.partition_decisions import Election
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages.elect_leaders import (
@@ -19,66 +20,57 @@ from headrace.wire.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
-    TopicPartitions,
 )
 
-ELECTION_TYPE_SINCE = 1
-
-
-class Election(IntEnum):
-    PREFERRED = 0
-    UNCLEAN = 1
+ERROR_SINCE = 1
 
 
 @api(ElectLeadersRequest, ElectLeadersResponse, versions=range(3), authorize=cluster_alter)
-def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+@on_controller(ElectLeadersResponse)
+async def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elects leaders of partitions anew."""
     image = ctx.broker.metadata.image
-    asked = request.topic_partitions
-    wanted = _every_partition(image) if asked is None else asked
-    results = [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
-                for index in topic.partitions
-                if (error := _elect(image, TopicPartition(topic.topic, index), request.election_type)).code
-                is not ErrorCode.ELECTION_NOT_NEEDED
-                or asked is not None
-            ],
-        )
-        for topic in wanted
-    ]
-    response = ElectLeadersResponse(replica_election_results=results)
-    if ctx.version >= ELECTION_TYPE_SINCE and request.election_type not in set(Election):
-        response.error_code = ErrorCode.INVALID_REQUEST
-    return response
+    names = _every_partition(image)
+    if request.topic_partitions is not None:
+        names = [
+            TopicPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions
+        ]
+    try:
+        if request.election_type not in set(Election):
+            detail = f"There is no election of type {request.election_type}."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        outcomes = await ctx.broker.controller.elect_leaders(names, Election(request.election_type))
+    except KafkaError as error:
+        response = ElectLeadersResponse(replica_election_results=_results(names, [error for _ in names]))
+        if ctx.version >= ERROR_SINCE:
+            response.error_code = error.code
+        return response
+    return ElectLeadersResponse(
+        replica_election_results=_results(names, outcomes, every=request.topic_partitions is not None)
+    )
 
 
-def _every_partition(image: MetadataImage) -> list[TopicPartitions]:
+def _every_partition(image: MetadataImage) -> list[TopicPartition]:
     return [
-        TopicPartitions(topic=topic.name, partitions=list(range(len(topic.partitions))))
+        TopicPartition(topic.name, index)
         for topic in image.topics.values()
+        for index in range(len(topic.partitions))
     ]
 
 
-def _elect(image: MetadataImage, name: TopicPartition, election: int) -> KafkaError:
-    partition = image.partition(name)
-    if election not in set(Election):
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election of type {election}.")
-    if name.topic not in image.topics:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name.topic}'.")
-    if partition is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}.")
-    return _outcome(partition, Election(election))
-
-
-def _outcome(partition: PartitionImage, election: Election) -> KafkaError:
-    preferred = partition.replicas[0]
-    led = partition.leader == preferred if election is Election.PREFERRED else partition.leader != NO_LEADER
-    if led:
-        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has the leader that was asked for.")
-    if election is Election.PREFERRED:
-        detail = f"The preferred leader, broker {preferred}, cannot take over."
-        return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, detail)
-    return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition can take over.")
+def _results(
+    names: list[TopicPartition], outcomes: Sequence[KafkaError | None], every: bool = True
+) -> list[ReplicaElectionResult]:
+    """By topic; unless `every` is wanted, partitions that need no election are left out, topics never."""
+    topics: dict[str, ReplicaElectionResult] = {}
+    for name, error in zip(names, outcomes, strict=True):
+        topic = topics.setdefault(name.topic, ReplicaElectionResult(topic=name.topic, partition_result=[]))
+        if error is None or every or error.code is not ErrorCode.ELECTION_NOT_NEEDED:
+            topic.partition_result.append(
+                PartitionResult(
+                    partition_id=name.partition,
+                    error_code=error.code if error else ErrorCode.NONE,
+                    error_message=error.message if error else None,
+                )
+            )
+    return list(topics.values())

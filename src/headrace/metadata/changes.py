@@ -41,17 +41,11 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsChanged:
-    """Another leader or in-sync set, written only if the partition is still as it was at the decision."""
+    """Another leader, in-sync set or replicas; written only if the partition is as it was at the decision."""
 
     topic: str
     partitions: Mapping[int, PartitionImage]
     """As they are afterwards, but for the partition epoch: that is still the one they were decided on."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicasAdded:
-    topic: TopicImage
-    """As it is afterwards: the new replicas are not in sync yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,6 @@ Change = (
     | TopicDeleted
     | PartitionsAdded
     | PartitionsChanged
-    | ReplicasAdded
     | TopicConfigured
     | BrokerConfigured
     | GroupConfigured
@@ -120,8 +113,6 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
             for index, partition in partitions.items():
                 state = encode_state(partition, controller_epoch)
                 yield Put(state_path(name, index), state, partition.partition_epoch)
-        case ReplicasAdded(topic):
-            yield Put(topic_path(topic.name), _topic_value(topic))
         case TopicConfigured(name, configs):
             yield Put(topic_config_path(name), encode_config(configs))
         case BrokerConfigured(name, configs, first_time):
@@ -141,7 +132,7 @@ def changed_topics(changes: Sequence[Change]) -> list[str]:
     names: dict[str, None] = {}
     for change in changes:
         match change:
-            case TopicCreated(topic) | TopicDeleted(topic) | PartitionsAdded(topic) | ReplicasAdded(topic):
+            case TopicCreated(topic) | TopicDeleted(topic) | PartitionsAdded(topic):
                 names[topic.name] = None
             case TopicConfigured(name):
                 names[name] = None

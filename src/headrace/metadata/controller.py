@@ -67,10 +67,14 @@ from headrace.metadata.layout import (
     encode_json,
 )
 from headrace.metadata.partition_decisions import (
+    Election,
     InSyncOutcome,
     InSyncWish,
+    Liveness,
+    decide_election,
     decide_in_sync,
 )
+from headrace.metadata.reassignments import Reassignment, ReassignmentOutcome, decide_reassignments
 from headrace.metadata.registration import allocate_producer_id_block, register
 from headrace.metadata.topic_decisions import (
     NewPartitions,
@@ -82,7 +86,7 @@ from headrace.metadata.topic_decisions import (
     decide_delete_topics,
 )
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicId
+from headrace.model.topics import TopicId, TopicPartition
 
 __all__ = [
     "ConfigAlteration",
@@ -238,6 +242,43 @@ class Controller:
         outcomes = await self.change(decide)
         return [(wish, self._as_written(wish, outcome)) for wish, outcome in outcomes]
 
+    async def reassign(
+        self, requests: Sequence[Reassignment], may_change_factor: bool = True
+    ) -> list[ReassignmentOutcome]:
+        """Begin, redirect or cancel moves of partitions; for each the partition as it is then, or why not."""
+
+        def decide(image: MetadataImage) -> tuple[list[ReassignmentOutcome], list[Change]]:
+            outcomes = decide_reassignments(image, requests, may_change_factor)
+            decided = [
+                (request.partition, outcome)
+                for request, outcome in zip(requests, outcomes, strict=True)
+                if isinstance(outcome, PartitionImage)
+            ]
+            return outcomes, _changes_of(image, decided)
+
+        await self._see_all_brokers()
+        return await self.change(decide)
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition], election: Election
+    ) -> list[KafkaError | None]:
+        """At an operator's wish; for each None, or why its leader stays (ELECTION_NOT_NEEDED too)."""
+
+        def decide(image: MetadataImage) -> tuple[list[KafkaError | None], list[Change]]:
+            liveness = Liveness.of(image)
+            outcomes: list[KafkaError | None] = []
+            decided: list[tuple[TopicPartition, PartitionImage]] = []
+            for name in partitions:
+                try:
+                    decided.append((name, _elected(image, name, election, liveness)))
+                    outcomes.append(None)
+                except KafkaError as error:
+                    outcomes.append(error)
+            return outcomes, _changes_of(image, decided)
+
+        await self._see_all_brokers()
+        return await self.change(decide)
+
     def _as_written(self, wish: InSyncWish, outcome: InSyncOutcome) -> InSyncOutcome:
         topic = self._metadata.image.topics_by_id.get(wish.topic_id)
         if isinstance(outcome, KafkaError) or topic is None:
@@ -385,14 +426,33 @@ class Controller:
 
 
 def _granted_changes(image: MetadataImage, outcomes: Sequence[tuple[InSyncWish, InSyncOutcome]]) -> list[Change]:
+    decided = [
+        (TopicPartition(image.topics_by_id[wish.topic_id].name, wish.partition), outcome)
+        for wish, outcome in outcomes
+        if isinstance(outcome, PartitionImage)
+    ]
+    return _changes_of(image, decided)
+
+
+def _changes_of(image: MetadataImage, decided: Sequence[tuple[TopicPartition, PartitionImage]]) -> list[Change]:
+    """Those of the partitions that are not as they were."""
     by_topic: dict[str, dict[int, PartitionImage]] = {}
-    for wish, outcome in outcomes:
-        topic = image.topics_by_id.get(wish.topic_id)
-        if topic is None or isinstance(outcome, KafkaError):
-            continue
-        if outcome is not topic.partitions[wish.partition]:
-            by_topic.setdefault(topic.name, {})[wish.partition] = outcome
+    for name, after in decided:
+        before = image.topics[name.topic].partitions[name.partition]
+        if after is not before:
+            by_topic.setdefault(name.topic, {})[name.partition] = after
+            if before.target and not after.target:
+                _logger.info("%s has moved to %s", name, list(after.replicas))
     return [PartitionsChanged(name, partitions) for name, partitions in by_topic.items()]
+
+
+def _elected(image: MetadataImage, name: TopicPartition, election: Election, liveness: Liveness) -> PartitionImage:
+    partition = image.partition(name)
+    if partition is None:
+        what = f"partition {name}" if name.topic in image.topics else f"topic '{name.topic}'"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {what}.")
+    own = liveness.for_partition(image.topics[name.topic].id, name.partition)
+    return decide_election(partition, election, own)
 
 
 def _successes(outcomes: Sequence[TopicOutcome]) -> list[TopicImage]:

@@ -44,6 +44,7 @@ class BrokerImage:
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
     replicas: tuple[int, ...]
+    """Everybody who has or gets a copy; the first should lead. While it moves: the target, then who will go."""
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
@@ -51,10 +52,26 @@ class PartitionImage:
     """Grows with every change of this record; AlterPartition is fenced by it."""
     leader_incarnation: int = -1
     """The leader's broker epoch when it was elected: one that restarted since must not go on in its old epoch."""
+    target: tuple[int, ...] = ()
+    """Where the partition moves to (KIP-455); empty while it does not move."""
+    original: tuple[int, ...] = ()
+    """Where it was before it began to move, in that order; empty while it does not move."""
 
     def __post_init__(self) -> None:
         assert set(self.isr) <= set(self.replicas)
         assert self.leader == NO_LEADER or self.leader in self.replicas
+        if self.target or self.original:
+            assert set(self.replicas) == {*self.target, *self.original}
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """Who gets a copy by the move that is under way."""
+        return tuple(replica for replica in self.target if replica not in self.original)
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        """Who gives up its copy when the move is done."""
+        return tuple(replica for replica in self.original if replica not in self.target)
 
 
 @dataclass(frozen=True, slots=True)

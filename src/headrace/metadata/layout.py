@@ -7,7 +7,9 @@
     /brokers/offline/<id>          ephemeral      {"version", "partitions": {topic id: [..]}}, whose disk failed
     /brokers/directories/<id>                     {"version", "ids"}: the data directories it registered with
     /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch",
-                                                   "leader_incarnation"}
+                                                   "leader_incarnation", "replicas"}; while it moves also "target"
+                                                   and "original". Its replicas count, not those of the topic's
+                                                   node, which are the ones it was made with
     /config/topics/<name>                         {"version", "config": {name: text}}
     /config/brokers/<id> | <default>              the same
     /config/groups/<name, percent-encoded>        the same; only of groups that have settings
@@ -152,24 +154,30 @@ def decode_topic(node: TreeNode) -> tuple[TopicId, list[tuple[int, ...]]]:
 
 
 def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
+    move = {"target": partition.target, "original": partition.original} if partition.target else {}
     return encode_json(
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
         isr=list(partition.isr),
         controller_epoch=controller_epoch,
         leader_incarnation=partition.leader_incarnation,
+        replicas=partition.replicas,
+        **move,
     )
 
 
 def decode_state(node: TreeNode, replicas: tuple[int, ...]) -> PartitionImage:
+    """`replicas` are those of the topic's node, for a state that names none: older versions wrote it so."""
     fields = decode_json(node)
     return PartitionImage(
-        replicas,
+        tuple(fields.get("replicas", replicas)),
         fields["leader"],
         fields["leader_epoch"],
         tuple(fields["isr"]),
         node.version,
         fields.get("leader_incarnation", -1),
+        tuple(fields.get("target", ())),
+        tuple(fields.get("original", ())),
     )
 
 

@@ -15,7 +15,7 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.config.topic_config import DynamicConfigs, topic_defaults
 from headrace.coordination.contract import SessionLost, Unknown
 from headrace.env import Env
-from headrace.metadata.changes import Change, PartitionsChanged, ReplicasAdded, SuspectCleared
+from headrace.metadata.changes import Change, PartitionsChanged, SuspectCleared
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
@@ -97,8 +97,11 @@ class Leaders:
 
         liveness = Liveness.of(image)
         decided: dict[str, dict[int, PartitionImage]] = {}
-        for topic, partitions in decide_leaders(image, liveness, allows_unclean):
-            decided[topic.name] = partitions
+        for grown in decide_more_replicas(image, self._own_topics):
+            before = image.topics[grown.name].partitions
+            decided[grown.name] = {n: now for n, now in enumerate(grown.partitions) if now is not before[n]}
+        for topic, partitions in decide_leaders(image.with_partitions(decided), liveness, allows_unclean):
+            decided.setdefault(topic.name, {}).update(partitions)
             for index, after in partitions.items():
                 _tell(topic, index, after)
         self._leaderless = any(
@@ -107,7 +110,6 @@ class Leaders:
             for partition in topic.partitions
         )
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
-        changes += [ReplicasAdded(topic) for topic in decide_more_replicas(image, self._own_topics)]
         changes += [SuspectCleared(broker) for broker in sorted(liveness.suspects)]
         return None, changes
 

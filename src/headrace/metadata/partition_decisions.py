@@ -9,12 +9,16 @@
   that has another member, before it can be elected.
 - A leader's wish for another in-sync set is granted if it still leads in that epoch, if it knows the partition's
   latest state (partition epoch), and if all whom it names are alive as it knows them (broker epoch).
+- A move (`reassignments`) ends in the write by which its whole target is in sync: the others leave, and another
+  leads if the leader is one of them. Who leaves `replicas` ends the leader epoch: a leader that missed this and
+  sees the broker come back must not believe that it has what it had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import partial
 
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
@@ -76,6 +80,10 @@ def decide_leader(
     partition: PartitionImage, liveness: Liveness, allows_unclean: Callable[[], bool]
 ) -> PartitionImage:
     """The partition as it must be now; itself if nothing has to change."""
+    return end_move(_elect(partition, liveness, allows_unclean), liveness)
+
+
+def _elect(partition: PartitionImage, liveness: Liveness, allows_unclean: Callable[[], bool]) -> PartitionImage:
     isr = _in_sync(partition, liveness)
     if partition.leader in isr and _still_leads(partition, liveness):
         return partition if isr == partition.isr else replace(partition, isr=isr)
@@ -85,10 +93,10 @@ def decide_leader(
         candidates = [replica for replica in partition.replicas if replica in live][:1]
         isr = tuple(candidates) or isr
     if candidates:
-        return _led_by(partition, candidates[0], isr, live[candidates[0]])
+        return led_by(partition, candidates[0], isr, live[candidates[0]])
     if partition.leader == NO_LEADER:
         return partition if isr == partition.isr else replace(partition, isr=isr)
-    return _led_by(partition, NO_LEADER, isr, UNKNOWN_EPOCH)
+    return led_by(partition, NO_LEADER, isr, UNKNOWN_EPOCH)
 
 
 def _still_leads(partition: PartitionImage, liveness: Liveness) -> bool:
@@ -99,7 +107,8 @@ def _still_leads(partition: PartitionImage, liveness: Liveness) -> bool:
     return leader in liveness.epochs and partition.replicas == (leader,) and leader not in liveness.suspects
 
 
-def _led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarnation: int) -> PartitionImage:
+def led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarnation: int) -> PartitionImage:
+    """In a new epoch."""
     epoch = partition.leader_epoch + 1
     return replace(partition, leader=leader, leader_epoch=epoch, isr=isr, leader_incarnation=incarnation)
 
@@ -110,6 +119,30 @@ def _in_sync(partition: PartitionImage, liveness: Liveness) -> tuple[int, ...]:
     members = trusted or list(partition.isr)
     live = [replica for replica in members if replica in liveness.epochs]
     return tuple(live or members)
+
+
+def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
+    """The partition on its target alone, if it moves and all of that is alive and in sync; else as it is."""
+    target, live = partition.target, liveness.epochs
+    if not target:
+        return partition
+    is_there = set(target) <= (set(partition.isr) & live.keys()) - liveness.suspects
+    if (partition.adding or partition.removing) and not is_there:
+        return partition
+    isr = tuple(replica for replica in target if replica in partition.isr)
+    if not partition.removing:
+        return replace(partition, replicas=target, isr=isr, target=(), original=())
+    leader = partition.leader if partition.leader in target else target[0]
+    return replace(
+        partition,
+        replicas=target,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        leader_incarnation=live[leader],
+        isr=isr,
+        target=(),
+        original=(),
+    )
 
 
 def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> list[TopicImage]:
@@ -125,18 +158,45 @@ def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> lis
             continue
         load = Load.of(topic.partitions)
         cluster = Load.of(partition for other in image.topics.values() for partition in other.partitions)
-        partitions = tuple(
-            replace(
-                partition,
-                replicas=add_replicas(
-                    image.brokers, partition.replicas, max(reachable - len(partition.replicas), 0), load, cluster
-                ),
+        partitions = []
+        for partition in topic.partitions:
+            lacking = 0 if partition.target else max(reachable - len(partition.replicas), 0)
+            replicas = add_replicas(image.brokers, partition.replicas, lacking, load, cluster)
+            partitions.append(
+                partition if replicas == partition.replicas else replace(partition, replicas=replicas)
             )
-            for partition in topic.partitions
-        )
-        if partitions != topic.partitions:
-            grown.append(replace(topic, partitions=partitions))
+        if partitions != list(topic.partitions):
+            grown.append(replace(topic, partitions=tuple(partitions)))
     return grown
+
+
+class Election(IntEnum):
+    """As on the wire (ElectLeaders)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+def decide_election(partition: PartitionImage, election: Election, liveness: Liveness) -> PartitionImage:
+    """The partition as an operator wants it led, or the KafkaError that says why not (KIP-183, KIP-460)."""
+    if election is Election.PREFERRED:
+        return _preferred(partition, liveness)
+    if partition.leader != NO_LEADER:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has a leader.")
+    elected = decide_leader(partition, liveness, lambda: True)
+    if elected.leader == NO_LEADER:
+        raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is alive.")
+    return elected
+
+
+def _preferred(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The preferred replica leads the partition.")
+    if preferred not in partition.isr or preferred not in liveness.epochs or preferred in liveness.suspects:
+        detail = f"The preferred leader, broker {preferred}, is not alive and in sync."
+        raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, detail)
+    return led_by(partition, preferred, partition.isr, liveness.epochs[preferred])
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +251,7 @@ def _granted(image: MetadataImage, leader: int, wish: InSyncWish, unavailable: C
         if known is None or (epoch != UNKNOWN_EPOCH and epoch != known.epoch) or (joins and broker in unavailable):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker} is not eligible.")
     ordered = tuple(replica for replica in partition.replicas if replica in isr)
-    return replace(partition, isr=ordered)
+    granted = replace(partition, isr=ordered)
+    if not partition.target:
+        return granted
+    return end_move(granted, Liveness.of(image).for_partition(topic.id, wish.partition))

@@ -250,9 +250,10 @@ class Partition:
 
     @property
     def min_in_sync(self) -> int:
-        """Replicas that must be in sync for `acks=all`; never more than there are."""
-        assert self.image is not None
-        return min(self.log.config.min_insync_replicas, len(self.image.replicas))
+        """Replicas that must be in sync for `acks=all`; never more than there are, or were before a move."""
+        image = self.image
+        assert image is not None
+        return min(self.log.config.min_insync_replicas, len(image.original or image.replicas))
 
     def _check_not_replaced(self) -> None:
         """Without a lease there may be another leader, unless every other in-sync replica still follows this one.

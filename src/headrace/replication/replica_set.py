@@ -136,10 +136,12 @@ class ReplicaSet:
 
     async def _apply(self, old: MetadataImage, new: MetadataImage) -> None:
         changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
-        self._drop_all(self._departed(old, new))
+        self._drop_all(self._departed(old, new), new)
         again = [new.topics_by_id[topic_id] for topic_id in self._offline_ids() if topic_id in new.topics_by_id]
         self.offline = {
-            partition: topic_id for partition, topic_id in self.offline.items() if topic_id in new.topics_by_id
+            partition: topic_id
+            for partition, topic_id in self.offline.items()
+            if self._is_ours(topic_id, partition, new)
         }
         changed = list({topic.id: topic for topic in [*changed, *again]}.values())
         missing = list(self._missing(changed))
@@ -199,6 +201,14 @@ class ReplicaSet:
     def _holds(self, partition: PartitionImage) -> bool:
         return self.broker_id in partition.replicas
 
+    def _is_ours(self, topic_id: TopicId, name: TopicPartition, image: MetadataImage) -> bool:
+        topic = image.topics_by_id.get(topic_id)
+        return (
+            topic is not None
+            and name.partition < len(topic.partitions)
+            and self._holds(topic.partitions[name.partition])
+        )
+
     def _try_to_open(self, placed: Placed, image: MetadataImage) -> Log | None:
         """In a thread. None if there is no room for the log, or if it may be in a directory that is missing."""
         topic_partition, topic = placed
@@ -245,12 +255,16 @@ class ReplicaSet:
             needed = Flusher.is_needed(config)
             partition.set_flusher(Flusher(self._env, self._sync_rounds, partition, config) if needed else None)
 
-    def _drop_all(self, partitions: list[Partition]) -> None:
+    def _drop_all(self, partitions: list[Partition], image: MetadataImage) -> None:
+        """What moved to other brokers is kept for some time: until now it was one of the copies."""
         for partition in partitions:
             self._uninstall(partition)
             self._retire(partition)
-            self._directories.delete_log(partition.topic_partition)
-            log.info("Dropped %s: its topic is gone or it moved away", partition.topic_partition)
+            if partition.topic_id in image.topics_by_id:
+                self._directories.set_moved_aside(partition.topic_partition)
+            else:
+                self._directories.delete_log(partition.topic_partition)
+                log.info("Dropped %s: its topic is gone", partition.topic_partition)
 
     def _retire(self, partition: Partition) -> None:
         """In this order: without its flusher a leader would take what is not synced for acknowledged."""

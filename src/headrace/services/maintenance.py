@@ -52,7 +52,9 @@ class Maintenance:
 
     def families(self) -> Iterator[Family]:
         strays = sum(len(directory.resources.strays) for directory in self._directories)
-        yield gauge("headrace_strays", "Logs and files that were set aside at a start.", strays)
+        yield gauge(
+            "headrace_strays", "Logs and files that were set aside, those that moved to other brokers too.", strays
+        )
 
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):
@@ -80,4 +82,7 @@ class Maintenance:
         await self._directories.remove_deleted()
 
     async def _remove_strays(self) -> None:
-        await self._directories.remove_strays(self._config.integer("headrace.stray.retention.ms"))
+        await self._directories.remove_strays(
+            self._config.integer("headrace.stray.retention.ms"),
+            self._config.integer("headrace.moved.retention.ms"),
+        )

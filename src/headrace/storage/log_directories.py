@@ -20,6 +20,7 @@ from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import ConfigOf, LogDirectory
 from headrace.storage.moving import Place, finish_moves
+from headrace.storage.strays import MOVED
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +120,12 @@ class LogDirectories:
         if directory is not None:
             _unless_it_fails(directory, partial(directory.delete_log, partition))
 
+    def set_moved_aside(self, partition: TopicPartition) -> None:
+        """Its partition has moved to other brokers: the log is kept for some time, and no longer used."""
+        directory = self._holder(partition)
+        if directory is not None:
+            _unless_it_fails(directory, partial(directory.set_moved_aside, partition))
+
     def set_strays_aside(self, why_stray: Callable[[Log], str | None]) -> int:
         """Set aside the logs for which there is a reason; how many they were."""
         logs = [(directory, log) for directory in self.online for log in directory.logs.values()]
@@ -154,11 +161,11 @@ class LogDirectories:
             if work is not None:
                 await self._env.run_blocking(work)
 
-    async def remove_strays(self, keep_ms: int) -> None:
+    async def remove_strays(self, keep_ms: int, keep_moved_ms: int) -> None:
         """Those that were set aside so long ago."""
         for directory in self.online:
             strays = directory.resources.strays
-            if due := strays.take_due(keep_ms):
+            if due := [*strays.take_due(keep_ms), *strays.take_due(keep_moved_ms, MOVED)]:
                 await self._env.run_blocking(partial(strays.remove, due))
 
     def close(self) -> None:

@@ -6,7 +6,7 @@
     .headrace_running                    written at start; holds the boot id
     recovery-point-offset-checkpoint     and the other checkpoints of `checkpoints`
     topic-N/                             a log; topic-N.<unique>-delete is one on its way out, and
-                                         topic-N.<unique>-stray one that was set aside (`strays`)
+                                         topic-N.<unique>-stray or -moved one that was set aside (`strays`)
 
 Opening, loading, flushing, checkpointing and closing block: they belong at start, at stop, or in a thread.
 """
@@ -37,7 +37,7 @@ from headrace.storage.loading import PROGRESS_SECONDS, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
-from headrace.storage.strays import STRAY
+from headrace.storage.strays import MOVED, STRAY
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class LogDirectory:
             if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:
                 told = now
                 logger.info("%s: looked at %d of %d logs", self.path, number, len(entries))
-            if name.endswith(STRAY):
+            if name.endswith((STRAY, MOVED)):
                 self._resources.strays.add(f"{self.path}/{name}")
             elif kind is EntryKind.DIRECTORY and _DELETED_NAME.fullmatch(name):
                 disk.remove_tree(f"{self.path}/{name}")
@@ -194,6 +194,12 @@ class LogDirectory:
         log = self.logs.pop(partition)
         log.abandon()
         self._resources.strays.set_aside(log.directory, why, partition.partition)
+
+    def set_moved_aside(self, partition: TopicPartition) -> None:
+        """Like `set_log_aside`, for a partition that other brokers hold now."""
+        log = self.logs.pop(partition)
+        log.abandon()
+        self._resources.strays.set_moved_aside(log.directory, partition.partition)
 
     def take_removable(self) -> Callable[[], None] | None:
         """Work for a thread: remove what was deleted long enough ago. None if there is nothing."""

@@ -2,9 +2,10 @@
 
     orders-0.20261116T025152-1f0c2a9b-stray/     a log, under the name it had, the UTC time, and something unique
     00000000000000000007.log.2026...-stray       a file of a log
+    orders-0.20261116T025152-1f0c2a9b-moved/     a log whose partition has moved to other brokers
 
 Nothing reads them. To use one again, stop the broker, take the end off its name, and start. They are deleted
-`headrace.stray.retention.ms` after the time in their name.
+`headrace.stray.retention.ms` (`headrace.moved.retention.ms`) after the time in their name.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from headrace.storage.health import PASSING
 logger = logging.getLogger(__name__)
 
 STRAY = "-stray"
+MOVED = "-moved"
 _STAMP = "%Y%m%dT%H%M%S"
-_END = re.compile(r"\.([0-9]{8}T[0-9]{6})-[0-9a-f]{8}-stray")
+_END = re.compile(r"\.([0-9]{8}T[0-9]{6})-[0-9a-f]{8}-(?:stray|moved)")
 _END_CHARACTERS = len(".20261116T025152-1f0c2a9b-stray")
 _MAX_FILE_NAME = 255
 KEEP_FOR_EVER = -1
@@ -55,11 +57,11 @@ class Strays:
         else:
             self._since_ms[path] = int(since.timestamp() * 1000)
 
-    def name_for(self, path: str, number: int | None = None) -> str:
+    def name_for(self, path: str, number: int | None = None, kind: str = STRAY) -> str:
         """A new name beside the old one. With `number` that stays, and what comes before it is cut if need be."""
         since = datetime.fromtimestamp(self._env.clock.wall_ms() / 1000, UTC).strftime(_STAMP)
         tail = "" if number is None else f"-{number}"
-        end = f"{tail}.{since}-{self._env.rng.bytes(4).hex()}{STRAY}"
+        end = f"{tail}.{since}-{self._env.rng.bytes(4).hex()}{kind}"
         directory, name = os.path.split(path)
         return f"{directory}/{name.removesuffix(tail)[: _MAX_FILE_NAME - len(end)]}{end}"
 
@@ -70,6 +72,13 @@ class Strays:
         self.add(aside)
         logger.warning("%s: %s. It was set aside as %s", path, why, os.path.basename(aside))
         return aside
+
+    def set_moved_aside(self, path: str, number: int) -> None:
+        """Rename a log whose partition this broker no longer holds."""
+        aside = self.name_for(path, number, MOVED)
+        self._env.disk.rename(path, aside)
+        self.add(aside)
+        logger.info("%s has moved to other brokers. It is kept for some time as %s", path, os.path.basename(aside))
 
     def copy_aside(self, fd: int, position: int, end: int, path: str, why: str) -> None:
         """The bytes of an open file that will be cut off; on a full disk they are lost."""
@@ -86,12 +95,16 @@ class Strays:
         self.add(aside)
         logger.warning("%s: %s. They were set aside as %s", path, why, os.path.basename(aside))
 
-    def take_due(self, keep_ms: int) -> list[str]:
-        """Those whose time has come; the caller removes them with `remove`."""
+    def take_due(self, keep_ms: int, kind: str = STRAY) -> list[str]:
+        """Those of a kind whose time has come; the caller removes them with `remove`."""
         if keep_ms == KEEP_FOR_EVER:
             return []
         before = self._env.clock.wall_ms() - keep_ms
-        due = [path for path, since in self._since_ms.items() if since <= before]
+        due = [
+            path
+            for path, since in self._since_ms.items()
+            if since <= before and path.endswith(MOVED) == (kind == MOVED)
+        ]
         for path in due:
             del self._since_ms[path]
         return due

@@ -115,15 +115,20 @@ class TestReassignments:
     async def test_an_unknown_topic(self, bench: Any) -> None:
         assert (await self.alter(bench, [1])).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    async def test_a_real_move_is_refused(self, bench: Any) -> None:
-        """Not acknowledged and forgotten: with a second broker it would be a valid assignment."""
+    async def test_a_move_goes_on_until_its_target_is_in_sync(self, bench: Any) -> None:
         await bench.create_topic("t")
         await bench.broker.controller.register_broker(_second_broker(bench))
-        refused = await self.alter(bench, [2])
-        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert "cannot be moved" in refused.error_message
         fixed = await self.alter(bench, [1, 2], allow_replication_factor_change=False)
         assert fixed.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert (await self.alter(bench, [2])).error_code == 0
+        one = ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 7])
+        for topics in (None, [one]):
+            response = await bench.call(ListPartitionReassignmentsRequest(topics=topics), 0)
+            (moving,) = response.topics[0].partitions
+            assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([2, 1], [2], [1])
+        assert (await self.alter(bench, None)).error_code == 0
+        assert bench.image.topics["t"].partitions[0].replicas == (1,)
+        assert (await self.alter(bench, None)).error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
     async def test_none_is_under_way(self, bench: Any) -> None:
         await bench.create_topic("t")

@@ -42,6 +42,7 @@ def test_state_takes_its_epoch_from_the_node() -> None:
         "isr": [2],
         "controller_epoch": 4,
         "leader_incarnation": 31,
+        "replicas": [1, 2],
     }
     assert decode_state(TreeNode(value, 9), (1, 2)) == partition
 
@@ -61,3 +62,13 @@ def test_paths() -> None:
 
 def test_cluster_ids_are_22_characters() -> None:
     assert new_cluster_id(b"\xff" * 16) == "_" * 21 + "w"
+
+
+def test_a_move_is_part_of_the_state() -> None:
+    partition = PartitionImage((3, 1, 2), 2, 5, (2,), 9, 31, target=(3, 1), original=(1, 2))
+    assert decode_state(TreeNode(encode_state(partition, 4), 9), (1, 2)) == partition
+
+
+def test_a_state_of_an_older_version_has_the_replicas_of_its_topic() -> None:
+    value = b'{"version":1,"leader":2,"leader_epoch":5,"isr":[2],"controller_epoch":4}'
+    assert decode_state(TreeNode(value, 9), (1, 2)) == PartitionImage((1, 2), 2, 5, (2,), 9, -1)
