@@ -379,16 +379,18 @@ class Partition:
         self.settled = self.leadership is None and not self._synced_before_ack
 
     def _advance_high_watermark(self) -> None:
-        end = self.log.recovery_point if self._synced_before_ack else self.log.end_offset
+        log = self.log
+        end = log.recovery_point if self._synced_before_ack else log.end_offset
         if self.leadership is not None:
             end = self.leadership.committed_end(end, self.min_in_sync)
         if end > self.high_watermark:
-            assert end <= self.log.end_offset
+            assert end <= log.end_offset
             self.high_watermark = end
             if self.waiters:
                 self.wakes.wake(self.waiters)
-            for follower in self.end_waiters:
-                follower.noted()
+            if self.end_waiters:
+                for follower in self.end_waiters:
+                    follower.noted()
 
     def follower_fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> None:
         """A follower asks for what comes from `offset` on in this epoch: it has everything before."""

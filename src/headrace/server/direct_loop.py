@@ -77,7 +77,7 @@ class DirectSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         # Up to the next millisecond, which is all that epoll knows: a timer must never find itself early.
-        seconds = -1.0 if timeout is None else math.ceil(max(timeout, 0.0) * 1000) / 1000
+        seconds = -1.0 if timeout is None else math.ceil(timeout * 1000) / 1000 if timeout > 0 else 0.0
         ready = []
         keys, readers = self._keys, self._readers
         self._reading = True

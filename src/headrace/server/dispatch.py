@@ -67,10 +67,11 @@ class Dispatcher:
         self.now = 0.0
         """When the latest request was done, or the first of a turn began: each is measured from there."""
         self._hot = {
-            key: (api, handle, self.meters[key])
+            key: (handle, api.versions[0], api.versions[-1], api.flexible_since, self.meters[key])
             for key, api in APIS.items()
             if (handle := api.hot or api.quick) is not None
         }
+        """What a hot request needs to know of its API, together."""
         self._running: set[asyncio.Task[None]] = set()
         self._giving_back: asyncio.Future[None] | None = None
 
@@ -78,9 +79,9 @@ class Dispatcher:
         """Every request passes it from now on. Without one, everybody may do everything."""
         self._guard = guard
         self._hot = {
-            key: (api, guarded(guard, api, handle), meter)
-            for key, (api, handle, meter) in self._hot.items()
-            if api.hot is not None  # a cold API is refused in its own words, by the cold path
+            key: (guarded(guard, APIS[key], hot[0]), *hot[1:])
+            for key, hot in self._hot.items()
+            if APIS[key].hot is not None  # a cold API is refused in its own words, by the cold path
         }
 
     def dispatch(self, exchange: Exchange, frame: memoryview) -> Framed:
@@ -91,12 +92,12 @@ class Dispatcher:
         hot = self._hot.get(key)
         if hot is None:
             return self._dispatch_cold(exchange, frame, key, version)
-        api, handle, meter = hot
-        if version not in api.versions:
-            raise ProtocolError(f"{api.name} v{version} is not supported")
+        handle, first, last, flexible_since, meter = hot
+        if not first <= version <= last:
+            raise ProtocolError(f"{APIS[key].name} v{version} is not supported")
         meter.requests += 1
         meter.request_bytes += len(frame)
-        flexible = version >= api.flexible_since
+        flexible = version >= flexible_since
         position = 10 + client_id_size if client_id_size > 0 else 10
         if flexible:
             try:
@@ -115,7 +116,7 @@ class Dispatcher:
             meter.request_bytes -= len(frame)
             return self._dispatch_cold(exchange, frame, key, version)
         else:
-            exclusive = api.hot is None
+            exclusive = APIS[key].hot is None
             reply = None if body is None else FramedPending(body, correlation, flexible, exclusive, meter)
         now = self.monotonic()
         meter.busy_seconds += now - self.now

@@ -187,7 +187,8 @@ class Exchange:
         size = len(data)
         dispatcher = self._dispatcher
         most = dispatcher.max_request_bytes
-        dispatcher.now = began = dispatcher.monotonic()
+        dispatcher.now = dispatcher.monotonic()
+        share_ends = dispatcher.now + dispatcher.slice_seconds
         while size - position >= 4:
             if self._order is not None and self._must_wait():
                 self._put_aside(data[position:])
@@ -201,13 +202,14 @@ class Exchange:
             reply = dispatcher.dispatch(self, data[position + 4 : end])
             if type(reply) is bytes and self._order is None:
                 self.ready.append(reply)
+                made += len(reply)
             elif reply is not None:
                 self._take_place(reply, length)
+                made += bytes_of(reply)
             if end == size:
                 return
             position = end
-            made += len(reply) if type(reply) is bytes else bytes_of(reply)
-            if dispatcher.now - began > dispatcher.slice_seconds or made > ANSWER_BYTES:
+            if dispatcher.now > share_ends or made > ANSWER_BYTES:
                 self._put_aside(data[position:])
                 self._stand_in_line()
                 return
@@ -321,13 +323,10 @@ class Exchange:
             self._link.answer()
         elif self._partial is not None:
             self._keep_partial(self._partial)
-        if self._stash is None and self._exclusive is None and self.writable and not self._waits_for_memory:
-            self._link.resume_reading()
-
-    @property
-    def _waits_for_memory(self) -> bool:
-        partial = self._partial
-        return partial is not None and len(partial) >= OWN_BUFFER_FROM and self._needed > GROWN_UP_TO
+        if self._stash is None and self._exclusive is None and self.writable:
+            partial = self._partial
+            if partial is None or len(partial) < OWN_BUFFER_FROM or self._needed <= GROWN_UP_TO:
+                self._link.resume_reading()  # else it waits for memory
 
     # -- the end
 

@@ -20,21 +20,21 @@ def framed_bytes(body: bytes, correlation: int, flexible: bool) -> bytes:
 
 
 def framed(body: Body, correlation: int, flexible: bool, meter: RequestMeter) -> list[Piece]:
-    if isinstance(body, bytes):
+    if type(body) is bytes:
         whole = framed_bytes(body, correlation, flexible)
         meter.response_bytes += len(whole)
         return [whole]
+    assert type(body) is list
+    first = body[0]
     if len(body) == 3:  # the usual Fetch: the records of one partition
-        first, data, last = cast(tuple[bytes, FileRange, bytes], body)
-        size = len(first) + data.size + len(last)
+        size = len(first) + body[1][2] + len(body[2])  # a range between bytes
     else:
         size = sum(map(len, cast(list[bytes], body[::2]))) + sum(
             data.size for data in cast(list[FileRange], body[1::2])
         )
-        first = cast(bytes, body[0])
     head = _FLEXIBLE_HEAD.pack(size + 5, correlation, 0) if flexible else _HEAD.pack(size + 4, correlation)
     meter.response_bytes += len(head) + size
-    body[0] = head + first
+    body[0] = head + first  # type: ignore[operator]  # bytes come first
     return body
 
 
@@ -45,7 +45,7 @@ def bytes_of(answer: bytes | list[Piece] | FramedPending | None) -> int:
     if type(answer) is not list:
         return 0
     if len(answer) == 3:  # the usual Fetch
-        return len(cast(bytes, answer[0])) + len(cast(bytes, answer[2]))
+        return len(answer[0]) + len(answer[2])
     return sum(len(piece) for piece in answer if type(piece) is not FileRange)
 
 

@@ -201,7 +201,8 @@ class SocketLink(asyncio.BufferedProtocol):
                 if not self._send_small_ranges(ready):
                     self._send_with_files(ready)
                 return
-            joined = cast(bytes, ready[0]) if len(ready) == 1 else b"".join(cast(list[bytes], ready))
+            # Without files, all of it is bytes.
+            joined: bytes = ready[0] if len(ready) == 1 else b"".join(ready)  # type: ignore[assignment, arg-type]
             # Straight to the socket: the transport would check first what we know. It takes over what is left.
             try:
                 sent = os.write(self._fd, joined)
@@ -248,6 +249,10 @@ def _with_small_ranges(pieces: list[Piece]) -> list[Buffer] | None:
 
     Those bytes are in the outbox if they fit: they must be gone before the next answer.
     """
+    if len(pieces) == 3 and type(data := pieces[1]) is FileRange and (size := data[2]) < SENDFILE_FROM:
+        # The usual Fetch, without the loops.
+        place = outbox[:size]
+        return [pieces[0], place, pieces[2]] if _read_if_cached(data, place) else None  # type: ignore[list-item]
     needed = 0
     for piece in pieces:
         if type(piece) is FileRange:
@@ -271,13 +276,14 @@ def _with_small_ranges(pieces: list[Piece]) -> list[Buffer] | None:
 
 def _read_if_cached(piece: FileRange, place: memoryview) -> bool:
     """Fill `place` with the bytes of a range; False if reading them would wait for the disk."""
+    file, position, size = piece
     try:
-        count = os.preadv(piece.file.fd, (place,), piece.position, os.RWF_NOWAIT)
+        count = os.preadv(file.fd, (place,), position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # tmpfs: never on a disk, so it can just be read
-            piece.file.failed(error)
+            file.failed(error)
             raise
-        count = os.preadv(piece.file.fd, (place,), piece.position)
-    return count == piece.size
+        count = os.preadv(file.fd, (place,), position)
+    return count == size

@@ -304,20 +304,26 @@ class Log(LogParts):
         segments = self._segments
         try:
             segment, place = segments.find(offset)
-            if place is None or place.base_offset >= limit_offset:
+            if place is None:
                 return None
-            if skip_empty and place.size == HEADER_SIZE:
+            position, first_size, base_offset, _ = place
+            if base_offset >= limit_offset:
+                return None
+            if skip_empty and first_size == HEADER_SIZE:
                 segment, place = segments.past_empty(segment, place, limit_offset)
+                position, first_size, _, _ = place
             end = segment.size if limit_offset >= end_offset else segments.end_before(segment, place, limit_offset)
-            size = min(max_bytes, end - place.position)
-            if at_least_one and size < place.size:
-                size = place.size
+            size = end - position
+            if size > max_bytes:
+                size = max_bytes
+            if at_least_one and size < first_size:
+                size = first_size
             if size <= 0:
                 return None
             file = segment.file or segment.open_file(self._resources)
         except OSError as error:
             raise self._refused(error) from error
-        return _new_tuple(FileRange, (file, place.position, size))
+        return _new_tuple(FileRange, (file, position, size))
 
     def batch_at(self, offset: int) -> FileRange | None:
         """The one batch that holds `offset`, or the next after a gap; None at the end."""

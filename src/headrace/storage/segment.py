@@ -39,6 +39,10 @@ _LAGGING_INDEX_BYTES = 4 * 1024 * 1024
 """An index that ends so far before its segment does was lost in part and is rebuilt."""
 
 
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python: readers at the tail come here."""
+
+
 def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
@@ -262,7 +266,7 @@ class Segment:
             position, last_offset = self.last_batch_position, self.last_offset
             if offset > last_offset:
                 return None
-            return BatchPlace(position, self.size - position, self.last_batch_offset, last_offset)
+            return _new_tuple(BatchPlace, (position, self.size - position, self.last_batch_offset, last_offset))
         disk, file = resources.env.disk, self.open_file(resources)
         relative, position, next_relative, next_position = self.load_index(resources).around(
             offset - self.base_offset

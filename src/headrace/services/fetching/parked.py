@@ -39,13 +39,14 @@ class ParkedFetch(Pending):
         """Under way, of a large one."""
         self._again = False
         """Whether something changed meanwhile."""
+        is_large = plan.is_large
         if plan.session is not None:
             plan.session.wait(self)
-        elif not plan.is_large:
+        elif not is_large:
             self._wait_on_partitions()
         wait_seconds = max(plan.parameters.max_wait_ms, 0) / 1000
         self._timer: Timer = plan.broker.env.clock.call_later(wait_seconds, self.expire)
-        if plan.is_large:
+        if is_large:
             self._look_in_steps()
 
     def _wait_on_partitions(self) -> None:

@@ -178,8 +178,9 @@ class FetchPlan:
                 continue
             data = answer[2]
             if data is not None:
-                readings.size += data.size
-                readings.left -= data.size
+                size = data[2]  # by its place: a named tuple's fields are slow to get
+                readings.size += size
+                readings.left -= size
             elif self._watched is None and readings.left > 0 and not self._is_news(answer):
                 # Whatever happens there from now on puts it back.
                 assert self.session is not None
