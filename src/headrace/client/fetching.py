@@ -18,6 +18,7 @@ from headrace.client.fetch_in_place import LAST_VERSION_BY_NAME, FetchInPlace, P
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, BatchHeader, checked_header, parse_header
+from headrace.records.markers import ABORT, read_marker
 from headrace.records.reader import Record, read_records
 from headrace.wire.messages.fetch import (
     AbortedTransaction,
@@ -25,8 +26,6 @@ from headrace.wire.messages.fetch import (
     FetchRequest,
     FetchTopic,
 )
-
-CONTROL_ABORT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +66,10 @@ class Fetched(NamedTuple):
             while coming and coming[0].first_offset <= header.last_offset:
                 open_aborted.add(coming.pop(0).producer_id)
             if header.attributes & CONTROL:
-                if _is_abort(batch):
+                if read_marker(batch)[0] == ABORT:
                     open_aborted.discard(header.producer_id)
             elif not (header.attributes & TRANSACTIONAL and header.producer_id in open_aborted):
                 yield header, batch
-
-
-def _is_abort(batch: memoryview) -> bool:
-    """A marker's key is version int16 · type int16."""
-    key = next(iter(read_records(batch))).key or b""
-    return int.from_bytes(key[2:4], "big") == CONTROL_ABORT
 
 
 def split_batches(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

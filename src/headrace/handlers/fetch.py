@@ -66,7 +66,7 @@ def _read_one(broker: Broker, one: OnePartition, by_id: bool) -> Body | None:
         )
     except KafkaError:
         return None
-    if data is None:
+    if data is None or (committed and partition.log.has_aborted):
         return None
     size = data[2]  # by its place: a named tuple's fields are slow to get
     if size < least or size > most or size > broker.fetch_max_bytes:

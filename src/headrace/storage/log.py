@@ -145,17 +145,10 @@ class Log(LogParts):
 
     def aborted_transactions(self, offset: int, found: FileRange) -> list[AbortedTransaction]:
         """What of a range that was read from `offset` on belongs to aborted transactions, and maybe a few more."""
-        segments = self._segments
-        first = segments.from_offset(offset)[0]
-        upper_offset = self.end_offset
-        for segment in segments.from_offset(offset):
-            if segment.open_file(self._resources) is found.file:
-                following = segments.next_after(segment)
-                upper_offset = self.end_offset if following is None else following.base_offset
-                reached = segment.offset_after(found.position + found.size, self._resources)
-                upper_offset = upper_offset if reached is None else min(upper_offset, reached + 1)
-                break
-        return segments.aborted_in(first, offset, upper_offset)
+        try:
+            return self._segments.aborted_in(offset, found, self.end_offset)
+        except OSError as error:
+            raise self._refused(error) from error
 
     def append_as_follower(self, batches: Buffer, leader_epoch: int | None = None) -> int:
         """Store whole batches as the leader sent them, offsets and epochs kept; the new end offset.

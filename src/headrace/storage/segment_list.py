@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from headrace.records.batch import HEADER_SIZE
 from headrace.storage.compaction.swap import take_place
+from headrace.storage.files import FileRange
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import BatchPlace
 from headrace.storage.segment import Segment
@@ -59,22 +60,28 @@ class SegmentList:
         """The segment that holds `offset`, and those after it."""
         return self._all[max(bisect_right(self._all, offset, key=_BASE_OFFSET) - 1, 0) :]
 
-    def aborted_in(self, segment: Segment, offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records between two offsets, the first of them in `segment`."""
-        found: list[AbortedTransaction] = []
-        for one in self._all[self._all.index(segment) :]:
-            if one.has_aborted and one.aborted(self._resources).collect(offset, upper_offset, found):
+    def aborted_in(self, offset: int, found: FileRange, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in a range that was read from `offset` on, maybe a few more."""
+        segments = self.from_offset(offset)
+        upper_offset = end_offset
+        for place, segment in enumerate(segments):
+            if segment.open_file(self._resources) is found.file:
+                if place + 1 < len(segments):
+                    upper_offset = segments[place + 1].base_offset
+                reached = segment.offset_after(found.position + found.size, self._resources)
+                if reached is not None:
+                    upper_offset = min(upper_offset, reached + 1)
                 break
-        return found
+        aborted: list[AbortedTransaction] = []
+        for segment in segments:
+            if segment.has_aborted and segment.aborted(self._resources).collect(offset, upper_offset, aborted):
+                break
+        return aborted
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         """A marker was appended to the active segment that aborted something."""
         self.active.add_aborted(transaction, self._resources)
         self.has_aborted = True
-
-    def next_after(self, segment: Segment) -> Segment | None:
-        following = self._all.index(segment) + 1
-        return self._all[following] if following < len(self._all) else None
 
     # Find
 

@@ -7,6 +7,7 @@ bytes that frame it, and ranges of segment files that stay where they are until 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.model.errors import ProtocolError
@@ -310,6 +311,9 @@ _RESULT_V4 = struct.Struct(">ihqq")
 _NULL_ABORTED = b"\xff\xff\xff\xff"
 _NO_ABORTED = b"\0\0\0\0"
 NO_REPLICA = -1
+_ABORTED = struct.Struct(">qq")
+AbortedRow = Sequence[int]
+"""Of an aborted transaction: producer id, first offset; what follows is not for readers."""
 _DIVERGING = struct.Struct(">BBBiqB")
 _DIVERGING_SIZE = 13
 """One tagged field, number 0, its size; epoch, end offset, no tagged fields of its own."""
@@ -346,8 +350,12 @@ def write_partition_head(
     committed: bool,
     size: int,
     preferred_replica: int = NO_REPLICA,
+    aborted: Sequence[AbortedRow] = (),
 ) -> None:
     """Everything of a partition up to its records: (index, error, high watermark, last stable, log start)."""
+    if aborted:
+        _write_head_with_aborted(out, version, result, size, aborted)
+        return
     if version >= FLEXIBLE:
         # aborted transactions: null unless the client reads committed, then none.
         out += _RESULT_V12.pack(*result, 1 if committed else 0, preferred_replica)
@@ -358,6 +366,28 @@ def write_partition_head(
     if version >= 11:
         out += _INT32.pack(preferred_replica)
     out += _INT32.pack(size)
+
+
+def _write_head_with_aborted(
+    out: bytearray, version: int, result: tuple[int, int, int, int, int], size: int, aborted: Sequence[AbortedRow]
+) -> None:
+    """The same where the reader must leave out the records of some transactions."""
+    out += _RESULT_V5.pack(*result) if version >= 5 else _RESULT_V4.pack(*result[:4])
+    if version >= FLEXIBLE:
+        write_uvarint(out, len(aborted) + 1)
+        for row in aborted:
+            out += _ABORTED.pack(row[0], row[1])
+            out.append(0)
+    else:
+        out += _INT32.pack(len(aborted))
+        for row in aborted:
+            out += _ABORTED.pack(row[0], row[1])
+    if version >= 11:
+        out += _INT32.pack(NO_REPLICA)
+    if version >= FLEXIBLE:
+        write_uvarint(out, size + 1)
+    else:
+        out += _INT32.pack(size)
 
 
 def diverging_tag(epoch: int, end_offset: int) -> bytes:

@@ -168,6 +168,24 @@ def test_writes_what_the_schema_reads(version: int, committed: bool) -> None:
     assert FetchResponse.decode(bytes(out), version) == expected
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [1, 127, 300])
+def test_aborted_transactions_are_written(version: int, count: int) -> None:
+    topic = bytes(range(16)) if version >= TOPIC_IDS else b"events"
+    rows = [(2**40 + number, number, 7, 7) for number in range(count)]
+    out = bytearray()
+    write_response_head(out, version, 0, 0, 1)
+    write_topic_head(out, version, topic, 1)
+    write_partition_head(out, version, (0, 0, 100, 90, 10), True, 200, aborted=rows)
+    out += b"r" * 200 + tags_after(version) * 3
+    (partition,) = FetchResponse.decode(bytes(out), version).responses[0].partitions
+    assert partition.aborted_transactions == [
+        AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first, _, _ in rows
+    ]
+    assert (partition.last_stable_offset, partition.preferred_read_replica) == (90, -1)
+    assert partition.records == b"r" * 200
+
+
 @pytest.mark.parametrize("version", range(12, 19))
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("size", [0, 100, 100_000])

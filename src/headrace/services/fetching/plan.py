@@ -7,7 +7,7 @@ have news, and answers for those that have. A plan with very many partitions is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -30,6 +30,7 @@ from headrace.wire.fetch import (
     ONE_PARTITION_TAIL,
     READ_COMMITTED,
     TOPIC_IDS,
+    AbortedRow,
     FetchParameters,
     diverging_tag,
     encode_one_partition,
@@ -54,6 +55,8 @@ PartitionAnswer = tuple[Watched, tuple[int, int, int, int, int], FileRange | Non
 class Aside(NamedTuple):
     preferred_replica: int = NO_REPLICA
     tags: bytes = NO_TAGS
+    aborted: Sequence[AbortedRow] = ()
+    """Transactions of which a reader of committed records must leave out what it is sent."""
 
 
 class FetchBroker(Protocol):
@@ -210,7 +213,10 @@ class FetchPlan:
                 return watched, (watched.index, 0, high_watermark, stable, log_start), None, aside
         most = watched.max_bytes if watched.max_bytes < left else max(left, 0)
         high_watermark, stable, log_start, data = partition.read(watched.offset, most, self.reader, at_least_one)
-        return watched, (watched.index, 0, high_watermark, stable, log_start), data, None
+        aside = None
+        if data is not None and self.reader == COMMITTED and partition.log.has_aborted:
+            aside = Aside(aborted=partition.log.aborted_transactions(watched.offset, data))
+        return watched, (watched.index, 0, high_watermark, stable, log_start), data, aside
 
     def _look_aside(self, watched: Watched, partition: Partition) -> Aside | None:
         """Note a follower; tell a reader where its log differs, or which replica is nearer to it."""
@@ -344,14 +350,15 @@ class _Layout:
         out = self._out
         write_topic_head(out, version, topic, len(of_topic))
         for _, result, data, aside in of_topic:
-            if aside is not None:
-                write_partition_head(out, version, result, committed, 0, aside.preferred_replica)
-                out += aside.tags if tags else b""
-                continue
             if data is None:
+                if aside is not None:
+                    write_partition_head(out, version, result, committed, 0, aside.preferred_replica)
+                    out += aside.tags if tags else b""
+                    continue
                 write_partition_head(out, version, result, committed, 0)
             else:
-                write_partition_head(out, version, result, committed, data.size)
+                aborted = () if aside is None else aside.aborted
+                write_partition_head(out, version, result, committed, data.size, NO_REPLICA, aborted)
                 self._pieces += (out, data)
                 out = self._out = bytearray()
             out += tags
