@@ -79,8 +79,6 @@ at, as long as it does not look at everything: 80,000 objects, some 20 ms."""
 ADMIN_PORT_DISTANCE = 552
 """From the client port: 9092 and 9644, 9093 and 9645."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
-TRUST_RETRY_SECONDS = 5.0
-"""Before it is noted again on a full disk that the records of this broker are trusted."""
 DRAIN_SECONDS = 2.0
 """What requests under way get to finish in when the broker stops."""
 
@@ -171,10 +169,10 @@ class Node:
                 self._directories.may_have_lost
                 or lacks_confirmed(metadata.image, self._config.node_id, self._directories),
                 self._directories.ids,
+                min_in_sync=self._config.integer("min.insync.replicas"),
             ),
         )
         Leaders(self._env, metadata, self._controller, self._config.node_id, self._config).start()
-        self._env.background.start("Telling of lost records", self._until_trusted(metadata))
         metadata.subscribe(replicas.follow)
         metadata.subscribe(keeper.follow)
         metadata.subscribe(self._follow_limits)
@@ -300,26 +298,19 @@ class Node:
             raise StartError(error.message or str(error)) from error
         except StoreError as error:
             raise StartError(str(error)) from error
+        await self._forget_suspicion()
         metadata.subscribe(self._membership.follow)
         await controller.start()
 
-    async def _until_trusted(self, metadata: ClusterMetadata) -> None:
-        """Records may be lost until the controller has acted on it; a restart before that must say so again."""
+    async def _forget_suspicion(self) -> None:
+        """That records may be lost stands in the store now, until the controller has acted on it.
 
-        def is_trusted(image: MetadataImage) -> bool:
-            local = image.brokers.get(self._config.node_id)
-            return local is not None and not local.suspect
-
-        if not self._directories.may_have_lost:
-            return
-        await metadata.wait_for(is_trusted)
-        while True:
-            try:
-                await self._env.run_blocking(self._directories.trust)
-                return
-            except OSError as error:
-                log.warning("A restart would tell again that records may be lost, for now: %s", error)
-            await self._env.clock.sleep(TRUST_RETRY_SECONDS)
+        From here on it must not be said again: what this broker copies, and confirms, is not lost by a restart.
+        """
+        try:
+            await self._env.run_blocking(self._directories.trust)
+        except OSError as error:
+            raise StartError(f"The data directory cannot be written: {error}") from error
 
     async def _open_admin(self, observation: Observation, lag: Lag) -> None:
         """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""

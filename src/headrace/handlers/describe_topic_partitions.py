@@ -1,8 +1,7 @@
 """DescribeTopicPartitions (75), v0. Topics' partitions page by page, in the order of topic names (KIP-966).
 
 The empty list means all topics. A page ends after `response_partition_limit` partitions (at least one, at most
-MAX_PAGE); the cursor says where the next one begins. Eligible leader replicas are always empty: only the
-in-sync set may lead here.
+MAX_PAGE); the cursor says where the next one begins.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def _partition(
         leader_epoch=image.leader_epoch,
         replica_nodes=list(image.replicas),
         isr_nodes=list(image.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(image.elr),
+        last_known_elr=list(image.last_known_elr),
         offline_replicas=seen.offline_replicas,
     )

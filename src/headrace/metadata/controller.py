@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from headrace.config.broker_config import BrokerConfig
@@ -85,6 +86,7 @@ from headrace.metadata.topic_decisions import (
     decide_create_topics,
     decide_delete_topics,
 )
+from headrace.metadata.topic_rules import TopicRules
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 
@@ -235,7 +237,7 @@ class Controller:
             if known is None or known.epoch != broker_epoch:
                 raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
             suspects = [broker.id for broker in image.brokers.values() if broker.suspect]
-            outcomes = decide_in_sync(image, leader, wishes, suspects)
+            outcomes = decide_in_sync(image, leader, wishes, TopicRules(self._config, image), suspects)
             return outcomes, _granted_changes(image, outcomes)
 
         await self._see_all_brokers()
@@ -248,7 +250,7 @@ class Controller:
         """Begin, redirect or cancel moves of partitions; for each the partition as it is then, or why not."""
 
         def decide(image: MetadataImage) -> tuple[list[ReassignmentOutcome], list[Change]]:
-            outcomes = decide_reassignments(image, requests, may_change_factor)
+            outcomes = decide_reassignments(image, requests, may_change_factor, TopicRules(self._config, image))
             decided = [
                 (request.partition, outcome)
                 for request, outcome in zip(requests, outcomes, strict=True)
@@ -265,12 +267,12 @@ class Controller:
         """At an operator's wish; for each None, or why its leader stays (ELECTION_NOT_NEEDED too)."""
 
         def decide(image: MetadataImage) -> tuple[list[KafkaError | None], list[Change]]:
-            liveness = Liveness.of(image)
+            liveness, rules = Liveness.of(image), TopicRules(self._config, image)
             outcomes: list[KafkaError | None] = []
             decided: list[tuple[TopicPartition, PartitionImage]] = []
             for name in partitions:
                 try:
-                    decided.append((name, _elected(image, name, election, liveness)))
+                    decided.append((name, _elected(image, name, election, liveness, rules)))
                     outcomes.append(None)
                 except KafkaError as error:
                     outcomes.append(error)
@@ -349,7 +351,7 @@ class Controller:
             if error.path == CONTROLLER_EPOCH:
                 self._resign("another broker was elected")
                 raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
-            await self._metadata.catch_up(CHANGES)
+            await self._metadata.catch_up(CHANGES, BROKER_IDS)  # who is suspected is known with the brokers
             return False
         await self._metadata.catch_up(CHANGES)
         return True
@@ -446,13 +448,16 @@ def _changes_of(image: MetadataImage, decided: Sequence[tuple[TopicPartition, Pa
     return [PartitionsChanged(name, partitions) for name, partitions in by_topic.items()]
 
 
-def _elected(image: MetadataImage, name: TopicPartition, election: Election, liveness: Liveness) -> PartitionImage:
+def _elected(
+    image: MetadataImage, name: TopicPartition, election: Election, liveness: Liveness, rules: TopicRules
+) -> PartitionImage:
     partition = image.partition(name)
     if partition is None:
         what = f"partition {name}" if name.topic in image.topics else f"topic '{name.topic}'"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {what}.")
-    own = liveness.for_partition(image.topics[name.topic].id, name.partition)
-    return decide_election(partition, election, own)
+    topic = image.topics[name.topic]
+    own = liveness.for_partition(topic.id, name.partition)
+    return decide_election(partition, election, own, partial(rules.min_in_sync, topic))
 
 
 def _successes(outcomes: Sequence[TopicOutcome]) -> list[TopicImage]:

@@ -31,6 +31,8 @@ class BrokerImage:
     """The ids of its data directories; known to itself only."""
     offline: frozenset[tuple[TopicId, int]] = frozenset()
     """Partitions whose data directory failed: it is alive, and they are not."""
+    min_in_sync: int | None = None
+    """What its file says of `min.insync.replicas`; unknown of a broker of an older version."""
 
     @property
     def host(self) -> str:
@@ -56,6 +58,10 @@ class PartitionImage:
     """Where the partition moves to (KIP-455); empty while it does not move."""
     original: tuple[int, ...] = ()
     """Where it was before it began to move, in that order; empty while it does not move."""
+    elr: tuple[int, ...] = ()
+    """Eligible leader replicas (KIP-966): not in sync any more, but nothing was committed since they were."""
+    last_known_elr: tuple[int, ...] = ()
+    """Who was in one of both sets while too few were in sync, and may have lost records since."""
 
     def __post_init__(self) -> None:
         assert set(self.isr) <= set(self.replicas)

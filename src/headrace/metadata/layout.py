@@ -1,14 +1,16 @@
 """Where the cluster's metadata stands in the store, and how: Kafka's familiar paths, each node a JSON object.
 
     /cluster/id                                   {"version", "id"}
-    /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack"}
+    /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack",
+                                                   "min_in_sync"}
     /brokers/topics/<name>                        {"version", "topic_id", "partitions": {"0": [replicas]}}
     /brokers/suspects/<id>                        empty; there while the broker may have lost records
     /brokers/offline/<id>          ephemeral      {"version", "partitions": {topic id: [..]}}, whose disk failed
     /brokers/directories/<id>                     {"version", "ids"}: the data directories it registered with
     /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch",
                                                    "leader_incarnation", "replicas"}; while it moves also "target"
-                                                   and "original". Its replicas count, not those of the topic's
+                                                   and "original", while too few are in sync "elr" and
+                                                   "last_known_elr". Its replicas count, not those of the topic's
                                                    node, which are the ones it was made with
     /config/topics/<name>                         {"version", "config": {name: text}}
     /config/brokers/<id> | <default>              the same
@@ -154,6 +156,9 @@ def decode_topic(node: TreeNode) -> tuple[TopicId, list[tuple[int, ...]]]:
 
 
 def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
+    assert not set(partition.elr) & set(partition.isr)
+    assert set(partition.elr) <= set(partition.replicas)
+    lists = {"elr": partition.elr, "last_known_elr": partition.last_known_elr}
     move = {"target": partition.target, "original": partition.original} if partition.target else {}
     return encode_json(
         leader=partition.leader,
@@ -163,6 +168,7 @@ def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
         leader_incarnation=partition.leader_incarnation,
         replicas=partition.replicas,
         **move,
+        **{name: members for name, members in lists.items() if members},
     )
 
 
@@ -178,6 +184,8 @@ def decode_state(node: TreeNode, replicas: tuple[int, ...]) -> PartitionImage:
         fields.get("leader_incarnation", -1),
         tuple(fields.get("target", ())),
         tuple(fields.get("original", ())),
+        elr=tuple(fields.get("elr", ())),
+        last_known_elr=tuple(fields.get("last_known_elr", ())),
     )
 
 
@@ -194,7 +202,13 @@ def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
         {"listener": e.listener, "host": e.host, "port": e.port, "security_protocol": e.security_protocol}
         for e in broker.endpoints
     ]
-    return encode_json(epoch=broker.epoch, session=session_id, endpoints=endpoints, rack=broker.rack)
+    return encode_json(
+        epoch=broker.epoch,
+        session=session_id,
+        endpoints=endpoints,
+        rack=broker.rack,
+        min_in_sync=broker.min_in_sync,
+    )
 
 
 def encode_offline(partitions: Iterable[tuple[TopicId, int]]) -> bytes:
@@ -214,4 +228,12 @@ def decode_broker(
 ) -> BrokerImage:
     fields = decode_json(node)
     endpoints = tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"])
-    return BrokerImage(broker_id, fields["epoch"], endpoints, fields["rack"], suspect, offline=offline)
+    return BrokerImage(
+        broker_id,
+        fields["epoch"],
+        endpoints,
+        fields["rack"],
+        suspect,
+        offline=offline,
+        min_in_sync=fields.get("min_in_sync"),
+    )

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.config.topic_config import DynamicConfigs, topic_defaults
 from headrace.coordination.contract import SessionLost, Unknown
 from headrace.env import Env
 from headrace.metadata.changes import Change, PartitionsChanged, SuspectCleared
@@ -21,11 +20,11 @@ from headrace.metadata.controller import Controller
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.layout import BROKER_IDS
 from headrace.metadata.partition_decisions import Liveness, decide_leaders, decide_more_replicas
+from headrace.metadata.topic_rules import UNCLEAN, TopicRules
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
 
 RETRY_SECONDS = 0.2
-UNCLEAN = "unclean.leader.election.enable"
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +44,8 @@ class Leaders:
             CONSUMER_OFFSETS_TOPIC: config.integer("offsets.topic.replication.factor"),
         }
         """How many replicas the cluster's own topics should have."""
-        self._leaderless = False
-        """Whether some partition had no leader when all were last looked at."""
+        self._by_settings = False
+        """Whether another setting could have changed something when all were last looked at."""
 
     def start(self) -> Callable[[], None]:
         """Look now and after every change; returns how to stop it."""
@@ -57,8 +56,7 @@ class Leaders:
         if new.controller_id != self._broker_id:
             return
         took_over = old.controller_epoch != new.controller_epoch
-        settings_changed = old.broker_configs is not new.broker_configs or old.topics is not new.topics
-        if took_over or old.brokers is not new.brokers or (self._leaderless and settings_changed):
+        if took_over or old.brokers is not new.brokers or (self._by_settings and _settings_differ(old, new)):
             self._look()
 
     def _look(self) -> None:
@@ -89,23 +87,18 @@ class Leaders:
                     await self._env.clock.sleep(RETRY_SECONDS)
 
     def _decide(self, image: MetadataImage) -> tuple[None, list[Change]]:
-        defaults = topic_defaults(self._config, DynamicConfigs.of(image.broker_configs, self._broker_id))
-
-        def allows_unclean(topic: TopicImage) -> bool:
-            own = topic.configs.get(UNCLEAN)
-            return own.lower() == "true" if own is not None else bool(defaults[UNCLEAN])
-
+        rules = TopicRules(self._config, image)
         liveness = Liveness.of(image)
         decided: dict[str, dict[int, PartitionImage]] = {}
         for grown in decide_more_replicas(image, self._own_topics):
             before = image.topics[grown.name].partitions
             decided[grown.name] = {n: now for n, now in enumerate(grown.partitions) if now is not before[n]}
-        for topic, partitions in decide_leaders(image.with_partitions(decided), liveness, allows_unclean):
+        for topic, partitions in decide_leaders(image.with_partitions(decided), liveness, rules):
             decided.setdefault(topic.name, {}).update(partitions)
             for index, after in partitions.items():
                 _tell(topic, index, after)
-        self._leaderless = any(
-            partition.leader == NO_LEADER
+        self._by_settings = any(
+            partition.leader == NO_LEADER or partition.elr
             for topic in image.with_partitions(decided).topics.values()
             for partition in topic.partitions
         )
@@ -114,18 +107,36 @@ class Leaders:
         return None, changes
 
 
+def _settings_differ(old: MetadataImage, new: MetadataImage) -> bool:
+    if old.broker_configs is not new.broker_configs:
+        return True
+    if old.topics is new.topics:
+        return False
+    before = old.topics
+    return any(name not in before or before[name].configs is not now.configs for name, now in new.topics.items())
+
+
 def _tell(topic: TopicImage, index: int, after: PartitionImage) -> None:
     """What an operator wants to find in the log: who leads, and what may be lost."""
     before = topic.partitions[index]
     name = f"{topic.name}-{index}"
     if after.leader == NO_LEADER:
-        logger.error("%s has no leader: none of its in-sync replicas %s is alive", name, list(after.isr))
-    elif after.leader not in before.isr:
+        logger.error(
+            "%s has no leader: none of its in-sync replicas %s and eligible leaders %s is alive",
+            *(name, list(after.isr), list(after.elr)),
+        )
+    elif after.leader not in before.isr and after.leader not in before.elr:
         logger.error(
             "%s: broker %d was elected although it was not in sync (%s=true): records may be lost",
             name,
             after.leader,
             UNCLEAN,
+        )
+    elif after.leader != before.leader and after.leader not in before.isr:
+        logger.warning(
+            "%s: broker %d leads in epoch %d: it has every committed record, as it left the in-sync set after the "
+            "last one; %s is not alive, or may have lost records",
+            *(name, after.leader, after.leader_epoch, list(before.isr)),
         )
     elif after.leader != before.leader:
         logger.info("%s: broker %d leads in epoch %d", name, after.leader, after.leader_epoch)

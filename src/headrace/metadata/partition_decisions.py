@@ -2,11 +2,13 @@
 
 - A leader is elected from the in-sync replicas that live, in the order of the assignment. It gets a new leader
   epoch even if it is the same broker as before: one that was away must not go on in its old epoch.
+- If none of them lives, those that are eligible because nothing was committed since they left (`eligible`) are in
+  sync in their place, as far as they live.
 - Who is gone leaves the in-sync set, but the last member never does: nobody else is known to have every committed
   record. While it is away nobody leads, unless unclean election is allowed for the topic; then the first replica
   that lives leads with what it has.
-- A broker that may have lost records (another boot without a clean stop, a replaced disk) leaves every in-sync set
-  that has another member, before it can be elected.
+- A broker that may have lost records (another boot without a clean stop, a replaced disk) leaves every set that
+  has another member, before it can be elected.
 - A leader's wish for another in-sync set is granted if it still leads in that epoch, if it knows the partition's
   latest state (partition epoch), and if all whom it names are alive as it knows them (broker epoch).
 - A move (`reassignments`) ends in the write by which its whole target is in sync: the others leave, and another
@@ -20,7 +22,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
+from typing import Protocol
 
+from headrace.metadata.eligible import MinInSync, one_is_enough, with_eligible, without_suspects
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, add_replicas
 from headrace.model.errors import ErrorCode, KafkaError
@@ -61,15 +65,24 @@ class Liveness:
         return Liveness({id: epoch for id, epoch in self.epochs.items() if id not in gone}, self.suspects)
 
 
+class Rules(Protocol):
+    """What the settings say of a topic."""
+
+    def allows_unclean(self, topic: TopicImage) -> bool: ...
+
+    def min_in_sync(self, topic: TopicImage, partition: PartitionImage) -> int: ...
+
+
 def decide_leaders(
-    image: MetadataImage, liveness: Liveness, allows_unclean: Callable[[TopicImage], bool]
+    image: MetadataImage, liveness: Liveness, rules: Rules
 ) -> Iterator[tuple[TopicImage, dict[int, PartitionImage]]]:
     """The partitions that must change, by topic."""
     for topic in image.topics.values():
         changed: dict[int, PartitionImage] = {}
+        allows_unclean, min_in_sync = partial(rules.allows_unclean, topic), partial(rules.min_in_sync, topic)
         for index, partition in enumerate(topic.partitions):
             own = liveness.for_partition(topic.id, index) if liveness.offline else liveness
-            decided = decide_leader(partition, own, partial(allows_unclean, topic))
+            decided = decide_leader(partition, own, allows_unclean, min_in_sync)
             if decided is not partition:
                 changed[index] = decided
         if changed:
@@ -77,18 +90,22 @@ def decide_leaders(
 
 
 def decide_leader(
-    partition: PartitionImage, liveness: Liveness, allows_unclean: Callable[[], bool]
+    partition: PartitionImage, liveness: Liveness, allows_unclean: Callable[[], bool], min_in_sync: MinInSync
 ) -> PartitionImage:
     """The partition as it must be now; itself if nothing has to change."""
-    return end_move(_elect(partition, liveness, allows_unclean), liveness)
+    after = end_move(_elect(without_suspects(partition, liveness.suspects), liveness, allows_unclean), liveness)
+    return with_eligible(partition, after, min_in_sync, liveness.suspects)
 
 
 def _elect(partition: PartitionImage, liveness: Liveness, allows_unclean: Callable[[], bool]) -> PartitionImage:
-    isr = _in_sync(partition, liveness)
+    live = liveness.epochs
+    isr = tuple(replica for replica in partition.isr if replica in live) or partition.isr
     if partition.leader in isr and _still_leads(partition, liveness):
         return partition if isr == partition.isr else replace(partition, isr=isr)
-    live = liveness.epochs
     candidates = [replica for replica in partition.replicas if replica in isr and replica in live]
+    if not candidates:
+        candidates = [replica for replica in partition.replicas if replica in partition.elr and replica in live]
+        isr = tuple(candidates) or isr
     if not candidates and allows_unclean():
         candidates = [replica for replica in partition.replicas if replica in live][:1]
         isr = tuple(candidates) or isr
@@ -111,14 +128,6 @@ def led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarna
     """In a new epoch."""
     epoch = partition.leader_epoch + 1
     return replace(partition, leader=leader, leader_epoch=epoch, isr=isr, leader_incarnation=incarnation)
-
-
-def _in_sync(partition: PartitionImage, liveness: Liveness) -> tuple[int, ...]:
-    """Who stays in the in-sync set. At least one does."""
-    trusted = [replica for replica in partition.isr if replica not in liveness.suspects]
-    members = trusted or list(partition.isr)
-    live = [replica for replica in members if replica in liveness.epochs]
-    return tuple(live or members)
 
 
 def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
@@ -177,13 +186,15 @@ class Election(IntEnum):
     UNCLEAN = 1
 
 
-def decide_election(partition: PartitionImage, election: Election, liveness: Liveness) -> PartitionImage:
+def decide_election(
+    partition: PartitionImage, election: Election, liveness: Liveness, min_in_sync: MinInSync = one_is_enough
+) -> PartitionImage:
     """The partition as an operator wants it led, or the KafkaError that says why not (KIP-183, KIP-460)."""
     if election is Election.PREFERRED:
-        return _preferred(partition, liveness)
+        return with_eligible(partition, _preferred(partition, liveness), min_in_sync)
     if partition.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has a leader.")
-    elected = decide_leader(partition, liveness, lambda: True)
+    elected = decide_leader(partition, liveness, lambda: True, min_in_sync)
     if elected.leader == NO_LEADER:
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is alive.")
     return elected
@@ -215,19 +226,25 @@ InSyncOutcome = PartitionImage | KafkaError
 
 
 def decide_in_sync(
-    image: MetadataImage, leader: int, wishes: Iterable[InSyncWish], unavailable: Collection[int] = ()
+    image: MetadataImage,
+    leader: int,
+    wishes: Iterable[InSyncWish],
+    rules: Rules,
+    unavailable: Collection[int] = (),
 ) -> list[tuple[InSyncWish, InSyncOutcome]]:
     """For each the partition as it will be, or why not. `unavailable` are live brokers that may not join."""
     outcomes: list[tuple[InSyncWish, InSyncOutcome]] = []
     for wish in wishes:
         try:
-            outcomes.append((wish, _granted(image, leader, wish, unavailable)))
+            outcomes.append((wish, _granted(image, leader, wish, rules, unavailable)))
         except KafkaError as error:
             outcomes.append((wish, error))
     return outcomes
 
 
-def _granted(image: MetadataImage, leader: int, wish: InSyncWish, unavailable: Collection[int]) -> PartitionImage:
+def _granted(
+    image: MetadataImage, leader: int, wish: InSyncWish, rules: Rules, unavailable: Collection[int]
+) -> PartitionImage:
     topic = image.topics_by_id.get(wish.topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -252,6 +269,6 @@ def _granted(image: MetadataImage, leader: int, wish: InSyncWish, unavailable: C
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker} is not eligible.")
     ordered = tuple(replica for replica in partition.replicas if replica in isr)
     granted = replace(partition, isr=ordered)
-    if not partition.target:
-        return granted
-    return end_move(granted, Liveness.of(image).for_partition(topic.id, wish.partition))
+    if partition.target:
+        granted = end_move(granted, Liveness.of(image).for_partition(topic.id, wish.partition))
+    return with_eligible(partition, granted, partial(rules.min_in_sync, topic))

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from headrace.metadata.eligible import MinInSync, one_is_enough
 from headrace.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from headrace.metadata.partition_decisions import Liveness, decide_leader, led_by
+from headrace.metadata.partition_decisions import Liveness, Rules, decide_leader, led_by
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
@@ -34,38 +36,43 @@ ReassignmentOutcome = PartitionImage | KafkaError
 
 
 def decide_reassignments(
-    image: MetadataImage, requests: Sequence[Reassignment], may_change_factor: bool = True
+    image: MetadataImage,
+    requests: Sequence[Reassignment],
+    may_change_factor: bool = True,
+    rules: Rules | None = None,
 ) -> list[ReassignmentOutcome]:
     """For each the partition as it will be, which may be as it was, or why not."""
     liveness = Liveness.of(image)
     outcomes: list[ReassignmentOutcome] = []
     for request in requests:
         try:
-            outcomes.append(_decide(image, request, liveness, may_change_factor))
+            outcomes.append(_decide(image, request, liveness, may_change_factor, rules))
         except KafkaError as error:
             outcomes.append(error)
     return outcomes
 
 
 def _decide(
-    image: MetadataImage, request: Reassignment, liveness: Liveness, may_change_factor: bool
+    image: MetadataImage, request: Reassignment, liveness: Liveness, may_change_factor: bool, rules: Rules | None
 ) -> PartitionImage:
     name = request.partition
     partition = image.partition(name)
     if partition is None:
         what = f"partition {name}" if name.topic in image.topics else f"topic '{name.topic}'"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {what}.")
-    own = liveness.for_partition(image.topics[name.topic].id, name.partition)
+    topic = image.topics[name.topic]
+    own = liveness.for_partition(topic.id, name.partition)
+    min_in_sync = partial(rules.min_in_sync, topic) if rules is not None else one_is_enough
     if request.replicas is None:
         if not partition.target:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        return move_to(partition, partition.original, own)
+        return move_to(partition, partition.original, own, min_in_sync)
     _check(image.brokers, partition, request.replicas)
     factor = len(partition.original or partition.replicas)
     if not may_change_factor and len(request.replicas) != factor:
         detail = f"The replication factor is {factor} and may not become {len(request.replicas)}."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
-    return move_to(partition, request.replicas, own)
+    return move_to(partition, request.replicas, own, min_in_sync)
 
 
 def _check(brokers: Mapping[int, BrokerImage], partition: PartitionImage, replicas: tuple[int, ...]) -> None:
@@ -78,7 +85,12 @@ def _check(brokers: Mapping[int, BrokerImage], partition: PartitionImage, replic
         raise _bad(f"The assignment names a broker twice: {list(replicas)}.")
 
 
-def move_to(partition: PartitionImage, target: tuple[int, ...], liveness: Liveness) -> PartitionImage:
+def move_to(
+    partition: PartitionImage,
+    target: tuple[int, ...],
+    liveness: Liveness,
+    min_in_sync: MinInSync = one_is_enough,
+) -> PartitionImage:
     """The partition on its way to the target, or there already; itself if that changes nothing."""
     original = partition.original or partition.replicas
     if target == (partition.target or partition.replicas):
@@ -94,7 +106,7 @@ def move_to(partition: PartitionImage, target: tuple[int, ...], liveness: Livene
     moved = replace(partition, replicas=replicas, isr=isr, leader=leader, target=target, original=original)
     if leader != NO_LEADER and not set(partition.replicas) <= set(replicas):
         moved = led_by(moved, leader, isr, partition.leader_incarnation)
-    return decide_leader(moved, liveness, lambda: False)
+    return decide_leader(moved, liveness, lambda: False, min_in_sync)
 
 
 def _alive(replicas: tuple[int, ...], liveness: Liveness) -> list[bool]:

@@ -155,7 +155,10 @@ class InSyncKeeper:
 
 
 def _changed(image: PartitionImage, result: PartitionDataResult) -> PartitionImage:
-    return replace(image, isr=tuple(result.isr), partition_epoch=result.partition_epoch)
+    """The answer does not tell who is eligible to lead besides: until the image does, all who were are."""
+    complete = {*image.isr, *image.elr}.difference(result.isr)
+    elr = tuple(replica for replica in image.replicas if replica in complete)
+    return replace(image, isr=tuple(result.isr), elr=elr, partition_epoch=result.partition_epoch)
 
 
 def _topics_of(partitions: list[Partition]) -> list[TopicData]:

@@ -3,7 +3,8 @@
 Two in-sync sets while a change is asked for: the *committed* one, which the controller wrote, and the *maximal*
 one, which adds whoever is about to join. The high watermark waits for every member of the maximal set, so that it
 is right whichever of the two turns out to hold; `min.insync.replicas` counts the committed one. A member leaves
-only when the controller's write is seen.
+only when the controller's write is seen. While the controller counts others as eligible to lead because nothing
+was committed since they left (KIP-966), nothing is.
 
 Lag is measured without a cost per append: at every look (`mark`) the end of the log is noted, and a member that
 has not reached an end noted `replica.lag.time.max.ms` ago lags.
@@ -47,6 +48,7 @@ class InSyncChange:
 class Leadership:
     __slots__ = (
         "_brokers",
+        "_committing",
         "_ends",
         "_isr",
         "_local_id",
@@ -68,6 +70,7 @@ class Leadership:
         """The broker epochs that followers fetched with."""
         self._polls: dict[int, Poll] = {}
         self._isr = image.isr
+        self._committing = _committing(image)
         self.pending: InSyncChange | None = None
         self._marks: deque[tuple[float, int]] = deque()
 
@@ -76,6 +79,7 @@ class Leadership:
         if image.isr != self._isr or image.replicas != self._replicas:
             self.pending = None
         self._isr = image.isr
+        self._committing = _committing(image)
         self._replicas = image.replicas
         others = [replica for replica in image.replicas if replica != self._local_id]
         self._ends = {replica: self._ends.get(replica, UNKNOWN_OFFSET) for replica in others}
@@ -105,7 +109,7 @@ class Leadership:
 
     def committed_end(self, local_end: int, min_in_sync: int) -> int:
         """Up to where every member of the maximal set has the log; nothing new while too few are in sync."""
-        if len(self._isr) < min_in_sync:
+        if self._committing < min_in_sync:
             return UNKNOWN_OFFSET
         end = local_end
         ends = self._ends
@@ -181,3 +185,8 @@ class Leadership:
     def _is_registered(self, replica: int, brokers: Mapping[int, BrokerImage]) -> bool:
         known = brokers.get(replica)
         return known is not None and self._brokers.get(replica, UNKNOWN_EPOCH) in (known.epoch, UNKNOWN_EPOCH)
+
+
+def _committing(image: PartitionImage) -> int:
+    """How many in-sync replicas count for `min.insync.replicas`."""
+    return 0 if image.elr else len(image.isr)

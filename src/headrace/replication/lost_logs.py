@@ -41,7 +41,7 @@ def lacks_confirmed(image: MetadataImage, broker_id: int, directories: LogDirect
         f"{topic.name}-{index}"
         for topic in image.topics.values()
         for index, partition in enumerate(topic.partitions)
-        if broker_id in partition.isr
+        if (broker_id in partition.isr or broker_id in partition.elr)
         and len(partition.replicas) > 1
         and not directories.holds(TopicPartition(topic.name, index))
     ]

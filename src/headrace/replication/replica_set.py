@@ -306,14 +306,14 @@ class ReplicaSet:
         """Once after a start: a compacted log that was away for long may hold values whose tombstones are gone.
 
         The leader has removed them by now, and nothing will ever tell this replica: it copies the log anew.
-        A member of the in-sync set does not: its log may be needed.
+        A member of the in-sync set, or who may lead besides, does not: its log may be needed.
         """
         if partition.topic_partition not in self._untouched or not partition.follows:
             return
         del self._untouched[partition.topic_partition]
         config = partition.log.config
-        in_sync = self.broker_id in state.isr
-        if config.compacted and not in_sync and self._away_ms > config.delete_retention_ms:
+        is_needed = self.broker_id in state.isr or self.broker_id in state.elr
+        if config.compacted and not is_needed and self._away_ms > config.delete_retention_ms:
             log.warning(
                 "%s is copied anew from its leader: this broker was away for longer than delete.retention.ms",
                 partition.topic_partition,

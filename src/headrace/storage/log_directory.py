@@ -305,7 +305,7 @@ class LogDirectory:
         return isinstance(data, dict) and bool(data.get("mayHaveLost"))
 
     def trust(self) -> None:
-        """Blocking. The cluster knows that records may be lost, and has acted on it."""
+        """Blocking. The cluster knows that records may be lost: the next start need not tell it."""
         if self.may_have_lost:
             self.may_have_lost = False
             self._write_marker(RUNNING)

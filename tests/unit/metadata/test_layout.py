@@ -47,8 +47,20 @@ def test_state_takes_its_epoch_from_the_node() -> None:
     assert decode_state(TreeNode(value, 9), (1, 2)) == partition
 
 
+def test_eligible_leaders_are_stored_while_there_are_any() -> None:
+    """And a state of an older version, which knows none, is read."""
+    partition = PartitionImage((1, 2, 3), 2, 5, (2,), 9, 31, elr=(1,), last_known_elr=(3,))
+    value = encode_state(partition, controller_epoch=4)
+    assert decode_state(TreeNode(value, 9), (1, 2, 3)) == partition
+    fields = json.loads(value)
+    assert (fields.pop("elr"), fields.pop("last_known_elr")) == ([1], [3])
+    older = decode_state(TreeNode(json.dumps(fields).encode(), 9), (1, 2, 3))
+    assert older == PartitionImage((1, 2, 3), 2, 5, (2,), 9, 31)
+
+
 def test_broker_and_config() -> None:
-    broker = BrokerImage(3, 8, (Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT"),), "rack")
+    endpoints = (Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT"),)
+    broker = BrokerImage(3, 8, endpoints, "rack", min_in_sync=2)
     assert decode_broker(3, TreeNode(encode_broker(broker, "session"), 0)) == broker
     assert decode_config(TreeNode(encode_config({"a": "ü"}), 0)) == {"a": "ü"}
 

@@ -20,8 +20,9 @@ from headrace.metadata.controller import (
     TopicCreation,
 )
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from headrace.metadata.leaders import UNCLEAN, Leaders
+from headrace.metadata.leaders import Leaders
 from headrace.metadata.partition_decisions import InSyncWish
+from headrace.metadata.topic_rules import MIN_IN_SYNC, UNCLEAN
 from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
@@ -113,6 +114,50 @@ async def test_a_dead_leader_is_replaced_also_if_it_was_the_controller(cluster: 
     await cluster.stop(3)
     state = await cluster.until(lambda state: state.isr == (2,))
     assert (state.leader, state.leader_epoch) == (2, 1)
+
+
+async def set_min_in_sync(cluster: Cluster, kind: ResourceType, name: str, value: str | None) -> None:
+    operation = ConfigOperation.SET if value is not None else ConfigOperation.DELETE
+    edit = ConfigEdit(MIN_IN_SYNC, operation, value)
+    (error,) = await cluster.controller.controller.alter_configs([ConfigAlteration(kind, name, [edit])])
+    assert error is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(ResourceType.TOPIC, "t"), (ResourceType.BROKER, ""), (ResourceType.BROKER, "1")],
+    ids=["topic", "all brokers", "the leader"],
+)
+async def test_who_leaves_too_small_a_set_stays_eligible_while_it_is_too_small(
+    cluster: Cluster, kind: ResourceType, name: str
+) -> None:
+    await set_min_in_sync(cluster, kind, name, "2")
+    await cluster.stop(3)
+    state = await cluster.until(lambda state: state.isr == (1, 2))
+    assert state.elr == ()
+    await cluster.stop(2)
+    state = await cluster.until(lambda state: state.isr == (1,))
+    assert state.elr == (2,)
+    await set_min_in_sync(cluster, kind, name, "3")
+    assert (await cluster.until(lambda state: state.isr == (1,))).elr == (2,)
+    await set_min_in_sync(cluster, kind, name, None)
+    await cluster.until(lambda state: state.elr == ())
+
+
+async def test_a_last_member_that_lost_records_does_not_lead_while_others_have_them(cluster: Cluster) -> None:
+    """Seed 1021 of the simulation: killed brokers whose sessions ended first, and a machine that crashed."""
+    await set_min_in_sync(cluster, ResourceType.TOPIC, "t", "2")
+    for broker_id in (1, 2):
+        await cluster.stop(broker_id)
+    state = await cluster.until(lambda state: state.isr == (3,))
+    assert (state.leader, state.elr) == (3, (1, 2))
+    await cluster.stop(3)
+    await cluster.start(3, suspect=True)
+    state = await cluster.until(lambda state: state.leader == NO_LEADER)
+    assert (state.isr, state.last_known_elr) == ((1, 2), (3,))
+    await cluster.start(2)
+    state = await cluster.until(lambda state: state.leader == 2)
+    assert (state.isr, state.elr) == ((2,), (1,))
 
 
 async def test_the_last_member_is_waited_for(cluster: Cluster) -> None:

@@ -26,8 +26,23 @@ EPOCH = 7
 TOPIC_ID = TopicId(bytes(range(16)))
 
 
-def state(leader: int, isr: Ids, replicas: Ids = (1, 2, 3)) -> PartitionImage:
-    return PartitionImage(replicas, leader, EPOCH, isr, 4, leader * 10 if leader != NO_LEADER else -1)
+class Rules:
+    """Of topics without settings of their own."""
+
+    def __init__(self, min_in_sync: int = 1, unclean: bool = False) -> None:
+        self._min_in_sync = min_in_sync
+        self._unclean = unclean
+
+    def allows_unclean(self, topic: TopicImage) -> bool:
+        return self._unclean
+
+    def min_in_sync(self, topic: TopicImage, partition: PartitionImage) -> int:
+        return min(self._min_in_sync, len(partition.replicas))
+
+
+def state(leader: int, isr: Ids, replicas: Ids = (1, 2, 3), elr: Ids = (), last_known: Ids = ()) -> PartitionImage:
+    incarnation = leader * 10 if leader != NO_LEADER else -1
+    return PartitionImage(replicas, leader, EPOCH, isr, 4, incarnation, elr=elr, last_known_elr=last_known)
 
 
 def alive(*brokers: int, restarted: Sequence[int] = (), suspects: Sequence[int] = ()) -> Liveness:
@@ -37,7 +52,7 @@ def alive(*brokers: int, restarted: Sequence[int] = (), suspects: Sequence[int] 
 
 def decided(partition: PartitionImage, liveness: Liveness, unclean: bool = False) -> tuple[int, Ids, int]:
     """(leader, in-sync set, by how much the leader epoch grew)."""
-    after = decide_leader(partition, liveness, lambda: unclean)
+    after = decide_leader(partition, liveness, lambda: unclean, lambda partition: 1)
     if after.leader != NO_LEADER and after is not partition and after.leader_epoch > partition.leader_epoch:
         assert after.leader_incarnation == liveness.epochs[after.leader]
     return after.leader, after.isr, after.leader_epoch - partition.leader_epoch
@@ -116,22 +131,122 @@ def test_elections(
     live=st.sets(st.integers(1, 4)),
     restarted=st.sets(st.integers(1, 4)),
     suspects=st.sets(st.integers(1, 4)),
+    eligible=st.sets(st.integers(1, 4)),
 )
 def test_what_always_holds(
-    isr: set[int], leader: int, live: set[int], restarted: set[int], suspects: set[int]
+    isr: set[int], leader: int, live: set[int], restarted: set[int], suspects: set[int], eligible: set[int]
 ) -> None:
-    partition = state(leader if leader in isr else NO_LEADER, tuple(sorted(isr)), (1, 2, 3, 4))
+    elr = tuple(sorted(eligible - isr))
+    partition = state(leader if leader in isr else NO_LEADER, tuple(sorted(isr)), (1, 2, 3, 4), elr)
     liveness = alive(*sorted(live), restarted=sorted(restarted), suspects=sorted(suspects & live))
-    after = decide_leader(partition, liveness, lambda: False)
+    after = decide_leader(partition, liveness, lambda: False, lambda partition: 2)
     assert after.isr, "somebody is always known to have every committed record"
-    assert set(after.isr) <= isr, "nobody joins by an election"
+    complete = isr | set(partition.elr)
+    assert set(after.isr) | set(after.elr) <= complete, "nobody joins by an election"
+    assert not set(after.isr) & set(after.elr)
+    if complete - (suspects & live):
+        assert not (set(after.isr) | set(after.elr)) & suspects & live, "who may have lost records leaves"
+        if after.leader == NO_LEADER or len(after.isr) < 2:
+            assert set(after.isr) | set(after.elr) == complete - (suspects & live), "nobody else does"
     assert after.leader == NO_LEADER or (after.leader in after.isr and after.leader in live)
     if after.leader != NO_LEADER:
         assert liveness.epochs[after.leader] == after.leader_incarnation
     assert after.leader_epoch - partition.leader_epoch in (0, 1)
     if after.leader != partition.leader:
         assert after.leader_epoch > partition.leader_epoch
-    assert decide_leader(after, liveness, lambda: False) is after, "a decision settles it"
+    again = decide_leader(after, liveness, lambda: False, lambda partition: 2)
+    assert again is after, "a decision settles it"
+
+
+@pytest.mark.parametrize(
+    ("partition", "liveness", "expected"),
+    [
+        pytest.param(state(1, (1, 2, 3)), alive(1, 2), (1, (1, 2), (), ()), id="enough are in sync"),
+        pytest.param(state(1, (1, 2)), alive(1, 3), (1, (1,), (2,), ()), id="a follower that left is eligible"),
+        pytest.param(state(1, (1, 2, 3)), alive(3), (3, (3,), (1, 2), ()), id="several are"),
+        pytest.param(state(1, (1,), elr=(2,)), alive(3), (NO_LEADER, (1,), (2,), ()), id="they are waited for"),
+        pytest.param(
+            state(NO_LEADER, (1,), elr=(2,)), alive(2, 3), (2, (2,), (1,), ()), id="one of them returns first"
+        ),
+        pytest.param(state(NO_LEADER, (1,), elr=(2, 3)), alive(2, 3), (2, (2, 3), (), ()), id="they are enough"),
+        pytest.param(
+            state(NO_LEADER, (1,), elr=(2,)), alive(1, 2, 3), (1, (1,), (2,), ()), id="who is in sync comes first"
+        ),
+        pytest.param(
+            state(1, (1,), elr=(2, 3)),
+            alive(1, 2, 3, restarted=[1], suspects=[1]),
+            (2, (2, 3), (), ()),
+            id="the last member may have lost records, others have them",
+        ),
+        pytest.param(
+            state(1, (1,), elr=(2, 3)),
+            alive(1, restarted=[1], suspects=[1]),
+            (NO_LEADER, (2, 3), (), (1,)),
+            id="and they are waited for",
+        ),
+        pytest.param(
+            state(1, (1,), elr=(2,)),
+            alive(1, 2, restarted=[1, 2], suspects=[1, 2]),
+            (1, (1,), (), (2,)),
+            id="all may have lost records: the last member leads",
+        ),
+        pytest.param(
+            state(1, (1,), elr=(2,)),
+            alive(1, 2, restarted=[2], suspects=[2]),
+            (1, (1,), (), (2,)),
+            id="an eligible one may have lost records",
+        ),
+        pytest.param(
+            state(1, (1, 2), elr=(3,), last_known=(3,)),
+            alive(1, 2, 3),
+            (1, (1, 2), (), ()),
+            id="fewer are needed than before: a setting changed",
+        ),
+    ],
+)
+def test_eligible_leaders(
+    partition: PartitionImage, liveness: Liveness, expected: tuple[int, Ids, Ids, Ids]
+) -> None:
+    after = decide_leader(partition, liveness, lambda: False, lambda partition: 2)
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == expected
+    assert decide_leader(after, liveness_after(liveness), lambda: False, lambda partition: 2) is after
+
+
+def liveness_after(liveness: Liveness) -> Liveness:
+    """The suspicion is cleared in the same write."""
+    return Liveness(liveness.epochs)
+
+
+def test_an_unclean_election_leaves_nobody_eligible() -> None:
+    partition = state(1, (1,), elr=(2,), last_known=(2,))
+    after = decide_leader(partition, alive(3), lambda: True, lambda partition: 2)
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (3, (3,), (), ())
+
+
+def test_eligible_leaders_come_before_an_unclean_election() -> None:
+    after = decide_leader(state(1, (1,), elr=(3,)), alive(2, 3), lambda: True, lambda partition: 2)
+    assert (after.leader, after.isr, after.elr) == (3, (3,), (1,))
+
+
+def test_a_leader_for_whom_it_is_enough_empties_the_list() -> None:
+    """Brokers may differ in `min.insync.replicas`: what counts is the leader's."""
+    needed = {1: 2, 2: 1}
+    partition = state(1, (1,), elr=(2,))
+    after = decide_leader(partition, alive(2), lambda: False, lambda partition: needed[partition.leader])
+    assert (after.leader, after.isr, after.elr) == (2, (2,), ())
+
+
+def test_a_wish_makes_members_eligible_and_ends_that() -> None:
+    image = cluster(state(1, (1, 2)))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1,))], Rules(2))
+    assert outcome == state(1, (1,), elr=(2,))
+    image = cluster(state(1, (1,), elr=(2,)))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 3))], Rules(2))
+    assert outcome == state(1, (1, 3))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 3))], Rules(3))
+    assert outcome == state(1, (1, 3), elr=(2,))
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2))], Rules(3))
+    assert outcome == state(1, (1, 2))
 
 
 def cluster(partition: PartitionImage, epochs: dict[int, int] | None = None) -> MetadataImage:
@@ -144,10 +259,10 @@ def cluster(partition: PartitionImage, epochs: dict[int, int] | None = None) -> 
 
 def test_all_partitions_that_must_change_are_named() -> None:
     image = cluster(state(1, (1, 2, 3)), {2: 20, 3: 30})
-    ((topic, changed),) = decide_leaders(image, Liveness.of(image), lambda topic: False)
+    ((topic, changed),) = decide_leaders(image, Liveness.of(image), Rules())
     assert (topic.name, changed[0].leader) == ("t", 2)
     settled = image.with_partitions({"t": changed})
-    assert list(decide_leaders(settled, Liveness.of(settled), lambda topic: False)) == []
+    assert list(decide_leaders(settled, Liveness.of(settled), Rules())) == []
 
 
 def wish(
@@ -159,15 +274,15 @@ def wish(
 
 def test_a_leader_may_change_its_in_sync_set() -> None:
     image = cluster(state(1, (1, 2)))
-    ((_, outcome),) = decide_in_sync(image, 1, [wish((3, 1, 2))])
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((3, 1, 2))], Rules())
     assert outcome == replace(state(1, (1, 2)), isr=(1, 2, 3))
-    ((_, outcome),) = decide_in_sync(image, 1, [wish((1,))])
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1,))], Rules())
     assert outcome == replace(state(1, (1, 2)), isr=(1,))
 
 
 def test_a_wish_that_was_granted_before_is_granted_again() -> None:
     image = cluster(replace(state(1, (1, 2)), partition_epoch=5))
-    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2))])
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2))], Rules())
     assert outcome is image.topics["t"].partitions[0]
 
 
@@ -188,17 +303,17 @@ def test_a_wish_that_was_granted_before_is_granted_again() -> None:
     ],
 )
 def test_wishes_that_are_refused(leader: int, asked: InSyncWish, code: ErrorCode) -> None:
-    ((_, outcome),) = decide_in_sync(cluster(state(1, (1, 2))), leader, [asked])
+    ((_, outcome),) = decide_in_sync(cluster(state(1, (1, 2))), leader, [asked], Rules())
     assert isinstance(outcome, KafkaError)
     assert outcome.code is code
 
 
 def test_a_broker_that_is_gone_or_suspect_does_not_join() -> None:
     image = cluster(state(1, (1, 2)), {1: 10, 2: 20})
-    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))])
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))], Rules())
     assert isinstance(outcome, KafkaError)
     image = cluster(state(1, (1, 2)))
-    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))], unavailable=[3])
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))], Rules(), unavailable=[3])
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
 
@@ -228,8 +343,8 @@ def test_a_failed_directory_is_like_a_dead_broker_for_its_partitions_alone() -> 
     image = cluster(state(1, (1, 2, 3)))
     failed = replace(image.brokers[1], offline=frozenset({(TOPIC_ID, 0)}))
     image = replace(image, brokers={**image.brokers, 1: failed})
-    ((_, changed),) = decide_leaders(image, Liveness.of(image), lambda topic: False)
+    ((_, changed),) = decide_leaders(image, Liveness.of(image), Rules())
     assert (changed[0].leader, changed[0].isr) == (2, (2, 3))
     elsewhere = replace(failed, offline=frozenset({(TOPIC_ID, 1)}))
     image = replace(image, brokers={**image.brokers, 1: elsewhere})
-    assert list(decide_leaders(image, Liveness.of(image), lambda topic: False)) == []
+    assert list(decide_leaders(image, Liveness.of(image), Rules())) == []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.metadata.eligible import MinInSync, one_is_enough
 from headrace.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.partition_decisions import (
     Election,
@@ -43,10 +44,21 @@ def cluster(partition: PartitionImage, brokers: Ids = ALL) -> MetadataImage:
     return MetadataImage("c", brokers=known, topics={"t": topic}, topics_by_id={TOPIC_ID: topic})
 
 
-def joined(partition: PartitionImage, isr: Ids, brokers: Ids = ALL) -> PartitionImage:
+class Rules:
+    def __init__(self, needed: int = 1) -> None:
+        self._needed = needed
+
+    def allows_unclean(self, topic: TopicImage) -> bool:
+        return False
+
+    def min_in_sync(self, topic: TopicImage, partition: PartitionImage) -> int:
+        return min(self._needed, len(partition.replicas))
+
+
+def joined(partition: PartitionImage, isr: Ids, brokers: Ids = ALL, needed: int = 1) -> PartitionImage:
     """After its leader asked for this in-sync set."""
     wish = InSyncWish(TOPIC_ID, 0, partition.leader_epoch, partition.partition_epoch, [(b, b * 10) for b in isr])
-    ((_, outcome),) = decide_in_sync(cluster(partition, brokers), partition.leader, [wish])
+    ((_, outcome),) = decide_in_sync(cluster(partition, brokers), partition.leader, [wish], Rules(needed))
     assert isinstance(outcome, PartitionImage), outcome
     return outcome
 
@@ -119,7 +131,7 @@ class TestEnding:
 
     def test_it_does_not_end_while_one_of_the_target_is_down(self) -> None:
         moving = joined(move_to(at_rest(), (4, 5), alive(*ALL)), (4, 1, 2, 3))
-        died = decide_leader(moving, alive(1, 2, 3, 5), lambda: False)
+        died = decide_leader(moving, alive(1, 2, 3, 5), lambda: False, one_is_enough)
         assert (died.isr, died.target) == ((1, 2, 3), (4, 5))
         assert joined(died, (5, 1, 2, 3), (1, 2, 3, 5)).target == (4, 5)
 
@@ -129,29 +141,29 @@ class TestEnding:
         suspect = replace(image.brokers[4], suspect=True)
         image = replace(image, brokers={**image.brokers, 4: suspect})
         wish = InSyncWish(TOPIC_ID, 0, EPOCH, 4, [(b, b * 10) for b in (4, 5, 1, 2, 3)])
-        ((_, outcome),) = decide_in_sync(image, 1, [wish], [4])
+        ((_, outcome),) = decide_in_sync(image, 1, [wish], Rules(), [4])
         assert isinstance(outcome, PartitionImage)
         assert outcome.target == (4, 5)
-        after = decide_leader(outcome, Liveness.of(image), lambda: False)
+        after = decide_leader(outcome, Liveness.of(image), lambda: False, one_is_enough)
         assert (after.isr, after.leader, after.target) == ((5, 1, 2, 3), 1, (4, 5))
 
 
 class TestDeathsInTheMiddle:
     def test_the_leader_dies(self) -> None:
         moving = move_to(at_rest(), (4, 5), alive(*ALL))
-        after = decide_leader(moving, alive(2, 3, 4, 5), lambda: False)
+        after = decide_leader(moving, alive(2, 3, 4, 5), lambda: False, one_is_enough)
         assert (after.leader, after.leader_epoch, after.isr, after.target) == (2, EPOCH + 1, (2, 3), (4, 5))
 
     def test_the_leader_dies_and_a_new_replica_is_in_sync(self) -> None:
         moving = joined(move_to(at_rest(), (4, 5), alive(*ALL)), (4, 1, 2, 3))
-        after = decide_leader(moving, alive(2, 3, 4, 5), lambda: False)
+        after = decide_leader(moving, alive(2, 3, 4, 5), lambda: False, one_is_enough)
         assert (after.leader, after.isr) == (4, (4, 2, 3))
 
     def test_a_leader_that_will_go_dies_with_everything_else_in_place(self) -> None:
         """The death of the others' last laggard can be what ends a move."""
         moving = joined(move_to(at_rest(), (4, 5), alive(*ALL)), (4, 1, 2, 3))
         both = replace(moving, isr=(4, 5, 1))
-        after = decide_leader(both, alive(2, 3, 4, 5), lambda: False)
+        after = decide_leader(both, alive(2, 3, 4, 5), lambda: False, one_is_enough)
         assert (after.replicas, after.leader, after.isr, after.target) == ((4, 5), 4, (4, 5), ())
 
 
@@ -165,14 +177,14 @@ class TestCancelling:
 
     def test_a_new_replica_that_leads_hands_over(self) -> None:
         moving = joined(move_to(at_rest(), (4, 5), alive(*ALL)), (4, 1, 2, 3))
-        led = decide_leader(moving, alive(2, 3, 4, 5), lambda: False)
+        led = decide_leader(moving, alive(2, 3, 4, 5), lambda: False, one_is_enough)
         back = move_to(led, led.original, alive(2, 3, 4, 5))
         assert (back.replicas, back.leader, back.isr) == ((1, 2, 3), 2, (2, 3))
         assert back.leader_epoch > led.leader_epoch
 
     def test_not_if_the_new_replicas_alone_are_in_sync(self) -> None:
         moving = joined(move_to(at_rest((1,)), (4, 5), alive(*ALL)), (4, 1))
-        led = decide_leader(moving, alive(4, 5), lambda: False)
+        led = decide_leader(moving, alive(4, 5), lambda: False, one_is_enough)
         assert led.isr == (4,)
         (outcome,) = decide_reassignments(cluster(led, (4, 5)), [Reassignment(T0, None)])
         assert isinstance(outcome, KafkaError)
@@ -251,37 +263,45 @@ def test_whatever_happens_no_committed_record_is_given_up(data: st.DataObject) -
     """Each step is a death, a return, a move, or a join: the in-sync set never loses its last live member."""
     partition = at_rest()
     live = set(ALL)
+    needed = data.draw(st.integers(1, 3))
+
+    def min_in_sync(partition: PartitionImage) -> int:
+        return min(needed, len(partition.replicas))
+
     for _ in range(data.draw(st.integers(1, 12))):
         step = data.draw(st.sampled_from(["dies", "returns", "moves", "joins", "cancels"]))
         liveness = alive(*live)
-        before, had_all = partition, set(partition.isr)
+        before, had_all = partition, {*partition.isr, *partition.elr}
         if step == "dies" and live:
             live.discard(data.draw(st.sampled_from(sorted(live))))
-            partition = decide_leader(partition, alive(*live), lambda: False)
+            partition = decide_leader(partition, alive(*live), lambda: False, min_in_sync)
         elif step == "returns":
             live.add(data.draw(st.sampled_from(ALL)))
-            partition = decide_leader(partition, alive(*live), lambda: False)
+            partition = decide_leader(partition, alive(*live), lambda: False, min_in_sync)
         elif step == "moves":
             target = tuple(data.draw(st.lists(st.sampled_from(ALL), min_size=1, max_size=3, unique=True)))
-            partition = _unless_refused(partition, target, liveness)
+            partition = _unless_refused(partition, target, liveness, min_in_sync)
         elif step == "cancels" and partition.target:
-            partition = _unless_refused(partition, partition.original, liveness)
+            partition = _unless_refused(partition, partition.original, liveness, min_in_sync)
         elif step == "joins" and partition.leader != NO_LEADER:
             isr = tuple(replica for replica in partition.replicas if replica in live)
-            partition = joined(partition, isr, tuple(live))
+            partition = joined(partition, isr, tuple(live), needed)
             had_all |= set(isr)
         assert set(partition.isr) & had_all, "somebody has everything"
         if had_all & live:
             assert set(partition.isr) & had_all & live, "and lives, if one did"
             assert partition.leader in live
+        assert set(partition.elr) <= had_all & set(partition.replicas) - set(partition.isr)
         assert partition.leader_epoch >= before.leader_epoch
         left = set(before.replicas) - set(partition.replicas)
         if partition.leader != before.leader or (left and partition.leader != NO_LEADER):
             assert partition.leader_epoch > before.leader_epoch
 
 
-def _unless_refused(partition: PartitionImage, target: Ids, liveness: Liveness) -> PartitionImage:
+def _unless_refused(
+    partition: PartitionImage, target: Ids, liveness: Liveness, needed: MinInSync
+) -> PartitionImage:
     try:
-        return move_to(partition, target, liveness)
+        return move_to(partition, target, liveness, needed)
     except KafkaError:
         return partition

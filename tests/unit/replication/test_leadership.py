@@ -12,9 +12,12 @@ BROKERS = {broker: BrokerImage(broker, 7, ()) for broker in (1, 2, 3)}
 
 
 def image(
-    isr: tuple[int, ...] = (1, 2, 3), replicas: tuple[int, ...] = (1, 2, 3), epoch: int = 0
+    isr: tuple[int, ...] = (1, 2, 3),
+    replicas: tuple[int, ...] = (1, 2, 3),
+    epoch: int = 0,
+    elr: tuple[int, ...] = (),
 ) -> PartitionImage:
-    return PartitionImage(replicas, 1, 5, isr, epoch)
+    return PartitionImage(replicas, 1, 5, isr, epoch, elr=elr)
 
 
 def led(isr: tuple[int, ...] = (1, 2, 3), **ends: int) -> Leadership:
@@ -42,6 +45,16 @@ def test_alone_in_sync_the_own_end_decides() -> None:
 
 def test_nothing_new_is_committed_while_too_few_are_in_sync() -> None:
     assert led((1,), r2=12, r3=12).committed_end(12, 2) == UNKNOWN_OFFSET
+
+
+def test_nothing_new_is_committed_while_others_count_as_having_everything() -> None:
+    """Whatever this broker thinks of how many are needed."""
+    leadership = led((1, 2), r2=12)
+    leadership.follow(image((1,), epoch=1, elr=(2,)))
+    assert leadership.committed_end(12, 1) == UNKNOWN_OFFSET
+    leadership.follow(image((1,), epoch=2))
+    assert leadership.committed_end(12, 1) == 12
+    assert Leadership(1, image((1,), elr=(2,)), 0).committed_end(12, 1) == UNKNOWN_OFFSET
 
 
 def test_one_that_is_about_to_join_is_waited_for_but_not_counted() -> None:

@@ -21,6 +21,11 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.messages.produce import (
     PartitionProduceData,
@@ -100,6 +105,31 @@ async def test_too_few_replicas_refuse_and_time_out(tmp_path: Path) -> None:
         fetchers._fetchers.follow(follower)
         await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
         assert (await produce(cluster)).error_code == 0
+
+
+async def test_who_left_too_small_an_in_sync_set_leads_before_its_last_member_is_back(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, through=3, replicas=[1, 2, 3], min_insync_replicas="2")
+        assert (await produce(cluster)).error_code == 0
+        await cluster.stop(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1, 3))
+        await cluster.stop(1)
+        await cluster.until(lambda: cluster.state(T0).isr == (3,))
+        assert cluster.state(T0).elr == (1,), "broker 2 left while two were in sync"
+        client = await cluster.client(3)
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")], response_partition_limit=9)
+        answer = await client.ask(request, DescribeTopicPartitionsResponse, 0)
+        partition = answer.topics[0].partitions[0]
+        assert (partition.isr_nodes, partition.eligible_leader_replicas) == ([3], [1])
+        assert (await produce(cluster, acks=1)).error_code == 0
+        assert cluster.replica(3, T0).high_watermark <= 1, "nothing is committed meanwhile"
+        await cluster.stop(3)
+        await cluster.start(1)
+        await cluster.until(lambda: cluster.state(T0).leader == 1)
+        assert (cluster.state(T0).isr, cluster.state(T0).elr) == ((1,), (3,))
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1, 2) and not cluster.state(T0).elr)
+        assert (await produce(cluster)).base_offset == 1
 
 
 async def test_a_follower_joins_only_when_its_records_are_on_its_device(tmp_path: Path) -> None:

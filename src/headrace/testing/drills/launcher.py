@@ -27,8 +27,8 @@ def elect_anybody() -> None:
 
     decide = partition_decisions.decide_leader
 
-    def anybody(partition: Any, liveness: Any, allows_unclean: Any) -> Any:
-        return decide(partition, liveness, lambda: True)
+    def anybody(partition: Any, liveness: Any, allows_unclean: Any, min_in_sync: Any) -> Any:
+        return decide(partition, liveness, lambda: True, min_in_sync)
 
     partition_decisions.decide_leader = anybody
 

@@ -19,6 +19,7 @@ from headrace.metadata.changes import Change
 from headrace.metadata.controller import Controller, _granted_changes
 from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.metadata.partition_decisions import InSyncOutcome, InSyncWish, Liveness, decide_in_sync
+from headrace.metadata.topic_rules import TopicRules
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.leadership import Leadership
 from headrace.replication.partition import ACKS_ALL, REPLICA, Partition
@@ -94,7 +95,7 @@ def high_watermark_from_one_follower() -> None:
 def unfenced_in_sync_change() -> None:
     """The controller grants any in-sync set that any broker asks for, in whatever epochs."""
 
-    def granted(image: Any, leader: int, wish: Any, unavailable: Any) -> PartitionImage:
+    def granted(image: Any, leader: int, wish: Any, rules: Any, unavailable: Any) -> PartitionImage:
         if wish.topic_id not in image.topics_by_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition: PartitionImage = image.topics_by_id[wish.topic_id].partitions[wish.partition]
@@ -104,7 +105,7 @@ def unfenced_in_sync_change() -> None:
 
     async def alter_in_sync(self: Controller, leader: int, broker_epoch: int, wishes: Any) -> Any:
         def decide(image: MetadataImage) -> tuple[list[tuple[InSyncWish, InSyncOutcome]], list[Change]]:
-            outcomes = decide_in_sync(image, leader, wishes)
+            outcomes = decide_in_sync(image, leader, wishes, TopicRules(self._config, image))
             return outcomes, _granted_changes(image, outcomes)
 
         return [(wish, self._as_written(wish, outcome)) for wish, outcome in await self.change(decide)]
@@ -166,12 +167,12 @@ def _say_nothing() -> None:
 
 def last_member_leaves() -> None:
     """Who is gone leaves the in-sync set, also the last; whoever lives leads."""
+    before = partition_decisions._elect
 
-    def in_sync(partition: PartitionImage, liveness: Liveness) -> tuple[int, ...]:
-        live = [replica for replica in partition.replicas if replica in liveness.epochs]
-        return tuple(replica for replica in live if replica in partition.isr) or tuple(live[:1]) or partition.isr
+    def elect(partition: PartitionImage, liveness: Liveness, allows_unclean: Any) -> PartitionImage:
+        return before(partition, liveness, lambda: True)
 
-    _replace(partition_decisions, "_in_sync", in_sync)
+    _replace(partition_decisions, "_elect", elect)
 
 
 def new_leader_trusts_its_log_end() -> None:

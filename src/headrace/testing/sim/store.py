@@ -22,6 +22,12 @@ class State(NamedTuple):
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     incarnation: int
+    elr: tuple[int, ...] = ()
+
+    @property
+    def complete(self) -> set[int]:
+        """Who has every committed record, but for those that lost some."""
+        return {*self.isr, *self.elr}
 
 
 class WatchedStore(MemoryCluster):
@@ -76,9 +82,11 @@ class WatchedStore(MemoryCluster):
         assert isinstance(isr, list)
         incarnation = fields["leader_incarnation"]
         assert isinstance(incarnation, int)
-        state = State(leader, leader_epoch, tuple(isr), replicas, incarnation)
-        if not set(isr) <= set(replicas):
-            self._violated(f"{name}: the in-sync set {isr} is not among the replicas {replicas}")
+        elr = fields.get("elr", [])
+        assert isinstance(elr, list)
+        state = State(leader, leader_epoch, tuple(isr), replicas, incarnation, tuple(elr))
+        if not state.complete <= set(replicas) or set(elr) & set(isr):
+            self._violated(f"{name}: in sync {isr} and eligible {elr} of the replicas {replicas}")
         if not isr:
             self._violated(f"{name}: the in-sync set is empty")
         if leader != NO_LEADER and leader not in isr:
@@ -98,5 +106,5 @@ class WatchedStore(MemoryCluster):
         same = after.leader_epoch == before.leader_epoch
         if same and (after.leader, after.incarnation) != (before.leader, before.incarnation):
             self._violated(f"{name}: two leaders, {before} and {after}, in one epoch")
-        if not set(after.isr) & set(before.isr):
-            self._violated(f"{name}: nobody of the in-sync set {before.isr} is in the new one {after.isr}")
+        if not set(after.isr) & before.complete:
+            self._violated(f"{name}: nobody who was in sync or eligible in {before} is in sync in {after}")
