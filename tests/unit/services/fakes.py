@@ -9,7 +9,9 @@ from typing import Any
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
+from headrace.records.markers import EndMarker, build_marker
 from headrace.storage.log_config import LogConfig
+from headrace.storage.producer_state import VerificationGuard
 
 
 @dataclass
@@ -99,6 +101,14 @@ class FakePartition:
         if self._follows:
             self.high_watermark = self.log.end_offset
         return base_offset, -1, 0
+
+    def append_unsequenced(self, batch: bytearray, guard: VerificationGuard | None = None) -> int:
+        if guard is None:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return self.append(memoryview(batch), -1)[0]
+
+    def append_marker(self, marker: EndMarker) -> int:
+        return self.append(memoryview(build_marker(marker, 0)), -1)[0] + 1
 
     def replicate(self, offset: int) -> None:
         self.high_watermark = offset

@@ -19,6 +19,7 @@ from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.errors import GroupRequest, error_reply
 from headrace.groups.messages import (
     CommitOffsets,
+    CommitReply,
     ConsumerHeartbeat,
     GroupReply,
     Heartbeat,
@@ -31,12 +32,13 @@ from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.metadata.topic_decisions import TopicCreation, TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
+from headrace.records.markers import EndMarker
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.hashing import partition_of
 from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
-from headrace.services.groups.shard import GroupShard, ShardState
+from headrace.services.groups.shard import GroupShard, ShardState, TransactionalCommit
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
 
 log = logging.getLogger(__name__)
@@ -221,6 +223,36 @@ class GroupService:
             return error_reply(request, error.code, error.message)
         answer = shard.ask(request)
         return answer.result() if answer.done() else answer
+
+    # -- transactions
+
+    def transaction_partition(self, group_id: str) -> Partition:
+        """The partition that the positions of a group are written to; KafkaError if they are not, or not yet."""
+        shard = self.shard(group_id)
+        shard.coordinator(group_id)
+        return shard.partition
+
+    async def commit_in_transaction(self, commit: TransactionalCommit) -> CommitReply:
+        """Store positions that count when their transaction is committed. The answer, its refusal included."""
+        request = commit.request
+        try:
+            shard = self.shard(request.group_id)
+            self._check_name(request.group_id, shard)
+        except KafkaError as error:
+            reply = error_reply(request, error.code, error.message)
+        else:
+            reply = await shard.commit_in_transaction(commit)
+        assert isinstance(reply, CommitReply)
+        return reply
+
+    def end_transaction(self, index: int, marker: EndMarker) -> asyncio.Future[None]:
+        """Write a marker into a partition of the topic; KafkaError, now or later, if that fails."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return shard.end_transaction(marker)
+
+    # -- heartbeats that change nothing
 
     def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
         """Keep a classic member alive, if that is all there is to do; else `begin` has to be called."""

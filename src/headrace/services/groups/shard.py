@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 from headrace.env import Env
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.decision import Decision, GroupTimer, TimerKind
 from headrace.groups.errors import GroupRequest, append_error, error_reply, undone
-from headrace.groups.events import Event, group_of
+from headrace.groups.events import Event, TransactionEnded, group_of
 from headrace.groups.messages import (
     CommitOffsets,
     ConsumerHeartbeat,
@@ -34,6 +35,8 @@ from headrace.groups.messages import (
 )
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
+from headrace.records.builder import ProducerStamp
+from headrace.records.markers import EndMarker
 from headrace.replication.partition import Partition
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.loading import load_events
@@ -42,6 +45,7 @@ from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.timers import TimerTable
 from headrace.services.groups.topics import TopicsFeed
 from headrace.services.groups.writer import DecisionWriter
+from headrace.storage.producer_state import VerificationGuard
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +58,14 @@ GROUPS_PER_TURN = 100
 
 Decide = Callable[[int], Decision]
 NOTHING = Decision()
+
+
+class TransactionalCommit(NamedTuple):
+    """A TxnOffsetCommit, and what the log must know of its producer."""
+
+    request: CommitOffsets
+    producer: ProducerStamp
+    guard: VerificationGuard | None
 
 
 class ShardState(Enum):
@@ -103,6 +115,8 @@ class GroupShard:
         self._distrusted: dict[str, ErrorCode] = {}
         """Groups whose state is not to be used, and what their requests are told."""
         self._reloading: set[asyncio.Task[None]] = set()
+        self._ended_meanwhile: dict[str, list[TransactionEnded]] = {}
+        """Transactions that ended while a group was read anew."""
         self._deciders: dict[type, Callable[..., Decision]] = {
             JoinGroup: coordinator.join_group,
             SyncGroup: coordinator.sync_group,
@@ -212,6 +226,36 @@ class GroupShard:
         self._locks.acquire(group_id, type(request) is CommitOffsets, work.run)
         return answer
 
+    # -- transactions
+
+    def commit_in_transaction(self, commit: TransactionalCommit) -> Answer:
+        """Positions that count when their transaction is committed."""
+        answer = Answer()
+        request = commit.request
+        if self.state is not ShardState.ACTIVE:
+            answer.give(error_reply(request, _REFUSALS[self.state]))
+            return answer
+        self._locks.acquire(request.group_id, True, _TransactionalWork(self, commit, answer).run)
+        return answer
+
+    def end_transaction(self, marker: EndMarker) -> asyncio.Future[None]:
+        """Write a marker, and make the positions count, or forget them, once it is where the promise says.
+
+        No group is locked for it: what is applied is applied in the order of the log. KafkaError if it cannot be.
+        """
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.state is not ShardState.ACTIVE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is {self.state.value}")
+        self._writer.write_marker(marker, _EndWork(self, marker, ended))
+        return ended
+
+    def _end(self, event: TransactionEnded) -> None:
+        self._coordinator.apply(event)
+        for ends in self._ended_meanwhile.values():
+            ends.append(event)
+
+    # -- heartbeats that change nothing
+
     def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
         """Keep a classic member alive, if that is all there is to do; else it has to be asked."""
         if not self._is_at_rest(group_id):
@@ -300,10 +344,13 @@ class GroupShard:
         self._locks.release(group_id)
 
     async def _reload(self, group_id: str) -> None:
+        ended: list[TransactionEnded] = []
+        self._ended_meanwhile[group_id] = ended
         try:
             found = self._coordinator.empty()
             async for events in load_events(self._env, self.partition, self._settings.load_buffer_bytes):
                 found.apply_all(event for event in events if group_of(event) in (group_id, None))
+            found.apply_all(ended)
             now_ms = self._env.clock.wall_ms()
             decision = self._coordinator.replace_group(group_id, found, now_ms)
             self._timers.forget(group_id)
@@ -313,6 +360,8 @@ class GroupShard:
         except Exception:
             self._give_up(group_id)
             log.exception("Group '%s' of %s could not be read anew: it is refused", group_id, self.name)
+        finally:
+            self._ended_meanwhile.pop(group_id, None)
 
     def _give_up(self, group_id: str) -> None:
         """What the log says of the group cannot be understood: nobody is served from half of it."""
@@ -364,7 +413,7 @@ class _Work:
             self._decision = decision = self._decided(now_ms)
             records = decision.records
             if records:
-                shard._writer.write(records, now_ms, self)
+                self._write(records, now_ms)
         except Exception:
             log.exception("A decision about group '%s' failed; nothing of it was done", self._group_id)
             self.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -374,6 +423,9 @@ class _Work:
 
     def _decided(self, now_ms: int) -> Decision:
         return self._decide(now_ms)
+
+    def _write(self, records: Sequence[Event], now_ms: int) -> None:
+        self._shard._writer.write(records, now_ms, self)
 
     def finish(self) -> None:
         self._shard._locks.release(self._group_id)
@@ -424,6 +476,44 @@ class _RequestWork(_Work):
 
     def delayed(self, error: ErrorCode) -> None:
         self._answer.give(error_reply(self._request, append_error(error)))
+
+
+class _TransactionalWork(_RequestWork):
+    __slots__ = ("_guard", "_producer")
+
+    def __init__(self, shard: GroupShard, commit: TransactionalCommit, answer: Answer) -> None:
+        super().__init__(shard, commit.request.group_id, commit.request, answer)
+        self._producer = commit.producer
+        self._guard = commit.guard
+
+    def _write(self, records: Sequence[Event], now_ms: int) -> None:
+        self._shard._writer.write_for_producer(records, now_ms, self._producer, self._guard, self)
+
+
+class _EndWork:
+    """The end of a transaction on its way into the log; see `DecisionWaiter`."""
+
+    __slots__ = ("_ended", "_event", "_shard")
+
+    def __init__(self, shard: GroupShard, marker: EndMarker, ended: asyncio.Future[None]) -> None:
+        self._shard = shard
+        self._event = TransactionEnded(marker.producer_id, marker.commit)
+        self._ended = ended
+
+    def stored(self) -> None:
+        self._shard._end(self._event)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def failed(self, error: ErrorCode) -> None:
+        self.delayed(error)
+
+    def delayed(self, error: ErrorCode) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(KafkaError(error))
+
+    def lost(self) -> None:
+        self.delayed(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class _TimerWork(_Work):

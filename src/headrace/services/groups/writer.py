@@ -8,13 +8,16 @@ it. All that share a batch share its fate.
 
 A batch that was appended is never given up while this broker leads: it may yet be replicated, and then it has
 happened. Its requests are told after `timeout_ms` that nobody knows, and what they decided is applied when it is.
+
+Positions that are a part of a transaction have a batch of their own, with the id and epoch of their producer, and
+so has the marker that ends it. All that was handed over before them is appended before them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -22,11 +25,13 @@ from headrace.env import Clock
 from headrace.env.env import Timer
 from headrace.groups.events import Event
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.records.batch import HEADER_SIZE
-from headrace.records.builder import NewRecord, build_batch
+from headrace.records.batch import HEADER_SIZE, TRANSACTIONAL
+from headrace.records.builder import NewRecord, ProducerStamp, build_batch
+from headrace.records.markers import EndMarker
 from headrace.replication.partition import ACKS_ALL, Partition
 from headrace.services.groups.records import encode
 from headrace.services.groups.settings import ShellSettings
+from headrace.storage.producer_state import VerificationGuard
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +66,7 @@ class _Write(NamedTuple):
 class _Appended:
     end_offset: int
     deadline: float
-    writes: list[_Write]
+    outcomes: list[DecisionWaiter]
     overdue: bool = False
 
 
@@ -100,6 +105,29 @@ class DecisionWriter:
         elif first:
             self._flush_timer = self._clock.call_later(self._linger_ms / 1000, self._flush)
 
+    def write_for_producer(
+        self,
+        events: Iterable[Event],
+        now_ms: int,
+        producer: ProducerStamp,
+        guard: VerificationGuard | None,
+        outcome: DecisionWaiter,
+    ) -> None:
+        """Store a decision's records as a part of a producer's transaction: in a batch of their own, at once."""
+        records = [NewRecord(value, key, now_ms) for key, value in map(encode, events)]
+        batch = build_batch(records, codec=self._codec, attributes=TRANSACTIONAL, producer=producer)
+        self._flush()
+
+        def append() -> int:
+            return self._partition.append_unsequenced(batch, guard) + len(records)
+
+        self._store([outcome], append)
+
+    def write_marker(self, marker: EndMarker, outcome: DecisionWaiter) -> None:
+        """Store the end of a producer's transaction."""
+        self._flush()
+        self._store([outcome], lambda: self._partition.append_marker(marker))
+
     def close(self) -> None:
         """No longer the leader: what was decided and not replicated has not happened as far as we know."""
         self._closed = True
@@ -112,8 +140,11 @@ class DecisionWriter:
         self._partition.waiters.pop(self, None)
         appended, self._appended = self._appended, deque()
         queue, self._queue = self._queue, []
-        for write in [*(write for batch in appended for write in batch.writes), *queue]:
-            write.outcome.failed(error)
+        for outcome in [
+            *(one for batch in appended for one in batch.outcomes),
+            *(write.outcome for write in queue),
+        ]:
+            outcome.failed(error)
 
     def _flush(self) -> None:
         if self._flush_timer is not None:
@@ -128,26 +159,33 @@ class DecisionWriter:
 
     def _append(self, writes: list[_Write]) -> None:
         records = [record for write in writes for record in write.records]
+
+        def append() -> int:
+            batch = build_batch(records, codec=self._codec)
+            return self._partition.append(memoryview(batch), ACKS_ALL)[0] + len(records)
+
+        self._store([write.outcome for write in writes], append)
+
+    def _store(self, outcomes: list[DecisionWaiter], append: Callable[[], int]) -> None:
+        """`append` puts them into the log, together, and tells the end offset."""
         try:
             if self._closed or not self._leads():
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            batch = build_batch(records, codec=self._codec)
-            base_offset, _, _ = self._partition.append(memoryview(batch), ACKS_ALL)
+            end_offset = append()
         except KafkaError as error:
-            for write in writes:
-                write.outcome.failed(error.code)
+            for outcome in outcomes:
+                outcome.failed(error.code)
             return
         except Exception:
             log.exception("Decisions about groups could not be appended to %s", self._partition.topic_partition)
-            for write in writes:
-                write.outcome.lost()
+            for outcome in outcomes:
+                outcome.lost()
             return
-        end_offset = base_offset + len(records)
         if not self._appended and self._partition.high_watermark >= end_offset:
-            for write in writes:
-                write.outcome.stored()
+            for outcome in outcomes:
+                outcome.stored()
             return
-        self._appended.append(_Appended(end_offset, self._clock.monotonic() + self._timeout, writes))
+        self._appended.append(_Appended(end_offset, self._clock.monotonic() + self._timeout, outcomes))
         self._partition.waiters[self] = None
         self._set_alarm()
 
@@ -164,8 +202,8 @@ class DecisionWriter:
             self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
             return
         while self._appended and self._appended[0].end_offset <= self._partition.high_watermark:
-            for write in self._appended.popleft().writes:
-                write.outcome.stored()
+            for outcome in self._appended.popleft().outcomes:
+                outcome.stored()
         if not self._appended:
             self._partition.waiters.pop(self, None)
 
@@ -184,8 +222,8 @@ class DecisionWriter:
         late = [batch for batch in self._appended if not batch.overdue and batch.deadline <= now]
         for batch in late:
             batch.overdue = True
-            for write in batch.writes:
-                write.outcome.delayed(ErrorCode.REQUEST_TIMED_OUT)
+            for outcome in batch.outcomes:
+                outcome.delayed(ErrorCode.REQUEST_TIMED_OUT)
         self._set_alarm()
 
 

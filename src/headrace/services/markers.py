@@ -1,0 +1,102 @@
+"""The ends of transactions, written where their records are: a marker in each partition, answered once replicated.
+
+In a partition of `__consumer_offsets` the marker also makes the positions of groups count, or drops them: there
+the group service writes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headrace.env import Env
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from headrace.records.markers import EndMarker
+from headrace.replication.partition import ACKS_ALL, Partition
+from headrace.replication.replica_set import ReplicaSet
+from headrace.services.groups.service import GroupService
+
+REPLICATION_SECONDS = 30.0
+"""That a marker waits for its replicas before the coordinator is told to send it again."""
+_SEND_AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""Told to the coordinator of a transaction as NOT_LEADER_OR_FOLLOWER: it looks for the leader, and asks again."""
+
+
+class _Replication:
+    """Waits on a partition until a marker is on all in-sync replicas."""
+
+    def __init__(self, partition: Partition, end_offset: int) -> None:
+        self._partition = partition
+        self._end_offset = end_offset
+        self._leader_epoch = partition.leader_epoch
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        if self.done.done():
+            return
+        try:
+            if self._partition.acknowledged(self._end_offset, ACKS_ALL, self._leader_epoch):
+                self.done.set_result(None)
+        except KafkaError as error:
+            self.done.set_exception(error)
+
+    def failed(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class TransactionMarkers:
+    def __init__(self, env: Env, replicas: ReplicaSet, groups: GroupService) -> None:
+        self._env = env
+        self._replicas = replicas
+        self._groups = groups
+
+    async def write(self, wanted: Sequence[tuple[EndMarker, TopicPartition]]) -> list[ErrorCode]:
+        """One answer for each: all are appended first, and then waited for."""
+        begun = [self._begin(partition, marker) for marker, partition in wanted]
+        return [one if isinstance(one, ErrorCode) else await self._outcome(*one) for one in begun]
+
+    def _begin(
+        self, topic_partition: TopicPartition, marker: EndMarker
+    ) -> ErrorCode | tuple[asyncio.Future[None], Partition, _Replication | None]:
+        try:
+            partition = self._replicas.leader(topic_partition)
+            if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
+                return self._groups.end_transaction(topic_partition.partition, marker), partition, None
+            waiter = _Replication(partition, partition.append_marker(marker))
+        except KafkaError as error:
+            return _told(error.code)
+        partition.waiters[waiter] = None
+        waiter.wake()
+        return waiter.done, partition, waiter
+
+    async def _outcome(
+        self, done: asyncio.Future[None], partition: Partition, waiter: _Replication | None
+    ) -> ErrorCode:
+        timer = self._env.clock.call_later(REPLICATION_SECONDS, lambda: _time_out(done))
+        try:
+            await done
+        except KafkaError as error:
+            return _told(error.code)
+        finally:
+            timer.cancel()
+            if waiter is not None:
+                partition.waiters.pop(waiter, None)
+        return ErrorCode.NONE
+
+
+def _time_out(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+
+
+def _told(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _SEND_AGAIN else code
