@@ -345,6 +345,7 @@ CATCH_ALL_ALLOWED = (
     "coordination/sqlite",
     "services/groups/shard",
     "services/groups/writer",
+    "services/groups/quick_commit",
     "handlers/group_requests",
     "replication/waiters",
     "replication/sync_rounds",

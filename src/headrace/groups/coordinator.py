@@ -58,6 +58,8 @@ from headrace.groups.decision import Decision, Draft, GroupTimer, TimerKind
 from headrace.groups.either import Group
 from headrace.groups.errors import GroupRequest, error_reply
 from headrace.groups.events import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     ClassicGroupChanged,
     ConsumerEpochDeleted,
     ConsumerEpochStored,
@@ -88,6 +90,7 @@ from headrace.groups.messages import (
     JoinGroup,
     LeaveGroup,
     LeaveReply,
+    OffsetToCommit,
     SyncGroup,
     Token,
 )
@@ -100,6 +103,8 @@ from headrace.groups.workspace import Workspace
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python: every commit comes here."""
 _MAKES_CONSUMER_GROUP = (
     ConsumerEpochStored,
     ConsumerPartitionsStored,
@@ -199,6 +204,32 @@ class GroupCoordinator:
         ):
             return None
         return settings
+
+    def quiet_commit(
+        self,
+        member: tuple[str, int, str, str | None],
+        version: int,
+        offsets: Iterable[OffsetToCommit],
+        now_ms: int,
+    ) -> tuple[list[OffsetCommitted], int] | None:
+        """What a member's usual commit stores, and the session timeout that it starts anew (0: it starts none).
+
+        `member` is its group id, generation or epoch, member id and instance id. None where more has to be
+        decided, by `commit_offsets`, which decides the same in this case.
+        """
+        group_id, generation, member_id, instance_id = member
+        group = self._groups.get(group_id)
+        timeout_ms = offset_requests.quiet_session_ms(group, generation, member_id, instance_id, version)
+        if timeout_ms is None:
+            return None
+        longest = self._settings.offset_metadata_max_bytes
+        events: list[OffsetCommitted] = []
+        for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:
+            if metadata is not None and len(metadata) > longest:
+                return None
+            fields = (group_id, topic, partition, offset, leader_epoch, metadata or "", now_ms)
+            events.append(_new_tuple(OffsetCommitted, (*fields, NO_TIMESTAMP, topic_id, NO_PRODUCER_ID)))
+        return events, timeout_ms
 
     # --- the classic protocol ------------------------------------------------------------------------------------
 
@@ -410,6 +441,11 @@ class GroupCoordinator:
                 self._groups[event.group.id] = event.group
             case _:
                 self._apply_consumer(event)
+
+    def apply_commits(self, events: Iterable[OffsetCommitted]) -> None:
+        """The same for commits of groups that are there."""
+        for event in events:
+            self._offsets.apply_commit(event)
 
     def apply_all(self, events: Iterable[Event]) -> None:
         for event in events:

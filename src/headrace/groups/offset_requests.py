@@ -70,6 +70,30 @@ def _check_consumer_commit(group: ConsumerGroup, request: CommitOffsets) -> None
         raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if stale else ErrorCode.ILLEGAL_GENERATION)
 
 
+def quiet_session_ms(
+    group: Group | None, generation: int, member_id: str, instance_id: str | None, version: int
+) -> int | None:
+    """Of a member whose commit needs no other look than this; None where `check_commit` has to say.
+
+    A classic member's commit starts its session anew; 0 for others.
+    """
+    if type(group) is ClassicGroup:
+        member = group.members.get(member_id)
+        if (
+            member is None
+            or generation != group.generation
+            or (instance_id is not None and instance_id != member.instance_id)
+            or group.state is GroupState.COMPLETING_REBALANCE
+        ):
+            return None
+        return member.session_timeout_ms
+    if type(group) is ConsumerGroup and version >= _MEMBER_EPOCHS_SINCE:
+        known = group.members.get(member_id)
+        if known is not None and generation == known.epoch and not known.uses_classic:
+            return 0
+    return None
+
+
 def decide_commit(group: Group | None, request: CommitOffsets, draft: Draft) -> CommitReply:
     check_commit(group, request)
     expire_ms = NO_TIMESTAMP if request.retention_ms < 0 else draft.now_ms + request.retention_ms

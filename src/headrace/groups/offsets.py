@@ -19,6 +19,9 @@ from headrace.groups.events import (
 )
 from headrace.model.topics import TopicPartition
 
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python: every commit comes here."""
+
 
 class StoredOffset(NamedTuple):
     commit: OffsetCommitted
@@ -68,7 +71,7 @@ class OffsetStore:
     def apply(self, event: OffsetRecord) -> None:
         match event:
             case OffsetCommitted():
-                self._apply_commit(event)
+                self.apply_commit(event)
             case OffsetDeleted():
                 self._apply_delete(event)
             case TransactionEnded():
@@ -87,16 +90,17 @@ class OffsetStore:
             if group_id in groups:
                 self._pending.setdefault(producer_id, {})[group_id] = groups[group_id]
 
-    def _apply_commit(self, event: OffsetCommitted) -> None:
+    def apply_commit(self, event: OffsetCommitted) -> None:
         self._sequence += 1
-        stored = StoredOffset(event, self._sequence)
+        group_id, topic, partition, _, _, _, _, _, _, producer_id = event  # at once: field by field is slow
         groups = self._committed
-        if event.producer_id != NO_PRODUCER_ID:
-            groups = self._pending.setdefault(event.producer_id, {})
-        offsets = groups.get(event.group_id)
+        if producer_id != NO_PRODUCER_ID:
+            groups = self._pending.setdefault(producer_id, {})
+        offsets = groups.get(group_id)
         if offsets is None:
-            offsets = groups[event.group_id] = {}
-        offsets[TopicPartition(event.topic, event.partition)] = stored
+            offsets = groups[group_id] = {}
+        place = _new_tuple(TopicPartition, (topic, partition))
+        offsets[place] = _new_tuple(StoredOffset, (event, self._sequence))
 
     def _apply_delete(self, event: OffsetDeleted) -> None:
         partition = TopicPartition(event.topic, event.partition)

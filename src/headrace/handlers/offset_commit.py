@@ -6,6 +6,8 @@ KIP-848 groups; v10 topics by id. Positions in topics or partitions that do not 
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit
 from headrace.handlers.context import Channel, Context, group_read
 from headrace.handlers.group_requests import PendingAnswer
@@ -20,6 +22,7 @@ from headrace.wire.group_frames import (
     CommitFrame,
     CommittedTopic,
     commit_answer,
+    even_commit_answer,
     read_commit,
 )
 from headrace.wire.messages.offset_commit import (
@@ -31,6 +34,10 @@ from headrace.wire.messages.offset_commit import (
 )
 
 TOPIC_IDS_SINCE = 10
+
+
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python."""
 
 
 class _PendingCommit(PendingAnswer):
@@ -54,6 +61,10 @@ def quick_offset_commit(channel: Channel, version: int, frame: memoryview, posit
     if not offsets:
         return NOT_QUICK
     group_id, generation, member_id, instance_id, topics = commit
+    member = group_id, generation, member_id, instance_id
+    stored = broker.groups.quick_commit(member, version, offsets, partial(even_commit_answer, topics))
+    if stored is not None:
+        return stored.body if stored.done else stored
     reply = broker.groups.begin(
         CommitOffsets(group_id, tuple(offsets), generation, member_id, instance_id, version=version)
     )
@@ -77,9 +88,8 @@ def _offsets(image: MetadataImage, commit: CommitFrame) -> list[OffsetToCommit]:
         for partition, offset, leader_epoch, metadata in positions:
             if not 0 <= partition < count:
                 return []
-            offsets.append(
-                OffsetToCommit(topic.name, partition, offset, leader_epoch, metadata, TopicId(topic_id))
-            )
+            fields = (topic.name, partition, offset, leader_epoch, metadata, topic_id)
+            offsets.append(_new_tuple(OffsetToCommit, fields))
     return offsets
 
 

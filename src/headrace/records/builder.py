@@ -63,10 +63,13 @@ def build_batch(
     """One batch of consecutive offsets. `attributes` may hold any flags but the codec."""
     items = list(records)
     assert items, "a batch holds at least one record"
-    base_timestamp = items[0].timestamp
+    base_timestamp = max_timestamp = items[0].timestamp
     data = bytearray()
     for index, record in enumerate(items):
-        _write_record(data, record, record.timestamp - base_timestamp, index)
+        timestamp = record[2]  # by its place: a named tuple's fields are slow to get
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        _write_record(data, record, timestamp - base_timestamp, index)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -76,7 +79,7 @@ def build_batch(
         attributes=attributes | codec,
         last_offset_delta=len(items) - 1,
         base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in items),
+        max_timestamp=max_timestamp,
         producer_id=producer.id,
         producer_epoch=producer.epoch,
         base_sequence=producer.base_sequence,
@@ -143,6 +146,16 @@ _VARINTS = tuple(_varint(value) for value in range(1024))
 
 def _write_record(out: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:
     value, key, _, headers = record
+    if key is not None and value is not None and not headers and 0 <= timestamp_delta < 1024 > offset_delta:
+        key_size, value_size = len(key), len(value)
+        if key_size < 1024 > value_size and (size := key_size + value_size) < 1000:  # the usual small one
+            lengths = _VARINTS[timestamp_delta], _VARINTS[offset_delta], _VARINTS[key_size], _VARINTS[value_size]
+            timestamp, offset, key_length, value_length = lengths
+            size += len(timestamp) + len(offset) + len(key_length) + len(value_length) + 2
+            out += b"".join(
+                (_VARINTS[size], b"\0", timestamp, offset, key_length, key, value_length, value, b"\0")
+            )
+            return
     body = bytearray(1)  # attributes: none are defined
     body += _VARINTS[timestamp_delta] if 0 <= timestamp_delta < 1024 else _varint(timestamp_delta)
     body += _VARINTS[offset_delta] if offset_delta < 1024 else _varint(offset_delta)

@@ -142,10 +142,13 @@ class Partition:
 
     # -- appending
 
-    def append(self, batch: memoryview, acks: int, guard: VerificationGuard | None = None) -> tuple[int, int, int]:
+    def append(
+        self, batch: memoryview, acks: int, guard: VerificationGuard | None = None, our_own: bool = False
+    ) -> tuple[int, int, int]:
         """Append one batch as the leader: (base offset, log append time or -1, log start offset).
 
-        `guard` is what `start_verification` gave, for a batch that begins a transaction here.
+        `guard` is what `start_verification` gave, for a batch that begins a transaction here. The records of
+        `our_own`, which this broker built, are not looked into.
         """
         if self.leadership is not None:
             if acks != 1:
@@ -156,7 +159,7 @@ class Partition:
             self._check_enough_replicas(acks)
         log = self.log
         try:
-            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch, guard)
+            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch, guard, our_own)
         except KafkaError as error:
             if self.leadership is not None and error.code in _BY_HISTORY and not self._host.lease.valid():
                 self._check_not_replaced()  # else another leader may know better what came before

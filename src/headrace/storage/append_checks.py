@@ -95,10 +95,13 @@ def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple
 
 
 def adapted(
-    header: BatchHeader, batch: Buffer, config: LogConfig, now_ms: int, odd_times: bool
+    header: BatchHeader, batch: Buffer, config: LogConfig, now_ms: int, odd_times: bool, our_own: bool = False
 ) -> tuple[BatchHeader, Buffer, int]:
-    """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none)."""
-    if config.looks_into_records or (odd_times and not config.append_time):
+    """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none).
+
+    The records of `our_own`, which this broker built, are not looked into.
+    """
+    if not our_own and (config.looks_into_records or (odd_times and not config.append_time)):
         header, batch = checked_records(header, batch, config, now_ms)
     if config.compression_type != "producer" and header.codec != config.codec:
         header, batch = recompressed(header, batch, config)

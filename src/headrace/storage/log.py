@@ -59,11 +59,12 @@ class Log(LogParts):
         batch: memoryview | bytearray | bytes,
         leader_epoch: int,
         guard: VerificationGuard | None = None,
+        our_own: bool = False,
     ) -> Append:
         """Store one batch from a client; it gets the next offsets. A duplicate is answered, not stored.
 
         `batch` is changed in place where it is writable. A transactional one that is the first of its transaction
-        needs the `guard` with which it was verified.
+        needs the `guard` with which it was verified. `our_own`: this broker built it, not a client.
         """
         config = self.config
         size = len(batch)
@@ -80,7 +81,7 @@ class Log(LogParts):
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
         append_time = -1
         if odd_times or not config.as_sent:
-            header, batch, append_time = adapted(header, batch, config, now_ms, odd_times)
+            header, batch, append_time = adapted(header, batch, config, now_ms, odd_times, our_own)
         base_offset = self.end_offset
         try:
             OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)

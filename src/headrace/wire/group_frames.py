@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from itertools import repeat
 from typing import NamedTuple
 
 HEARTBEAT_FLEXIBLE_SINCE = 4
@@ -23,6 +24,9 @@ _CONSUMER_ANSWER_HEAD = struct.Struct(">ihB")
 _CONSUMER_ANSWER_TAIL = struct.Struct(">iibx")
 _PARTITION_ANSWER = struct.Struct(">ihx")
 _NO_THROTTLE = bytes(4)
+_ONE_TOPIC = _NO_THROTTLE + b"\2"
+_ONE_POSITION = struct.Struct(">BihxH")
+"""The number of positions, the only one, and no tagged fields of the topic and the response."""
 _NO_MESSAGE = 0
 _NO_ASSIGNMENT = -1
 _STILL_THE_SAME = {
@@ -30,6 +34,10 @@ _STILL_THE_SAME = {
     1: b"\0\0\xff\xff\xff\xff\0\0\0",
 }
 """By version, all between the epoch and the partitions: no instance, rack, timeout, topics, pattern, assignor."""
+
+
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python."""
 
 
 class HeartbeatFrame(NamedTuple):
@@ -203,7 +211,7 @@ def read_commit(frame: memoryview, position: int, version: int) -> CommitFrame |
             return None
     except (IndexError, struct.error, ValueError):
         return None
-    return CommitFrame(group_id, generation, member_id, instance_id, topics)
+    return _new_tuple(CommitFrame, (group_id, generation, member_id, instance_id, topics))
 
 
 def _read_topic(frame: memoryview, position: int, version: int) -> tuple[CommittedTopic, int]:
@@ -232,11 +240,19 @@ def _read_topic(frame: memoryview, position: int, version: int) -> tuple[Committ
         if size >= _ONE_BYTE or frame[end]:
             raise ValueError
         metadata = str(frame[position + 1 : end], "utf-8") if size else None
-        positions.append(CommittedPosition(partition, offset, leader_epoch, metadata))
+        positions.append(_new_tuple(CommittedPosition, (partition, offset, leader_epoch, metadata)))
         position = end + 1
     if frame[position]:
         raise ValueError
-    return CommittedTopic(raw, name, topic_id, positions), position + 1
+    return _new_tuple(CommittedTopic, (raw, name, topic_id, positions)), position + 1
+
+
+def even_commit_answer(topics: list[CommittedTopic], code: int) -> bytes:
+    """The same code for all positions."""
+    if len(topics) == 1 and len(topics[0][3]) == 1:  # the usual commit
+        raw, _, _, ((partition, _, _, _),) = topics[0]
+        return b"".join((_ONE_TOPIC, raw, _ONE_POSITION.pack(2, partition, code, 0)))
+    return commit_answer(topics, repeat(code))
 
 
 def commit_answer(topics: list[CommittedTopic], errors: Iterable[int]) -> bytes:

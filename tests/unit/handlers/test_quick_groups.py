@@ -18,6 +18,7 @@ from headrace.handlers.registry import APIS
 from headrace.metadata.controller import NewPartitions
 from headrace.model.errors import ErrorCode
 from headrace.services.groups.answer import Answer
+from headrace.services.groups.quick_commit import QuickCommit
 from headrace.services.reply import NOT_QUICK, Pending
 from headrace.testing.in_process import Client, connect, running_node
 from headrace.testing.raw_client import request_header
@@ -203,6 +204,47 @@ async def test_commits(bench: Any) -> None:
     for request in (commit_of(1, partition=2), commit_of(1, topic="none"), OffsetCommitRequest(group_id="g")):
         assert quick(bench, request, 9) is NOT_QUICK
     assert quick(bench, commit_of(1), 7) is NOT_QUICK
+
+
+async def answered(bench: Any, request: OffsetCommitRequest, version: int) -> tuple[Any, bytes]:
+    """What the quick handler made of it in the end, and what the cold one makes of the same."""
+    found = quick(bench, request, version)
+    cold = (await bench.call(request, version)).encode(version)
+    return (found.result() if isinstance(found, Pending) else found), cold
+
+
+async def test_commits_of_members(bench: Any) -> None:
+    member, generation = await joined(bench)
+    classic: dict[str, Any] = {"generation_id_or_member_epoch": generation, "member_id": member}
+    assert isinstance(quick(bench, commit_of(5, **classic), 9), QuickCommit)
+    several = commit_of(6, **classic)
+    several.topics[0].partitions.append(OffsetCommitRequestPartition(partition_index=1, committed_offset=7))
+    join = ConsumerGroupHeartbeatRequest(
+        group_id="c",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    assert (await bench.call(join, 1)).member_epoch == 1
+    consumer: dict[str, Any] = {"group_id": "c", "generation_id_or_member_epoch": 1, "member_id": "m"}
+    assert isinstance(quick(bench, commit_of(5, **consumer), 9), QuickCommit)
+    for request in (
+        commit_of(5, **classic),
+        several,
+        commit_of(5, **classic | {"generation_id_or_member_epoch": generation + 1}),
+        commit_of(5, **classic | {"member_id": "nobody"}),
+        commit_of(5, **classic | {"group_instance_id": "seat"}),
+        commit_of(5, **consumer),
+        commit_of(5, **consumer | {"generation_id_or_member_epoch": 2}),
+        commit_of(5, **consumer | {"member_id": "nobody"}),
+    ):
+        found, expected = await answered(bench, request, 9)
+        assert found == expected
+    too_old, expected = await answered(bench, commit_of(5, **consumer), 8)
+    assert too_old == expected
+    assert OffsetCommitResponse.decode(too_old, 8).topics[0].partitions[0].error_code
 
 
 async def test_an_answer_that_cannot_be_made_ends_its_connection_and_leaves_the_group_alone(bench: Any) -> None:

@@ -91,8 +91,9 @@ class FakePartition:
         self.failure: ErrorCode | None = None
         self._follows = follows
 
-    def append(self, batch: memoryview, acks: int) -> tuple[int, int, int]:
+    def append(self, batch: memoryview, acks: int, our_own: bool = True) -> tuple[int, int, int]:
         assert acks == -1
+        assert our_own
         if self.failure is not None:
             raise KafkaError(self.failure)
         base_offset = self.log.end_offset

@@ -51,6 +51,19 @@ class GroupLocks:
             lock.waiting = deque()
         lock.waiting.append((shared, run))
 
+    def try_share(self, group_id: str) -> bool:
+        """The group is ours together with others, at once or not at all."""
+        if self._alone or self._want_alone:
+            return False
+        lock = self._locks.get(group_id)
+        if lock is None:
+            lock = self._locks[group_id] = _Lock()
+        elif lock.exclusive or lock.waiting:
+            return False
+        lock.holders += 1
+        self._held += 1
+        return True
+
     def is_changing(self, group_id: str) -> bool:
         """Whether someone alone in the group, or alone at all, is at work or waits to be."""
         if self._alone or self._want_alone:
@@ -69,7 +82,8 @@ class GroupLocks:
             self._admit(lock)
         if not lock.holders and not lock.waiting and self._locks.get(group_id) is lock:
             del self._locks[group_id]
-        self._go_alone()
+        if self._want_alone:
+            self._go_alone()
 
     def run_alone(self, run: Run) -> None:
         """Call `run` once nobody holds anything; `release_alone` ends it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from headrace.groups.events import (
@@ -74,6 +75,9 @@ _PLAIN_MARKS = b"\1\0"
 """The length of an empty string, and after the timestamp the count of no tags."""
 _TOPIC_ID_TAG = b"\1\0\x10"
 
+REMEMBERED_TOPICS = 4_096
+"""Of groups, whose positions are written again and again."""
+
 Pair = tuple[bytes, bytes | None]
 
 
@@ -119,19 +123,24 @@ def _decode_marker(key: bytes | None, producer_id: int) -> Event:
 
 
 def _offset_key(event: OffsetCommitted | OffsetDeleted) -> bytes:
-    group, topic = event.group_id.encode(), event.topic.encode()
-    return b"".join(
-        (
-            _KEY_START.pack(1, len(group)),
-            group,
-            _LENGTH.pack(len(topic)),
-            topic,
-            _PARTITION.pack(event.partition),
-        )
-    )
+    return _key_of_topic(event.group_id, event.topic) + _PARTITION.pack(event.partition)
+
+
+@lru_cache(REMEMBERED_TOPICS)
+def _key_of_topic(group_id: str, topic_name: str) -> bytes:
+    """What the keys of a group's positions in one topic begin with."""
+    group, topic = group_id.encode(), topic_name.encode()
+    return b"".join((_KEY_START.pack(1, len(group)), group, _LENGTH.pack(len(topic)), topic))
 
 
 def _offset_value(event: OffsetCommitted) -> bytes:
+    _, _, _, offset, leader_epoch, metadata, timestamp_ms, expires_ms, topic_id, _ = event
+    if not metadata and expires_ms == NO_TIMESTAMP and topic_id == NO_TOPIC_ID:
+        return _NEW_PLAIN_OFFSET.pack(OFFSET_VERSION, offset, leader_epoch, 1, timestamp_ms, 0)
+    return _full_offset_value(event)
+
+
+def _full_offset_value(event: OffsetCommitted) -> bytes:
     if event.expire_timestamp_ms != NO_TIMESTAMP:
         return schema.OffsetCommitValue(
             offset=event.offset,
@@ -139,10 +148,6 @@ def _offset_value(event: OffsetCommitted) -> bytes:
             commit_timestamp=event.commit_timestamp_ms,
             expire_timestamp=event.expire_timestamp_ms,
         ).to_bytes(EXPIRING_OFFSET_VERSION)
-    if not event.metadata and event.topic_id == NO_TOPIC_ID:
-        return _NEW_PLAIN_OFFSET.pack(
-            OFFSET_VERSION, event.offset, event.leader_epoch, 1, event.commit_timestamp_ms, 0
-        )
     out = bytearray(_OFFSET_HEAD.pack(OFFSET_VERSION, event.offset, event.leader_epoch))
     metadata = event.metadata.encode()
     write_uvarint(out, len(metadata) + 1)

@@ -25,6 +25,7 @@ from headrace.groups.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    OffsetToCommit,
     SyncGroup,
 )
 from headrace.metadata.cluster import ClusterMetadata
@@ -37,6 +38,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.hashing import partition_of
+from headrace.services.groups.quick_commit import AnswerOf, QuickCommit
 from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
 from headrace.services.groups.shard import GroupShard, ShardState, TransactionalCommit
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
@@ -258,6 +260,17 @@ class GroupService:
         """Keep a classic member alive, if that is all there is to do; else `begin` has to be called."""
         shard = self._shards.get(partition_of(group_id, self._partition_count))
         return shard is not None and shard.quick_heartbeat(group_id, generation, member_id, instance_id)
+
+    def quick_commit(
+        self,
+        member: tuple[str, int, str, str | None],
+        version: int,
+        offsets: Sequence[OffsetToCommit],
+        answer_of: AnswerOf,
+    ) -> QuickCommit | None:
+        """Store what a member in good standing commits; None if `begin` has to be called."""
+        shard = self._shards.get(partition_of(member[0], self._partition_count))
+        return None if shard is None else shard.quick_commit(member, version, offsets, answer_of)
 
     def quick_consumer_heartbeat(
         self, group_id: str, member_id: str, member_epoch: int, client: tuple[str, str]

@@ -31,6 +31,7 @@ from headrace.groups.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    OffsetToCommit,
     SyncGroup,
 )
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -41,6 +42,7 @@ from headrace.replication.partition import Partition
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.loading import load_events
 from headrace.services.groups.locks import GroupLocks
+from headrace.services.groups.quick_commit import AnswerOf, CommitHost, QuickCommit
 from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.timers import TimerTable
 from headrace.services.groups.topics import TopicsFeed
@@ -107,6 +109,7 @@ class GroupShard:
         self._settings_of = configs.current()
         coordinator.settings_changed(self._settings_of)
         self._locks = GroupLocks()
+        self._commits = CommitHost(coordinator, self._locks, self.distrust)
         self._timers = TimerTable(env.clock, self._timer_fired)
         self._writer = DecisionWriter(env.clock, partition, settings)
         self._loading: asyncio.Task[None] | None = None
@@ -280,6 +283,34 @@ class GroupShard:
         if not self._timers.prolong(key, settings.consumer_session_timeout_ms):
             return None
         return settings.consumer_heartbeat_interval_ms
+
+    def quick_commit(
+        self,
+        member: tuple[str, int, str, str | None],
+        version: int,
+        offsets: Sequence[OffsetToCommit],
+        answer_of: AnswerOf,
+    ) -> QuickCommit | None:
+        """Store what a member in good standing commits; None if it has to be asked."""
+        group_id, _, member_id, _ = member
+        if not self._is_at_rest(group_id):
+            return None
+        now_ms = self._env.clock.wall_ms()
+        decided = self._coordinator.quiet_commit(member, version, offsets, now_ms)
+        if decided is None:
+            return None
+        events, timeout_ms = decided
+        if timeout_ms and not self._timers.prolong((TimerKind.SESSION, group_id, member_id), timeout_ms):
+            return None
+        if not self._locks.try_share(group_id):
+            return None
+        commit = QuickCommit(self._commits, group_id, events, answer_of)
+        try:
+            self._writer.write(events, now_ms, commit)
+        except Exception:
+            log.exception("A commit of group '%s' could not be written; nothing of it was done", group_id)
+            commit.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return commit
 
     def _is_at_rest(self, group_id: str) -> bool:
         """Whether a request that changes nothing can be answered from the state as it is."""

@@ -56,6 +56,10 @@ class DecisionWaiter(Protocol):
         """Our own code failed: whether it has happened is only to be found in the log."""
 
 
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call into Python: every commit comes here."""
+
+
 class _Write(NamedTuple):
     records: list[NewRecord]
     size: int
@@ -92,10 +96,10 @@ class DecisionWriter:
         size = 0
         for event in events:
             key, value = encode(event)
-            records.append(NewRecord(value, key, now_ms))
+            records.append(_new_tuple(NewRecord, (value, key, now_ms, ())))
             size += len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
         first = not self._queue
-        self._queue.append(_Write(records, size, outcome))
+        self._queue.append(_new_tuple(_Write, (records, size, outcome)))
         self._queued_bytes += size
         if self._linger_ms < 0:
             if first:
@@ -150,8 +154,9 @@ class DecisionWriter:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        queue, self._queue, self._queued_bytes = self._queue, [], 0
-        for writes in _packed(queue, self._batch_limit()):
+        queue, size, limit = self._queue, self._queued_bytes, self._batch_limit()
+        self._queue, self._queued_bytes = [], 0
+        for writes in [queue] if HEADER_SIZE + size <= limit and queue else _packed(queue, limit):
             self._append(writes)
 
     def _batch_limit(self) -> int:
@@ -162,7 +167,7 @@ class DecisionWriter:
 
         def append() -> int:
             batch = build_batch(records, codec=self._codec)
-            return self._partition.append(memoryview(batch), ACKS_ALL)[0] + len(records)
+            return self._partition.append(memoryview(batch), ACKS_ALL, our_own=True)[0] + len(records)
 
         self._store([write.outcome for write in writes], append)
 
