@@ -33,7 +33,7 @@ from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS
 from headrace.metadata.leaders import Leaders
 from headrace.metadata.membership import Membership
-from headrace.metadata.stores import renewal_interval, session_timeout, store_path
+from headrace.metadata.stores import renewal_interval, silence_limit, store_path
 from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
@@ -236,7 +236,7 @@ class Node:
         self, metadata: ClusterMetadata, peers: Peers
     ) -> tuple[ReplicaSet, InSyncKeeper, ControllerLink]:
         env, config, broker_id = self._env, self._config, self._config.node_id
-        host = PartitionHost(broker_id, env.clock, self._membership.lease, session_timeout(config))
+        host = PartitionHost(broker_id, env.clock, self._membership.lease, silence_limit(config))
         fetchers = Fetchers(env, broker_id, peers, _fetch_settings(config), config.integer("num.replica.fetchers"))
         replicas = ReplicaSet(host, env, self._directories, self._topic_configs.of, fetchers)
         link = ControllerLink(env, metadata, peers, broker_id)

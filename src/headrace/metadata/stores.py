@@ -7,6 +7,7 @@ import os.path
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.coordination_settings import ZooKeeperAddress, parse_zookeeper_connect
 from headrace.coordination.contract import Store
+from headrace.coordination.lease import RENEWALS_PER_TIMEOUT
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env import Env
 
@@ -28,6 +29,16 @@ def session_timeout(config: BrokerConfig) -> float:
     """Seconds."""
     own = config.value("zookeeper.session.timeout.ms") if zookeeper_address(config) is not None else None
     return (own if isinstance(own, int) else config.integer("broker.session.timeout.ms")) / 1000
+
+
+def silence_limit(config: BrokerConfig) -> float:
+    """Seconds: a follower that has not asked for so long may lead by now, if this broker has no lease.
+
+    Others are elected a session's timeout after the last renewal at the earliest, and that may have been a third
+    of the timeout before the last fetch. So it is less than the rest, and more than a follower's poll takes.
+    """
+    session, poll = session_timeout(config), config.integer("replica.fetch.wait.max.ms") / 1000
+    return min(max(session / RENEWALS_PER_TIMEOUT, 2 * poll), session)
 
 
 def renewal_interval(config: BrokerConfig) -> float:

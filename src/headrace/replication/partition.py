@@ -258,6 +258,11 @@ class Partition:
         assert image is not None
         return min(self.log.config.min_insync_replicas, len(image.original or image.replicas))
 
+    def check_lease(self) -> None:
+        """For what has waited for long: NOT_LEADER_OR_FOLLOWER if this leader may have been replaced unawares."""
+        if self.leadership is not None and not self._host.lease.valid():
+            self._check_not_replaced()
+
     def _check_not_replaced(self) -> None:
         """Without a lease there may be another leader, unless every other in-sync replica still follows this one.
 

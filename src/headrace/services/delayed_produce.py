@@ -1,4 +1,9 @@
-"""A Produce that waits until its batches are where its `acks` promises, or its time is up."""
+"""A Produce that waits until its batches are where its `acks` promises, or its time is up.
+
+A leader that was cut off from everybody does not learn that it was replaced. So a request that has waited for a
+second is looked at again: without a lease, and without followers, it is answered with NOT_LEADER_OR_FOLLOWER, and
+its client asks others who leads.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,8 @@ from headrace.wire.produce import (
 )
 
 logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
 
 Results = list[tuple[bytes, list[bytes]]]
 """For each topic as it was written: the answers of its partitions."""
@@ -57,10 +64,13 @@ class Unacknowledged:
         self.hint: LeaderHint | None = None
         """Who leads now, once that has failed it."""
 
-    def is_decided(self, client: ProducingClient, version: int) -> bool:
-        """Acknowledged, or failed, which its answer then says."""
+    def is_decided(self, client: ProducingClient, version: int, doubtful: bool = False) -> bool:
+        """Acknowledged, or failed, which its answer then says. `doubtful`: after a wait, look at the lease too."""
         try:
-            return self.partition.acknowledged(self._end_offset, self._acks, self._leader_epoch)
+            acknowledged = self.partition.acknowledged(self._end_offset, self._acks, self._leader_epoch)
+            if doubtful and not acknowledged:
+                self.partition.check_lease()
+            return acknowledged
         except KafkaError as error:
             if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADER_HINTS:
                 topic_id, index = self.partition.topic_id, self._index
@@ -73,7 +83,7 @@ class Unacknowledged:
 
 
 class DelayedProduce(Pending):
-    __slots__ = ("_client", "_hints", "_results", "_timer", "_version", "_waiting")
+    __slots__ = ("_client", "_hints", "_left", "_results", "_timer", "_version", "_waiting")
 
     def __init__(
         self,
@@ -92,27 +102,44 @@ class DelayedProduce(Pending):
         self._waiting = waiting
         for batch in waiting:
             batch.partition.waiters[self] = None
-        self._timer: Timer = client.broker.env.clock.call_later(max(timeout_ms, 0) / 1000, self._expire)
+        seconds = max(timeout_ms, 0) / 1000
+        self._left = seconds - LOOK_SECONDS
+        self._timer: Timer = client.broker.env.clock.call_later(min(seconds, LOOK_SECONDS), self._look)
 
     def wake(self) -> None:
-        if self.done:
-            return
+        if not self.done:
+            self._decide(doubtful=False)
+
+    def _decide(self, doubtful: bool) -> None:
         waiting = self._waiting
         if len(waiting) == 1:
-            if not self._is_decided(waiting[0]):
+            if not self._is_decided(waiting[0], doubtful):
                 return
         else:
-            undecided = [batch for batch in waiting if not self._is_decided(batch)]
+            undecided = [batch for batch in waiting if not self._is_decided(batch, doubtful)]
             self._let_go(undecided)
             if undecided:
                 return
         self._finish()
 
-    def _is_decided(self, batch: Unacknowledged) -> bool:
-        decided = batch.is_decided(self._client, self._version)
+    def _is_decided(self, batch: Unacknowledged, doubtful: bool = True) -> bool:
+        decided = batch.is_decided(self._client, self._version, doubtful)
         if batch.hint is not None:
             self._hints.append(batch.hint)
         return decided
+
+    def _look(self) -> None:
+        """Its time is up, or it has waited for long."""
+        if self._left <= 0:
+            self._expire()
+            return
+        self._timer = self._client.broker.env.clock.call_later(min(self._left, LOOK_SECONDS), self._look)
+        self._left -= LOOK_SECONDS
+        try:
+            self._decide(doubtful=True)
+        except Exception as error:
+            logger.exception("A Produce failed while it waited")
+            self.failed(error)
 
     def _expire(self) -> None:
         """The batches stay in the log; whether they will be acknowledged, nobody can tell any more."""

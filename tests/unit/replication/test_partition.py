@@ -304,3 +304,17 @@ async def test_a_follower_takes_the_leaders_marks_within_its_own_log(partition: 
     assert (partition.high_watermark, partition.log.start_offset) == (3, 2)
     partition.follow_marks(1, 0)
     assert (partition.high_watermark, partition.log.start_offset) == (3, 2)
+
+
+async def test_what_has_waited_asks_for_the_lease(partition: Partition) -> None:
+    """A leader that was cut off does not learn that it was replaced: without lease and followers it says so."""
+    lead(partition, (1, 2))
+    followers(partition, r2=0)
+    LEASE.is_valid = False
+    partition.check_lease()
+    partition.follower_fetched(2, 1, 7, SingleFetch(time.monotonic() - 60))
+    with pytest.raises(KafkaError) as refusal:
+        partition.check_lease()
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    LEASE.is_valid = True
+    partition.check_lease()
