@@ -15,7 +15,7 @@ help:
 	@echo "make matrix       unit and client tests on every Python that is installed, from 3.11 on"
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
-	@echo "make drills       three brokers killed, stopped and cut off under load (an hour; ARGS='kill-all --short' for some)"
+	@echo "make drills       three brokers killed, stopped and cut off under load, with a report (an hour; ARGS='kill-all --short' for some)"
 	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
 	@echo "make pictures     draw the README's pictures again, from real output"
@@ -33,7 +33,7 @@ demo: setup
 	@$(PY) -m examples.demo $(ARGS)
 
 test: setup
-	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace
+	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace iproute2:ip
 	@scripts/java-ensure
 	@scripts/apt-ensure zookeeper
 	@scripts/pytest $(ARGS)
@@ -67,7 +67,7 @@ conformance: setup
 
 drills: setup
 	@scripts/java-ensure
-	@scripts/apt-ensure zookeeper
+	@scripts/apt-ensure zookeeper iproute2:ip
 	@$(PY) -m headrace.testing.drills $(ARGS)
 
 bench: setup

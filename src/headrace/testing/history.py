@@ -4,7 +4,7 @@ Values are "producer:number", numbered by their producer, so that each is unique
 - acked_missing: acknowledged values that cannot be read (lost),
 - duplicates: values at more than one offset,
 - order_violations: a value of a producer after a later one in the same partition,
-- conflicts: acknowledged at an offset where another value is read.
+- conflicts: acknowledged, or read before, at an offset where another value is read at the end, or none.
 A send that was not acknowledged is unknown, never failed: it may be there or not.
 """
 
@@ -51,7 +51,14 @@ class Verdict:
 class History:
     acks: list[Ack] = field(default_factory=list)
     read: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    """Partition, offset, value."""
+    """Partition, offset, value: at the end."""
+    seen: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    """The same, by those who read meanwhile."""
+    seen_twice: int = 0
+    """Offsets at which they read one value, and later another."""
+
+    def note_seen(self, partition: int, offset: int, value: bytes) -> None:
+        self.seen_twice += self.seen.setdefault(partition, {}).setdefault(offset, value) != value
 
     def note_read(self, partition: int, offset: int, value: bytes) -> None:
         self.read.setdefault(partition, {})[offset] = value
@@ -67,7 +74,7 @@ class History:
             acked_missing=sum(ack.value not in counts for ack in kept),
             duplicates=sum(count > 1 for count in counts.values()),
             order_violations=sum(_order_violations(values) for values in self.read.values()),
-            conflicts=sum(self._conflicts(ack) for ack in kept),
+            conflicts=sum(self._conflicts(ack) for ack in kept) + self.seen_twice + self._unseen_since(lost),
             lost_by_intention=len(self.acks) - len(kept),
         )
 
@@ -76,6 +83,15 @@ class History:
         there = {value for values in self.read.values() for value in values.values()}
         return sum(
             ack.value in there for ack in self.acks if ack.offset >= lost_from.get(ack.partition, ack.offset + 1)
+        )
+
+    def _unseen_since(self, lost_from: Mapping[int, int]) -> int:
+        """Offsets that were read with a value that is not there any more: it was read before it was safe."""
+        return sum(
+            self.read.get(partition, {}).get(offset) != value
+            for partition, values in self.seen.items()
+            for offset, value in values.items()
+            if offset < lost_from.get(partition, offset + 1)
         )
 
     def _conflicts(self, ack: Ack) -> bool:

@@ -81,6 +81,9 @@ class ServerProcess(ABC):
     def __init__(self, overrides: Mapping[str, str] | None = None, root: Path | None = None) -> None:
         self.overrides = dict(overrides or {})
         self.port = free_port()
+        self.host = HOST
+        self.prefix: list[str] = []
+        """Before the command: where it runs (`hosts`)."""
         self._owns_root = root is None
         self.root = root or Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         self.log_path = self.root / "server.log"
@@ -88,7 +91,7 @@ class ServerProcess(ABC):
 
     @property
     def bootstrap(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def data_dir(self) -> Path:
@@ -132,7 +135,7 @@ class ServerProcess(ABC):
 
     def _spawn(self, log: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self.command(),
+            [*self.prefix, *self.command()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -201,7 +204,7 @@ class ServerProcess(ABC):
 
     def _serves(self) -> bool:
         try:
-            with socket.create_connection((HOST, self.port), timeout=1):
+            with socket.create_connection((self.host, self.port), timeout=1):
                 return True
         except OSError:
             return False
@@ -214,7 +217,7 @@ class BrokerProcess(ServerProcess):
 
     def command(self) -> list[str]:
         settings = {
-            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dirs": str(self.data_dir),
             **self.overrides,
         }

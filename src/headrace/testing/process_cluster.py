@@ -96,6 +96,11 @@ class ProcessCluster:
             overrides = {**store, **(settings or {})}
             self.brokers[broker_id] = ClusterBroker(broker_id, data, overrides, home, launcher)
 
+    def settle(self, places: Sequence[tuple[str, list[str]]]) -> None:
+        """Before they start: each broker with an address and what comes before its command (`hosts`)."""
+        for broker, (address, prefix) in zip(self.brokers.values(), places, strict=True):
+            broker.host, broker.prefix = address, prefix
+
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self.brokers.values())

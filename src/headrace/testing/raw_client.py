@@ -159,10 +159,12 @@ def batches_in(records: bytes) -> Iterator[Batch]:
         yield batch
 
 
-def produce_body(topic: str, partition: int, records: bytes | None, acks: int = -1) -> bytes:
+def produce_body(
+    topic: str, partition: int, records: bytes | None, acks: int = -1, timeout_ms: int = PRODUCE_TIMEOUT_MS
+) -> bytes:
     """Produce v3 to v8."""
     size = -1 if records is None else len(records)
-    head = text(None) + struct.pack(">hii", acks, PRODUCE_TIMEOUT_MS, 1) + text(topic)
+    head = text(None) + struct.pack(">hii", acks, timeout_ms, 1) + text(topic)
     return head + struct.pack(">iii", 1, partition, size) + (records or b"")
 
 

@@ -46,7 +46,6 @@ SETTINGS: Mapping[str, str] = {
     "minSessionTimeout": "400",
     "maxSessionTimeout": "60000",
     "maxClientCnxns": "0",
-    "clientPortAddress": HOST,
     "4lw.commands.whitelist": "*",
 }
 ENSEMBLE_SIZE = 3
@@ -79,7 +78,8 @@ class ZooKeeperServer(ServerProcess):
     def _write_files(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "myid").write_text(f"{self.id}\n")
-        settings = {**SETTINGS, "dataDir": str(self.data_dir), "clientPort": str(self.port), **self.overrides}
+        own = {"dataDir": str(self.data_dir), "clientPort": str(self.port), "clientPortAddress": self.host}
+        settings = {**SETTINGS, **own, **self.overrides}
         for number, (port, election_port) in enumerate(self.peers, 1):
             settings[f"server.{number}"] = f"{HOST}:{port}:{election_port}"
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
@@ -88,7 +88,7 @@ class ZooKeeperServer(ServerProcess):
     def mode(self) -> str | None:
         """standalone, leader or follower; None while it does not serve."""
         try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
+            with socket.create_connection((self.host, self.port), timeout=1) as connection:
                 connection.sendall(b"srvr")
                 said = b""
                 while chunk := connection.recv(4096):

@@ -55,3 +55,17 @@ def test_what_an_unclean_election_lost_is_counted_apart() -> None:
     assert found.is_clean
     assert found.lost_by_intention == 1
     assert not made.judge({0: 2}).is_clean
+
+
+def test_what_was_read_meanwhile_stays() -> None:
+    made = history({0: [A0, A1]}, [])
+    made.note_seen(0, 0, A0)
+    made.note_seen(0, 0, A0)
+    assert made.judge().is_clean
+    made.note_seen(0, 1, B0)
+    assert made.judge().conflicts == 1
+    made.note_seen(0, 1, A1)
+    assert made.judge().conflicts == 2, "one value, then another"
+    made.note_seen(0, 2, A2)
+    assert made.judge().conflicts == 3
+    assert made.judge({0: 1}).conflicts == 1, "what an unclean election lost may have been read"

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from headrace.testing.drills.catalogue import DRILLS
 from headrace.testing.drills.launcher import MUTANTS
+from headrace.testing.drills.page import Ran, write_report
 from headrace.testing.drills.report import HEADER, row, table
 from headrace.testing.drills.running import run_drill
+from headrace.testing.hosts import HostsUnavailable, missing
 
+REPORT = Path("build/drills")
 MODES = ("sqlite", "zookeeper")
 
 
@@ -22,11 +25,14 @@ def main() -> int:
         print(f"unknown drills: {', '.join(unknown)} (see --help)", file=sys.stderr)
         return 2
     rows: list[tuple[str, ...]] = []
-    failed = 0
+    ran: list[Ran] = []
     for name in arguments.names or DRILLS:
         drill = DRILLS[name]
         for mode in arguments.modes or MODES:
             if drill.zookeepers is not None and mode == "sqlite":
+                continue
+            if drill.hosts and (reason := missing()) is not None:
+                print(f"{name} ({mode}): not run: {reason}", flush=True)
                 continue
             began = time.monotonic()
             try:
@@ -38,12 +44,13 @@ def main() -> int:
                     mutant=arguments.mutant,
                     logs=arguments.logs and arguments.logs / f"{name}-{mode}",
                 )
-            except AssertionError as error:
-                failed += 1
+            except (AssertionError, HostsUnavailable) as error:
+                ran.append(Ran(name, drill.about, mode, time.monotonic() - began, None, str(error)))
                 print(f"{name} ({mode}): FAILED: {error}", flush=True)
                 rows.append((name, mode, "FAILED", *[""] * (len(HEADER) - 3)))
                 continue
-            failed += not result.passed
+            ran.append(Ran(name, drill.about, mode, time.monotonic() - began, result))
+            write_report(arguments.report, ran)
             rows.append(row(name, mode, result))
             said = [*result.problems, *sorted(set(result.failures)), *result.notes]
             print(
@@ -53,7 +60,8 @@ def main() -> int:
                 flush=True,
             )
     print(table(rows))
-    return 1 if failed else 0
+    print(f"\nThe report, with pictures: {write_report(arguments.report, ran)}")
+    return 0 if all(one.passed for one in ran) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="for what is chosen at random (1)")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the brokers' logs there")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", default=REPORT, help=f"write the report there ({REPORT})"
+    )
     parser.add_argument("--mutant", choices=MUTANTS, help="run brokers with a defect: the drill must fail")
     return parser
 

@@ -10,6 +10,15 @@ from headrace.testing.drills.damage import failed_directory, reboot, wiped_disk
 from headrace.testing.drills.divergence import double_failover, slow_follower, unclean_off, unclean_on
 from headrace.testing.drills.faults import kill_all, kill_leader_every, kill_two, none, rolling_restart
 from headrace.testing.drills.groups import groups_through_failovers
+from headrace.testing.drills.networks import (
+    half_open,
+    isolated_leader,
+    leader_without_peers,
+    one_way,
+    slow_link,
+    store_one_way,
+    vanished_host,
+)
 from headrace.testing.drills.scene import Fault
 from headrace.testing.drills.stores import zookeeper_down, zookeeper_one_killed
 from headrace.testing.drills.zombies import pause_leader
@@ -28,6 +37,8 @@ class Drill:
     """How its brokers are launched, if not as they are."""
     mutant: str | None = None
     """The defect that it must find."""
+    hosts: bool = False
+    """Whether each broker is on a host of its own (`headrace.testing.hosts`), and ZooKeeper on another."""
 
 
 DRILLS: dict[str, Drill] = {
@@ -78,5 +89,40 @@ DRILLS: dict[str, Drill] = {
     "zookeeper-down": Drill("all ZooKeeper servers are down for 30 s", zookeeper_down, 12, 30, zookeepers=1),
     "zookeeper-one-killed": Drill(
         "the leader of three ZooKeeper servers is killed", zookeeper_one_killed(8), 1, 60, zookeepers=3
+    ),
+    "isolated-leader": Drill(
+        "a leader is cut off from its peers and the store, not from clients",
+        isolated_leader,
+        1,
+        60,
+        zookeepers=1,
+        mutant="endless-lease",
+        hosts=True,
+    ),
+    "leader-without-peers": Drill(
+        "a leader is cut off from its peers, not from the store",
+        leader_without_peers,
+        1,
+        60,
+        zookeepers=1,
+        hosts=True,
+    ),
+    "one-way": Drill(
+        "what one broker sends to another is lost, not the answers", one_way, 1, 60, zookeepers=1, hosts=True
+    ),
+    "store-one-way": Drill(
+        "what ZooKeeper sends to a leader is lost", store_one_way, 1, 60, zookeepers=1, hosts=True
+    ),
+    "slow-link": Drill("the link of a leader's host is slow", slow_link, 1, 60, zookeepers=1, hosts=True),
+    "vanished-host": Drill(
+        "a leader's host is gone without a word", vanished_host, 1, 60, zookeepers=1, hosts=True
+    ),
+    "half-open": Drill(
+        "a broker restarts behind a dead link, and a client never comes back",
+        half_open,
+        1,
+        60,
+        zookeepers=1,
+        hosts=True,
     ),
 }

@@ -82,7 +82,7 @@ def kill_controller(scene: Scene, seconds: float) -> None:
         def kill() -> None:
             wait_until(lambda: controller(scene.bootstrap) in scene.brokers, "there is a controller")
             broker = scene.brokers[controller(scene.bootstrap)]
-            scene.note_fault()
+            scene.note_fault(f"kill -9 controller {broker.broker_id}")
             broker.kill()
             time.sleep(DOWN_SECONDS)
             broker.start()

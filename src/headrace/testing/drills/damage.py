@@ -23,7 +23,7 @@ def wiped_disk(scene: Scene, seconds: float) -> None:
 
     def act() -> None:
         wiped = scene.brokers[scene.leader()]
-        scene.note_fault()
+        scene.note_fault(f"kill -9 all, wipe {wiped.broker_id}")
         scene.cluster.kill()
         shutil.rmtree(wiped.own_dir)
         _first(scene, wiped)
@@ -36,7 +36,7 @@ def reboot(scene: Scene, seconds: float) -> None:
 
     def act() -> None:
         lost = scene.brokers[scene.leader()]
-        scene.note_fault()
+        scene.note_fault(f"kill -9 all, power lost on {lost.broker_id}")
         scene.cluster.kill()
         _lose_power(lost)
         _first(scene, lost)
@@ -64,7 +64,7 @@ def _lose_power(broker: ClusterBroker) -> None:
 def failed_directory(scene: Scene, _: float) -> None:
     """One of a broker's two data directories fails: its partitions are led elsewhere, the others stay."""
     broker = scene.brokers[scene.leader()]
-    scene.note_fault()
+    scene.note_fault(f"directory of {broker.broker_id} fails")
     os.kill(broker.pid, signal.SIGUSR1)
     wait_until(
         lambda: any(broker.broker_id not in state.in_sync for state in scene.states().values()),

@@ -34,7 +34,7 @@ def slow_follower(scene: Scene, seconds: float) -> None:
     def act() -> None:
         slow = scene.chance.choice(sorted(scene.brokers))
         others = [broker for id, broker in scene.brokers.items() if id != slow]
-        scene.note_fault()
+        scene.note_fault(f"{slow} stops, the others die")
         scene.brokers[slow].pause()
         time.sleep(ALONE_SECONDS)
         for broker in others:
@@ -58,7 +58,7 @@ def double_failover(scene: Scene, seconds: float) -> None:
     def act() -> None:
         first = scene.leader()
         followers = [broker for id, broker in scene.brokers.items() if id != first]
-        scene.note_fault()
+        scene.note_fault(f"leader {first} dies with a tail")
         _die_with_tail(scene, first, followers)
         wait_until(
             lambda: all(state.leader not in (-1, first) for state in scene.states().values()),
@@ -152,7 +152,7 @@ def _isolate(scene: Scene) -> tuple[int, list[int]]:
     """Kill two, and wait until the in-sync sets have nobody but the third."""
     last = scene.chance.choice(sorted(scene.brokers))
     others = [id for id in scene.brokers if id != last]
-    scene.note_fault()
+    scene.note_fault(f"kill -9 all but {last}")
     for id in others:
         scene.brokers[id].kill()
     wait_until(

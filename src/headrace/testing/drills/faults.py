@@ -18,7 +18,7 @@ def kill_leader_every(pause_s: float) -> Fault:
     def fault(scene: Scene, seconds: float) -> None:
         def kill() -> None:
             broker = scene.brokers[scene.leader()]
-            scene.note_fault()
+            scene.note_fault(f"kill -9 leader {broker.broker_id}")
             broker.kill()
             time.sleep(min(DOWN_SECONDS, pause_s / 2))
             broker.start()
@@ -31,7 +31,7 @@ def kill_leader_every(pause_s: float) -> Fault:
 
 def kill_all(scene: Scene, seconds: float) -> None:
     def kill() -> None:
-        scene.note_fault()
+        scene.note_fault("kill -9 all")
         scene.cluster.kill()
         scene.check_noted()
         scene.cluster.start()
@@ -46,7 +46,7 @@ def kill_two(scene: Scene, seconds: float) -> None:
 
     def kill() -> None:
         chosen = [scene.brokers[id] for id in scene.chance.sample(sorted(scene.brokers), 2)]
-        scene.note_fault()
+        scene.note_fault("kill -9 " + " and ".join(str(broker.broker_id) for broker in chosen))
         for broker in chosen:
             broker.kill()
         time.sleep(DOWN_SECONDS)
@@ -60,7 +60,7 @@ def kill_two(scene: Scene, seconds: float) -> None:
 def rolling_restart(scene: Scene, seconds: float) -> None:
     def restart() -> None:
         for broker in scene.brokers.values():
-            scene.note_fault()
+            scene.note_fault(f"restart {broker.broker_id}")
             broker.restart()
             scene.until_whole()
 

@@ -12,15 +12,20 @@ from pathlib import Path
 from statistics import median
 
 from headrace.testing.drills.catalogue import DRILLS, Drill
+from headrace.testing.drills.networks import HOSTS, ZOOKEEPER_HOST
+from headrace.testing.drills.networks import SETTINGS as NETWORK_SETTINGS
 from headrace.testing.drills.noise import noise
 from headrace.testing.drills.scene import Scene
+from headrace.testing.drills.timeline import Timeline, timeline_of
 from headrace.testing.drills.workload import PARTITIONS, Workload, create_topic, read_everything
 from headrace.testing.history import Verdict
+from headrace.testing.hosts import Hosts
 from headrace.testing.process_cluster import PRODUCT, ProcessCluster, wait_until
 from headrace.testing.replica_files import differ
 from headrace.testing.zookeeper import ZooKeeperEnsemble
 
 LAUNCHER = "headrace.testing.drills.launcher"
+BROKERS = 3
 WARM_UP_SECONDS = 1.0
 GAP_WINDOW_SECONDS = 5.0
 SETTINGS = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
@@ -38,6 +43,7 @@ class DrillResult:
     """Until all in-sync sets were full after the last fault."""
     problems: list[str]
     notes: list[str]
+    timeline: Timeline
 
     @property
     def passed(self) -> bool:
@@ -66,12 +72,16 @@ def run_drill(
     defect = mutant or drill.defect
     launcher = (LAUNCHER, defect) if defect is not None else PRODUCT
     directories = 2 if drill.defect == "failing-disk" else 1
-    with _ensemble(drill, zookeeper) as ensemble:
+    with _hosts(drill) as hosts, _ensemble(drill, zookeeper, hosts) as ensemble:
         connect = None if ensemble is None else f"{ensemble.connect}/drill"
-        with ProcessCluster(3, SETTINGS, connect, None, launcher, directories) as cluster:
-            create_topic(cluster.bootstrap, 3, drill.topic_configs)
+        settings = {**SETTINGS, **NETWORK_SETTINGS} if drill.hosts else SETTINGS
+        cluster = ProcessCluster(BROKERS, settings, connect, None, launcher, directories)
+        if hosts is not None:
+            cluster.settle([(host.address, host.prefix) for host in hosts.all[:BROKERS]])
+        with cluster:
+            create_topic(cluster.bootstrap, BROKERS, drill.topic_configs)
             workload = Workload(cluster.bootstrap)
-            scene = Scene(cluster, workload, random.Random(seed), ensemble)
+            scene = Scene(cluster, workload, random.Random(seed), ensemble, hosts)
             try:
                 healed_s = _act(drill, scene, drill.short_s if seconds is None else seconds)
                 _look(scene)
@@ -79,17 +89,31 @@ def run_drill(
                 _keep_logs(scene, logs)
             gaps = [gap for when in scene.times for gap in workload.gaps(when, when + GAP_WINDOW_SECONDS).values()]
             verdict = workload.history.judge(scene.lost_from)
+            timeline = timeline_of(workload, scene.events)
             return DrillResult(
-                verdict, len(scene.times), workload.failures, gaps, healed_s, scene.problems, scene.notes
+                verdict, len(scene.times), workload.failures, gaps, healed_s, scene.problems, scene.notes, timeline
             )
 
 
 @contextmanager
-def _ensemble(drill: Drill, wanted: bool) -> Iterator[ZooKeeperEnsemble | None]:
+def _hosts(drill: Drill) -> Iterator[Hosts | None]:
+    if not drill.hosts:
+        yield None
+        return
+    with Hosts(HOSTS) as hosts:
+        yield hosts
+
+
+@contextmanager
+def _ensemble(drill: Drill, wanted: bool, hosts: Hosts | None) -> Iterator[ZooKeeperEnsemble | None]:
     if not wanted and drill.zookeepers is None:
         yield None
         return
-    with ZooKeeperEnsemble(drill.zookeepers or 1) as ensemble:
+    ensemble = ZooKeeperEnsemble(drill.zookeepers or 1)
+    if hosts is not None:
+        server, host = ensemble.servers[0], hosts.all[ZOOKEEPER_HOST]
+        server.host, server.prefix = host.address, host.prefix
+    with ensemble:
         yield ensemble
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.testing.drills.workload import PARTITIONS, TOPIC, PartitionState, Workload, states
+from headrace.testing.hosts import Host, Hosts
 from headrace.testing.process_cluster import ClusterBroker, ProcessCluster, wait_until
 from headrace.testing.replica_files import differ_below_noted
 from headrace.testing.zookeeper import ZooKeeperEnsemble
@@ -18,14 +19,23 @@ HEAL_SECONDS = 120.0
 ELECTED = re.compile(r"Broker (\d+) is the controller, epoch (\d+)")
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    when: float
+    what: str
+    is_fault: bool
+
+
 @dataclass(slots=True)
 class Scene:
     cluster: ProcessCluster
     workload: Workload
     chance: random.Random
     zookeeper: ZooKeeperEnsemble | None = None
-    times: list[float] = field(default_factory=list)
-    """When something was done."""
+    hosts: Hosts | None = None
+    """If each broker is on one of its own, and ZooKeeper on the next."""
+    events: list[Event] = field(default_factory=list)
+    """What was done, and when."""
     problems: list[str] = field(default_factory=list)
     """What must not be, beyond what the history of the load shows."""
     notes: list[str] = field(default_factory=list)
@@ -53,17 +63,36 @@ class Scene:
         leaders = {state.leader for state in self.states().values()}
         return self.chance.choice(sorted(id for id in leaders if id >= 0 and self.brokers[id].running))
 
-    def note_fault(self) -> None:
-        self.times.append(time.monotonic())
+    @property
+    def times(self) -> list[float]:
+        """When faults were made."""
+        return [event.when for event in self.events if event.is_fault]
+
+    def note_fault(self, what: str) -> None:
+        self.events.append(Event(time.monotonic(), what, True))
+
+    def note_event(self, what: str) -> None:
+        """Something that is no fault: a start, a link that is whole again."""
+        self.events.append(Event(time.monotonic(), what, False))
+
+    def host(self, broker_id: int) -> Host:
+        assert self.hosts is not None
+        return self.hosts.all[broker_id - 1]
+
+    def others(self, broker_id: int) -> str:
+        """The bootstrap servers without this broker."""
+        return ",".join(broker.bootstrap for id, broker in self.brokers.items() if id != broker_id)
 
     def check(self, holds: bool, otherwise: str) -> None:
         if not holds:
             self.problems.append(otherwise)
 
     def is_whole(self) -> bool:
-        """Every partition is led and has all its replicas in sync."""
+        """Every partition is led and has all its replicas in sync; who was cut off must see it as well."""
         everybody = tuple(sorted(self.brokers))
-        return all(state.leader >= 0 and state.in_sync == everybody for state in self.states().values())
+        asked = [self.bootstrap] if self.hosts is None else [one.bootstrap for one in self.brokers.values()]
+        views = [self.states_by(bootstrap).values() for bootstrap in asked]
+        return all(state.leader >= 0 and state.in_sync == everybody for view in views for state in view)
 
     def until_whole(self) -> None:
         wait_until(self.is_whole, "in-sync sets full again", HEAL_SECONDS)

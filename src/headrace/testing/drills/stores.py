@@ -15,7 +15,7 @@ def zookeeper_down(scene: Scene, seconds: float) -> None:
     """All servers are away for so long: records are acknowledged to the end of it."""
     assert scene.zookeeper is not None
     before = scene.states()
-    scene.note_fault()
+    scene.note_fault("ZooKeeper down")
     for server in scene.zookeeper.servers:
         server.kill()
     began = time.monotonic()
@@ -28,6 +28,7 @@ def zookeeper_down(scene: Scene, seconds: float) -> None:
     worst = scene.workload.longest_gap(began, time.monotonic())
     scene.notes.append(f"longest gap while ZooKeeper was down {worst:.2f} s")
     scene.zookeeper.start()
+    scene.note_event("ZooKeeper up")
     scene.until_whole()
     scene.until_acked()
     scene.check_controllers()
@@ -42,7 +43,7 @@ def zookeeper_one_killed(every_s: float) -> Fault:
 
         def kill() -> None:
             server = ensemble.leader()
-            scene.note_fault()
+            scene.note_fault(f"kill -9 ZooKeeper {server.id}")
             server.kill()
             time.sleep(every_s)
             server.start()

@@ -1,4 +1,4 @@
-"""The load of a drill: idempotent producers with librdkafka, and a reading of everything at the end."""
+"""The load of a drill: idempotent producers and a reader with librdkafka; at the end everything is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ PARTITIONS = 6
 REPLICATION = 3
 SECONDS_PER_RECORD = 0.002
 FLUSH_SECONDS = 120.0
+READ_AT_ONCE = 500
+READ_SECONDS = 0.05
 QUIET = {"log_level": 0}
+IMPATIENT: dict[str, Any] = {
+    "retry.backoff.ms": 20,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    **QUIET,
+}
+"""So that gaps are the cluster's and not the client's."""
 
 
 def create_topic(bootstrap: str, brokers: int, configs: Mapping[str, str]) -> None:
@@ -65,7 +74,7 @@ def states(bootstrap: str) -> dict[int, PartitionState]:
 
 @dataclass(slots=True)
 class Workload:
-    """Producers in threads while the block lasts; afterwards everything they sent is decided."""
+    """Producers and a reader in threads while the block lasts; afterwards everything they sent is decided."""
 
     bootstrap: str
     producers: int = 2
@@ -73,6 +82,8 @@ class Workload:
     history: History = field(default_factory=History)
     ack_times: list[tuple[float, int]] = field(default_factory=list)
     """(when, partition), in order."""
+    read_times: list[tuple[float, int]] = field(default_factory=list)
+    """(when, how many records at once), in order."""
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -81,6 +92,7 @@ class Workload:
         self._threads = [
             threading.Thread(target=self._produce, args=(n,), daemon=True) for n in range(self.producers)
         ]
+        self._threads.append(threading.Thread(target=self._read, daemon=True))
         for thread in self._threads:
             thread.start()
         return self
@@ -124,10 +136,7 @@ class Workload:
                 "acks": "all",
                 "linger.ms": 5,
                 "message.timeout.ms": int(FLUSH_SECONDS * 1000),
-                "retry.backoff.ms": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 500,
-                **QUIET,
+                **IMPATIENT,
                 **self.settings,
             }
         )
@@ -141,6 +150,32 @@ class Workload:
         deadline = time.monotonic() + FLUSH_SECONDS
         while len(producer) and time.monotonic() < deadline:
             producer.poll(0.1)
+
+    def _read(self) -> None:
+        """All partitions, as their records come."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "drill-tail",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+                **IMPATIENT,
+            }
+        )
+        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        try:
+            while not self._stop.is_set():
+                found = [one for one in consumer.consume(READ_AT_ONCE, READ_SECONDS) if one.error() is None]
+                if found:
+                    self.read_times.append((time.monotonic(), len(found)))
+                for message in found:
+                    offset, value = message.offset(), message.value()
+                    self.history.note_seen(message.partition() or 0, offset or 0, value or b"")
+        finally:
+            consumer.close()
 
     def _told(self, error: Any, message: Any) -> None:
         if error is not None:

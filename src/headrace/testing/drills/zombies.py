@@ -28,6 +28,7 @@ PROBER = 900
 """The producer number of records sent past the load."""
 SETTLE_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
+PROBE_TIMEOUT_MS = 3_000
 UNANSWERED = -100
 _numbers = iter(range(1_000_000))
 
@@ -70,7 +71,7 @@ def probes(bootstrap: str, partition: int, epoch: int) -> Sequence[Probe]:
             f"acks={acks} write",
             PRODUCE,
             PRODUCE_VERSION,
-            produce_body(TOPIC, partition, build_batch([probe_value()]), acks),
+            produce_body(TOPIC, partition, build_batch([probe_value()]), acks, PROBE_TIMEOUT_MS),
             produced_at,
         )
         for acks in (1, -1)
@@ -87,8 +88,8 @@ def pause_leader(pause_s: float) -> Fault:
             broker = scene.brokers[stopped]
             epochs = {part: leader_epoch(broker.bootstrap, part) for part in led}
             waiting = [(part, probe) for part in led for probe in probes(broker.bootstrap, part, epochs[part])]
-            others = ",".join(other.bootstrap for id, other in scene.brokers.items() if id != stopped)
-            scene.note_fault()
+            others = scene.others(stopped)
+            scene.note_fault(f"SIGSTOP leader {stopped}")
             broker.pause()
             began = time.monotonic()
             wait_until(
@@ -100,6 +101,7 @@ def pause_leader(pause_s: float) -> Fault:
                 probe.send()
             time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
             broker.resume()
+            scene.note_event("SIGCONT")
             for part, probe in waiting:
                 scene.check(
                     probe.error() != 0,
