@@ -129,7 +129,7 @@ def test_keys_headers_nulls_and_partitions_as_other_clients_have_them(
 
 
 def test_values_given_as_arguments(cli: Cli, topic: str) -> None:
-    (row,) = json.loads(cli("topic", "produce", topic, "-k", "k", "one", "two", "--format", "json"))
+    (row,) = json.loads(cli("topic", "produce", topic, "-k", "k", "one", "two", "--report", "json"))
     assert row == {"topic": topic, "partition": 0, "first_offset": 0, "records": 2}
     cli("topic", "produce", topic, "--acks", "0", "three")
     assert cli("topic", "consume", topic, "-e", "-f", "%k=%s ") == "k=one k=two =three "

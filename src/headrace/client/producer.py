@@ -46,6 +46,10 @@ class ProducerSettings:
     idempotent: bool = True
 
 
+PlacedRecord = tuple[int | None, NewRecord]
+"""A record, and the partition it must go to; None where its key decides."""
+
+
 class WrittenBatch(NamedTuple):
     partition: int
     base_offset: int
@@ -109,13 +113,23 @@ class Producer:
             raise kafka_error(response.error_code, "no producer id")
         return ProducerStamp(response.producer_id, response.producer_epoch, 0)
 
+    @property
+    def partition_count(self) -> int:
+        return self._partition_count
+
     async def send(self, records: Iterable[NewRecord]) -> list[WrittenBatch]:
         """Write the records and wait until they are acknowledged. Those without a key stay together."""
+        return await self.send_placed((None, record) for record in records)
+
+    async def send_placed(self, records: Iterable[PlacedRecord]) -> list[WrittenBatch]:
+        """The same for records that may name their partition."""
         without_key = self._next_without_key
         self._next_without_key = (without_key + 1) % self._partition_count
         placed: dict[int, list[NewRecord]] = {}
-        for record in records:
-            placed.setdefault(self._place(record, without_key), []).append(record)
+        for partition, record in records:
+            if partition is None:
+                partition = self._place(record, without_key)
+            placed.setdefault(partition, []).append(record)
         results = await asyncio.gather(*(self._write(index, mine) for index, mine in placed.items()))
         return [written for result in results for written in result]
 

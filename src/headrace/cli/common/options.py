@@ -30,6 +30,8 @@ class Target(NamedTuple):
 
     bootstrap: tuple[Address, ...]
     timeout_s: float
+    timeout_given: bool = False
+    """Somebody asked for it: it is not the default."""
 
 
 def duration(text: str) -> float:
@@ -107,14 +109,24 @@ def _bootstrap_server(callback: Callable[..., Any], told: str) -> Callable[[F], 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--bootstrap-server and --timeout, given to the command as its first argument, a `Target`."""
+    return _target_options(function, "How long to wait.")
 
+
+def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that reads on and on: it ends when a timeout that was asked for is over."""
+    return _target_options(function, "How long to wait; if given, for the next record too.")
+
+
+def _target_options(function: Callable[..., Any], told: str) -> Callable[..., Any]:
     @bootstrap_option
-    @click.option(
-        "--timeout", "timeout_s", type=duration, default="30s", show_default=True, help="How long to wait."
-    )
+    @click.option("--timeout", "timeout_s", type=duration, default="30s", show_default=True, help=told)
+    @click.pass_context
     @functools.wraps(function)
-    def command(*args: Any, bootstrap: tuple[Address, ...], timeout_s: float, **kwargs: Any) -> Any:
-        return function(Target(bootstrap, timeout_s), *args, **kwargs)
+    def command(
+        ctx: click.Context, /, *args: Any, bootstrap: tuple[Address, ...], timeout_s: float, **kwargs: Any
+    ) -> Any:
+        given = ctx.get_parameter_source("timeout_s") is not ParameterSource.DEFAULT
+        return function(Target(bootstrap, timeout_s, given), *args, **kwargs)
 
     return command
 

@@ -196,6 +196,7 @@ async def _print(run: GroupReading, output: Format) -> int:
             if fetched.batches:
                 run.done[fetched.partition] = _reached(fetched, len(lines), left)
         if reading.idle_s is not None and clock.monotonic() - last_news > reading.idle_s:
+            reading.end_idle()
             break
     return count
 

@@ -13,8 +13,9 @@ from headrace.cli.common.output import note, warn
 from headrace.cli.common.session import run
 from headrace.cli.kafka_tools.shared import ignored, is_true, known_properties, unescaped
 from headrace.cli.topic.consume import ISOLATION, ReadOptions, read
-from headrace.cli.topic.produce import ACKS, LineRules, check_partition, input_lines, write_lines
+from headrace.cli.topic.produce import ACKS, check_partition, input_lines, write_lines
 from headrace.cli.topic.record_format import Format
+from headrace.cli.topic.record_input import LineRules
 from headrace.client.cluster import Cluster
 from headrace.client.producer import ProducerSettings, WrittenBatch
 from headrace.records.compression import CODEC_NAMES

@@ -16,6 +16,7 @@ topic = group(
         "describe": (f"{_SHOW}:describe", "Show topics: partitions, replicas, offsets, settings."),
         "produce": ("headrace.cli.topic.produce:produce", "Write records from arguments or standard input."),
         "consume": ("headrace.cli.topic.consume:consume", "Read records, from any point, in any format."),
+        "copy": ("headrace.cli.topic.copy:copy", "Copy records to another topic or cluster."),
         "offsets": (f"{_SHOW}:offsets", "Show first and end offsets, or the offset at a time."),
         "alter": (f"{_ADMIN}:alter", "Change the settings of a topic."),
         "add-partitions": (f"{_ADMIN}:add_partitions", "Give a topic more partitions."),

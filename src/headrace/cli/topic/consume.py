@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import click
 
-from headrace.cli.common.failure import CommandError
+from headrace.cli.common.failure import TIMED_OUT, CommandError
 from headrace.cli.common.offset_spec import END, START, SYNTAX, Kind, Span, resolve, span_type
-from headrace.cli.common.options import Target, cluster_options, format_option, topic_argument
+from headrace.cli.common.options import Target, reading_options, topic_argument
 from headrace.cli.common.output import note, plural, warn, write_out
 from headrace.cli.common.session import chosen_partitions, run, topic_of
-from headrace.cli.topic.record_format import WIDE_HEADING, Format, chosen_format
+from headrace.cli.topic.record_format import Format, chosen_format, heading_of
 from headrace.client.cluster import Cluster
 from headrace.client.fetching import Fetched, FetchLimits, RecordReader
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, offset_ranges
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
+CONSUME_FORMATS = ("value", "table", "wide", "json", "jsonl", "yaml")
 ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
@@ -34,6 +36,12 @@ class ReadOptions:
     idle_s: float | None = None
     """Stop when nothing came for so long."""
     isolation: int = READ_UNCOMMITTED
+    idle_is_failure: bool = False
+
+    def end_idle(self) -> None:
+        """Nothing came for so long."""
+        if self.idle_is_failure:
+            raise CommandError(f"No record arrived within {self.idle_s:g} s.", TIMED_OUT)
 
 
 @click.command()
@@ -47,8 +55,15 @@ class ReadOptions:
 @click.option("--null-marker", default="", metavar="TEXT", help="Print this for a key or value that is null.")
 @click.option("--hex", "in_hex", is_flag=True, help="Keys, values and headers in hexadecimal.")
 @click.option("--isolation", type=click.Choice(list(ISOLATION)), default="read_uncommitted", show_default=True)
-@format_option
-@cluster_options
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(CONSUME_FORMATS),
+    default="value",
+    show_default=True,
+    help="How to print. jsonl keeps everything: `produce --format jsonl` reads it back.",
+)
+@reading_options
 def consume(
     target: Target,
     topic: str,
@@ -69,18 +84,21 @@ def consume(
     headrace topic consume orders -o end              only what comes from now on
     headrace topic consume orders -o -10 -e           the last ten of each partition
     headrace topic consume orders -o @-10m:           the last ten minutes, then stop
-    headrace topic consume orders -o @2024-05-01:2024-05-02 --format json
+    headrace topic consume orders -o @2024-05-01:2024-05-02 --format jsonl
+    headrace topic consume orders -o end -n 1 --timeout 5s
     headrace topic consume orders -f '%p %o %k %s\\n'
     """
     try:
-        output = chosen_format(format, template, in_hex, null_marker.encode())
+        width = shutil.get_terminal_size().columns
+        output = chosen_format(format, template, in_hex, null_marker.encode(), width)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--template") from None
     if exit_at_end and span.end is None:
         span = Span(span.begin, END)
-    reading = ReadOptions(topic, partitions, span, max_records, isolation=ISOLATION[isolation])
-    if format == "wide" and template is None:
-        write_out(WIDE_HEADING)
+    idle_s = target.timeout_s if target.timeout_given else None
+    reading = ReadOptions(topic, partitions, span, max_records, idle_s, ISOLATION[isolation], idle_is_failure=True)
+    if template is None:
+        write_out(heading_of(format))
     if group is None:
         run(target, lambda cluster: read(cluster, reading, output), ends_with_reader=True)
         return
@@ -149,6 +167,7 @@ async def _print(
         if reading.max_records is not None and count >= reading.max_records:
             break
         if reading.idle_s is not None and clock.monotonic() - last_news > reading.idle_s:
+            reading.end_idle()
             break
         if not at_end and all(position >= ranges[one][1] for one, position in reader.positions.items()):
             at_end = True

@@ -1,4 +1,4 @@
-"""`headrace topic produce`: writes records, from arguments or from the lines of standard input."""
+"""`headrace topic produce`: writes records, from arguments or from the lines of standard input (R-OPS-1)."""
 
 from __future__ import annotations
 
@@ -6,52 +6,25 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from headrace.cli.common.failure import CommandError
-from headrace.cli.common.options import Target, cluster_options, format_option, topic_argument
+from headrace.cli.common.options import Target, cluster_options, topic_argument
 from headrace.cli.common.output import PEOPLE, emit_data, note, plural
 from headrace.cli.common.session import chosen_partitions, run, topic_of
+from headrace.cli.topic.record_input import JsonRules, LineReader, LineRules
 from headrace.client.cluster import Cluster
-from headrace.client.producer import Producer, ProducerSettings, WrittenBatch
-from headrace.records.builder import NewRecord
+from headrace.client.producer import PlacedRecord, Producer, ProducerSettings, WrittenBatch
 from headrace.records.compression import CODEC_NAMES
 
 STANDARD_INPUT = 0
 CHUNK_BYTES = 1 << 20
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+INPUT_FORMATS = ("text", "json", "jsonl")
+REPORTS = ("table", "json", "jsonl", "yaml")
 _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
-
-
-@dataclass(frozen=True, slots=True)
-class LineRules:
-    """How a line becomes a record."""
-
-    key: bytes | None = None
-    key_delimiter: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    empty_is_null: bool = False
-    timestamp_ms: int | None = None
-    null_marker: bytes | None = None
-    """A key or value that stands for null."""
-    key_required: bool = False
-    """A line without the delimiter is an error, not a record without a key."""
-
-    def record(self, line: bytes, now_ms: int) -> NewRecord:
-        key = self.key
-        value: bytes | None = line
-        if self.key_delimiter is not None:
-            before, found, after = line.partition(self.key_delimiter)
-            if found:
-                key, value = None if before == self.null_marker else before, after
-            elif self.key_required:
-                raise CommandError(f"No key separator found in the line {line[:60].decode(errors='replace')!r}.")
-        if (self.empty_is_null and not value) or value == self.null_marker:
-            value = None
-        return NewRecord(value, key, now_ms if self.timestamp_ms is None else self.timestamp_ms, self.headers)
 
 
 @click.command()
@@ -73,7 +46,22 @@ class LineRules:
     help="Timestamp of every record instead of the current time.",
 )
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@format_option
+@click.option(
+    "--format",
+    "input_format",
+    type=click.Choice(INPUT_FORMATS),
+    default="text",
+    show_default=True,
+    help="What the input is: text, or records as `consume --format jsonl` prints them.",
+)
+@click.option("--repartition", is_flag=True, help="Let keys choose the partitions, not the records in JSON.")
+@click.option(
+    "--report",
+    type=click.Choice(REPORTS),
+    default="table",
+    show_default=True,
+    help="How to report what was written; table is a line on standard error.",
+)
 @cluster_options
 def produce(
     target: Target,
@@ -89,17 +77,33 @@ def produce(
     null_marker: str | None,
     timestamp_ms: int | None,
     acks: str,
-    format: str,
+    input_format: str,
+    repartition: bool,
+    report: str,
 ) -> None:
-    """Write records to TOPIC: the VALUES given, or each line of standard input."""
-    rules = LineRules(
-        None if key is None else key.encode(),
-        None if key_delimiter is None else unescaped(key_delimiter),
-        tuple(_header(text) for text in headers),
-        empty_is_null,
-        timestamp_ms,
-        None if null_marker is None else null_marker.encode(),
-    )
+    """Write records to TOPIC: the VALUES given, or each line of standard input.
+
+    \b
+    headrace topic produce orders -K : 'alice:{"total": 7}'
+    headrace topic consume orders -e --format jsonl > orders.jsonl
+    headrace topic produce copy --format jsonl < orders.jsonl
+    """
+    if key is not None and key_delimiter is not None:
+        raise click.UsageError("-k gives all records one key, -K each its own: use one of them.")
+    rules: LineReader
+    if input_format == "text":
+        rules = LineRules(
+            None if key is None else key.encode(),
+            None if key_delimiter is None else unescaped(key_delimiter),
+            tuple(_header(text) for text in headers),
+            empty_is_null,
+            timestamp_ms,
+            None if null_marker is None else null_marker.encode(),
+            key_required=True,
+        )
+    else:
+        _check_goes_with_json(key, key_delimiter, headers, empty_is_null, null_marker)
+        rules = JsonRules(repartition or partition is not None, timestamp_ms)
     settings = ProducerSettings(ACKS[acks], CODEC_NAMES[compression], partition)
     lines = _from_arguments(values) if values else _announced(unescaped(delimiter))
 
@@ -107,7 +111,14 @@ def produce(
         await check_partition(cluster, topic, partition)
         return await write_lines(cluster, topic, settings, rules, lines)
 
-    _report(topic, run(target, work), format)
+    _report(topic, run(target, work), report)
+
+
+def _check_goes_with_json(*given: object) -> None:
+    """What a record says of itself needs no options."""
+    options = ("--key", "--key-delimiter", "--header", "--null", "--null-marker")
+    if wrong := [option for option, value in zip(options, given, strict=True) if value]:
+        raise click.UsageError(f"{wrong[0]} is for text: a record in JSON has its own key, headers and nulls.")
 
 
 def unescaped(text: str) -> bytes:
@@ -131,18 +142,41 @@ async def write_lines(
     cluster: Cluster,
     topic: str,
     settings: ProducerSettings,
-    rules: LineRules,
+    rules: LineReader,
     lines: AsyncIterator[list[bytes]],
 ) -> list[WrittenBatch]:
     """Each group of lines as one batch per partition; what was written where."""
     producer = Producer(cluster, topic, settings)
     await producer.start()
     written: list[WrittenBatch] = []
+    line_number = 0
     async for group in lines:
         now_ms = cluster.env.clock.wall_ms()
-        written += await producer.send([rules.record(line, now_ms) for line in group])
+        placed: list[PlacedRecord] = []
+        problem: CommandError | None = None
+        for line in group:
+            line_number += 1
+            try:
+                placed.append(_checked(rules.placed(line, now_ms), topic, producer.partition_count))
+            except CommandError as error:
+                problem = error
+                break
+        written += await producer.send_placed(placed)
+        if problem is not None:
+            await producer.flush()
+            written_before = f"Written before it: {plural(line_number - 1, 'record')}."
+            raise CommandError(f"Line {line_number}: {problem.message}", advice=written_before)
     await producer.flush()
     return written
+
+
+def _checked(placed: PlacedRecord, topic: str, partition_count: int) -> PlacedRecord:
+    partition = placed[0]
+    if partition is not None and partition >= partition_count:
+        raise CommandError(
+            f"{topic} has no partition {partition}; it has {partition_count}. --repartition lets keys choose."
+        )
+    return placed
 
 
 async def _from_arguments(values: Iterable[str]) -> AsyncIterator[list[bytes]]:
@@ -190,10 +224,10 @@ async def _until_readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _report(topic: str, written: list[WrittenBatch], format: str) -> None:
+def _report(topic: str, written: list[WrittenBatch], report: str) -> None:
     rows = totals(topic, written)
-    if format not in PEOPLE:
-        emit_data(rows, format)
+    if report not in PEOPLE:
+        emit_data(rows, report)
         return
     count = sum(row["records"] for row in rows)
     places = ", ".join(

@@ -1,4 +1,4 @@
-r"""How a record is printed by `consume`: its value, a template, JSON, or columns.
+r"""How a record is printed by `consume`: its value, a template, JSON, a table, or columns.
 
 A template is kcat's: %t topic, %p partition, %o offset, %k key, %K its length, %s value, %S its length, %h headers
 (name=value,...), %T timestamp in milliseconds, %% a percent sign; \n \t \r \\ and \xNN mean what they mean in C.
@@ -103,6 +103,35 @@ def wide_format(show: Show) -> Format:
     return columns
 
 
+TIME_WIDTH = len("2024-05-01T12:00:00.000Z")
+KEY_WIDTH = 16
+NULL_KEY, TOMBSTONE = "-", "(tombstone)"
+_TABLE = "{:>4}  {:>8}  {:<24}  {:<16}  {}"
+TABLE_HEADING = (_TABLE.format("PART", "OFFSET", "TIMESTAMP", "KEY", "VALUE") + "\n").encode()
+
+
+def table_format(show: Show, width: int) -> Format:
+    """A line of `width` columns at most for each record: what is too long is cut and ends with an ellipsis."""
+
+    def line(topic: str, partition: int, record: Record) -> bytes:
+        key = NULL_KEY if record.key is None else printable(show(record.key))
+        value = TOMBSTONE if record.value is None else printable(show(record.value))
+        place = (partition, record.offset, time_text(record.timestamp))
+        return (cut(_TABLE.format(*place, cut(key, KEY_WIDTH), value).rstrip(), width) + "\n").encode()
+
+    return line
+
+
+def printable(data: bytes) -> str:
+    """On one line, and without anything that a terminal would act on."""
+    text = data.decode(errors="replace")
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 WIDE_HEADING = b"PARTITION\tOFFSET\tTIMESTAMP\tKEY\tVALUE\tHEADERS\n"
 
 
@@ -148,7 +177,8 @@ def yaml_format(show: Show) -> Format:
     return document
 
 
-def chosen_format(format: str, template: str | None, in_hex: bool, null: bytes = b"") -> Format:
+def chosen_format(format: str, template: str | None, in_hex: bool, null: bytes = b"", width: int = 80) -> Format:
+    """`width` is that of the terminal."""
     show = marking(null, hexadecimal if in_hex else raw)
     if template is not None:
         return template_format(template, show)
@@ -156,4 +186,10 @@ def chosen_format(format: str, template: str | None, in_hex: bool, null: bytes =
         return json_format(show)
     if format == "yaml":
         return yaml_format(show)
+    if format == "table":
+        return table_format(show, width)
     return wide_format(show) if format == "wide" else value_format(show)
+
+
+def heading_of(format: str) -> bytes:
+    return {"table": TABLE_HEADING, "wide": WIDE_HEADING}.get(format, b"")

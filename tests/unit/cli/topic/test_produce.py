@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.cli.common.failure import CommandError
-from headrace.cli.topic.produce import LineRules
+from headrace.cli.topic.record_input import LineRules
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ EMPTY = Record(8, -1, None, None, ())
 BINARY = Record(9, 0, b"\xff\x00", b"\xfe", (("h", b"\xff"),))
 
 
-def printed(record: Record, format: str = "table", template: str | None = None, in_hex: bool = False) -> bytes:
+def printed(record: Record, format: str = "value", template: str | None = None, in_hex: bool = False) -> bytes:
     return chosen_format(format, template, in_hex)("topic", 3, record)
 
 
@@ -76,6 +76,6 @@ def test_times() -> None:
 
 
 def test_a_marker_stands_for_null() -> None:
-    assert chosen_format("table", r"%k|%s|%K", False, b"<null>")("topic", 0, EMPTY) == b"<null>|<null>|-1"
-    assert chosen_format("table", None, True, b"<null>")("topic", 0, EMPTY) == b"<null>\n"
+    assert chosen_format("value", r"%k|%s|%K", False, b"<null>")("topic", 0, EMPTY) == b"<null>|<null>|-1"
+    assert chosen_format("value", None, True, b"<null>")("topic", 0, EMPTY) == b"<null>\n"
     assert json.loads(chosen_format("json", None, False, b"<null>")("topic", 0, EMPTY))["key"] is None
