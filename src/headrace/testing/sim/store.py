@@ -75,7 +75,7 @@ class WatchedStore(MemoryCluster):
         self._last_controller_epoch = max(epoch, self._last_controller_epoch)
         if self._controllers.setdefault(epoch, session_id) != session_id:
             self._violated(f"{name} was written by a second controller in epoch {epoch}")
-        replicas = self.topics[key[0]][1][key[1]]
+        replicas = self._replicas(key, fields)
         leader, leader_epoch, isr = fields["leader"], fields["leader_epoch"], fields["isr"]
         assert isinstance(leader, int)
         assert isinstance(leader_epoch, int)
@@ -97,6 +97,14 @@ class WatchedStore(MemoryCluster):
         if before is not None:
             self._compare(name, before, state)
         self.states[key] = state
+
+    def _replicas(self, key: tuple[str, int], fields: dict[str, object]) -> tuple[int, ...]:
+        """The state says where the partition is; the topic's node only where it was made."""
+        replicas = fields["replicas"]
+        assert isinstance(replicas, list)
+        known = self.topics[key[0]][1]
+        known[key[1]] = tuple(replicas)
+        return known[key[1]]
 
     def _compare(self, name: str, before: State, after: State) -> None:
         if after.leader_epoch < before.leader_epoch:
