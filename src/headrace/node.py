@@ -33,6 +33,7 @@ from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS
 from headrace.metadata.leaders import Leaders
 from headrace.metadata.membership import Membership
+from headrace.metadata.preferred_leaders import PreferredLeaders
 from headrace.metadata.stores import renewal_interval, silence_limit, store_path
 from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import ErrorCode, KafkaError
@@ -56,6 +57,7 @@ from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
+from headrace.services.handover import Handover
 from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
@@ -123,6 +125,7 @@ class Node:
         self._metadata: ClusterMetadata | None = None
         self._controller: Controller | None = None
         self._groups: GroupService | None = None
+        self._handover: Handover | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -147,6 +150,7 @@ class Node:
             self._config.inter_broker_listener.name,
             self._membership.remove_dead,
             succession.look,
+            succession.look_now,
         )
         replicas, keeper, link = self._replication(metadata, peers)
         self._replicas = replicas
@@ -159,20 +163,8 @@ class Node:
         link.call_here = partial(answer_as_controller, broker)
         endpoints = await self._bind(broker)
         report = OfflineReport(self._env, self._membership.store, replicas)
-        await self._join(
-            report,
-            BrokerImage(
-                self._config.node_id,
-                0,
-                endpoints,
-                self._config.rack,
-                self._directories.may_have_lost
-                or lacks_confirmed(metadata.image, self._config.node_id, self._directories),
-                self._directories.ids,
-                min_in_sync=self._config.integer("min.insync.replicas"),
-            ),
-        )
-        Leaders(self._env, metadata, self._controller, self._config.node_id, self._config).start()
+        await self._join(report, self._registration(metadata.image, endpoints))
+        self._start_elections(metadata)
         metadata.subscribe(replicas.follow)
         metadata.subscribe(keeper.follow)
         metadata.subscribe(self._follow_limits)
@@ -205,7 +197,27 @@ class Node:
         )
         figures = [cleaner.families, maintenance.families, scrub.families, replication.families]
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
+        self._handover = Handover(self._env, link, metadata, replicas)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+
+    def _registration(self, image: MetadataImage, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
+        """What the cluster is told of this broker."""
+        broker_id = self._config.node_id
+        return BrokerImage(
+            broker_id,
+            0,
+            endpoints,
+            self._config.rack,
+            self._directories.may_have_lost or lacks_confirmed(image, broker_id, self._directories),
+            self._directories.ids,
+            min_in_sync=self._config.integer("min.insync.replicas"),
+        )
+
+    def _start_elections(self, metadata: ClusterMetadata) -> None:
+        assert self._controller is not None
+        Leaders(self._env, metadata, self._controller, self._config.node_id, self._config).start()
+        preferred = PreferredLeaders(self._env, metadata, self._controller, self._config)
+        self._env.background.run("Electing preferred leaders", preferred.run())
 
     def _broker(
         self, metadata: ClusterMetadata, link: ControllerLink, replicas: ReplicaSet, groups: GroupService
@@ -357,6 +369,8 @@ class Node:
         }
 
     async def stop(self) -> None:
+        if self._handover is not None and self._config.value("controlled.shutdown.enable"):
+            await self._handover.run()
         if self._admin is not None:
             self._admin.close()
         for listener in self._listeners:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.config.cleaner_settings import COMPACTION
 from headrace.config.coordination_settings import COORDINATION
 from headrace.config.group_settings import CONSUMER_GROUPS
+from headrace.config.moving_settings import MOVING
 from headrace.config.naming_settings import NAMING
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
 from headrace.config.storage_settings import DATA_SAFETY
@@ -577,6 +578,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Admin port": _ADMIN,
     "Identity and data directories": _IDENTITY,
     "Coordination": COORDINATION,
+    "Leaders and moving partitions": MOVING,
     "Topics": _TOPICS,
     "Requests, producers and compression": _REQUESTS,
     "Log": _LOG,

@@ -74,6 +74,7 @@ from headrace.metadata.partition_decisions import (
     Liveness,
     decide_election,
     decide_in_sync,
+    decide_without,
 )
 from headrace.metadata.reassignments import Reassignment, ReassignmentOutcome, decide_reassignments
 from headrace.metadata.registration import allocate_producer_id_block, register
@@ -134,6 +135,8 @@ class Controller:
         self._writing = asyncio.Lock()
         self._election: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
+        self._stopping: dict[int, int] = {}
+        """Brokers that are about to stop, with their epochs: they join no in-sync set."""
 
     @property
     def active(self) -> bool:
@@ -236,13 +239,35 @@ class Controller:
             known = image.brokers.get(leader)
             if known is None or known.epoch != broker_epoch:
                 raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-            suspects = [broker.id for broker in image.brokers.values() if broker.suspect]
-            outcomes = decide_in_sync(image, leader, wishes, TopicRules(self._config, image), suspects)
+            rules, unavailable = TopicRules(self._config, image), self._unavailable(image)
+            outcomes = decide_in_sync(image, leader, wishes, rules, unavailable)
             return outcomes, _granted_changes(image, outcomes)
 
         await self._see_all_brokers()
         outcomes = await self.change(decide)
         return [(wish, self._as_written(wish, outcome)) for wish, outcome in outcomes]
+
+    def _unavailable(self, image: MetadataImage) -> list[int]:
+        return [
+            broker.id
+            for broker in image.brokers.values()
+            if broker.suspect or self._stopping.get(broker.id) == broker.epoch
+        ]
+
+    async def vacate(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """A broker is about to stop: others lead, and nobody waits for it. What it must still lead is returned."""
+
+        def decide(image: MetadataImage) -> tuple[list[TopicPartition], list[Change]]:
+            known = image.brokers.get(broker_id)
+            if known is None or known.epoch != broker_epoch:
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+            self._stopping[broker_id] = broker_epoch
+            rows = list(decide_without(image, broker_id, TopicRules(self._config, image)))
+            left = [name for name, before, after in rows if after is before and before.leader == broker_id]
+            return left, _changes_of(image, [(name, after) for name, _, after in rows])
+
+        await self._see_all_brokers()
+        return await self.change(decide)
 
     async def reassign(
         self, requests: Sequence[Reassignment], may_change_factor: bool = True

@@ -28,7 +28,7 @@ from headrace.metadata.eligible import MinInSync, one_is_enough, with_eligible, 
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, add_replicas
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicId
+from headrace.model.topics import TopicId, TopicPartition
 
 UNKNOWN_EPOCH = -1
 
@@ -128,6 +128,26 @@ def led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarna
     """In a new epoch."""
     epoch = partition.leader_epoch + 1
     return replace(partition, leader=leader, leader_epoch=epoch, isr=isr, leader_incarnation=incarnation)
+
+
+def decide_without(
+    image: MetadataImage, broker_id: int, rules: Rules
+) -> Iterator[tuple[TopicPartition, PartitionImage, PartitionImage]]:
+    """What a broker that is about to stop leads or is in sync for, before and after it has left.
+
+    It stays where nobody else is in sync: those partitions are the same before and after.
+    """
+    liveness = Liveness.of(image)
+    others = {id: epoch for id, epoch in liveness.epochs.items() if id != broker_id}
+    without = Liveness(others, liveness.suspects, liveness.offline)
+    for topic in image.topics.values():
+        min_in_sync = partial(rules.min_in_sync, topic)
+        for index, partition in enumerate(topic.partitions):
+            if broker_id in partition.isr:
+                own = without.for_partition(topic.id, index)
+                after = decide_leader(partition, own, lambda: False, min_in_sync)
+                stays = after.leader == NO_LEADER or broker_id in after.isr
+                yield TopicPartition(topic.name, index), partition, partition if stays else after
 
 
 def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:

@@ -32,8 +32,9 @@ class TopicRules:
         return bool(self._defaults[UNCLEAN])
 
     def min_in_sync(self, topic: TopicImage, partition: PartitionImage) -> int:
-        """Never more than there are replicas."""
-        return min(self._min_in_sync(topic, partition.leader), len(partition.replicas))
+        """Never more than there are replicas, or were before a move."""
+        replicas = partition.original or partition.replicas
+        return min(self._min_in_sync(topic, partition.leader), len(replicas))
 
     def _min_in_sync(self, topic: TopicImage, leader: int) -> int:
         dynamic = DynamicConfigs.of(self._image.broker_configs, leader)

@@ -53,6 +53,8 @@ DOUBT_SECONDS = 2.0
 ANSWER_GRACE_SECONDS = 10.0
 """Beyond a poll's own wait, before the connection counts as dead."""
 
+_HANDED_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
 logger = logging.getLogger(__name__)
 
 Key = tuple[TopicId, int]
@@ -310,6 +312,8 @@ class Fetcher:
             followed.failures = 0
         except (KafkaError, ProtocolError) as error:
             self._let_rest(followed, error)
+            if isinstance(error, KafkaError) and error.code in _HANDED_OVER:
+                self._peers.on_handed_over()
         else:
             self._ask_for(followed)
 

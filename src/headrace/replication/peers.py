@@ -44,10 +44,15 @@ class Peers:
         listener: str,
         on_dead: Callable[[BrokerImage], None] = lambda broker: None,
         on_lost: Callable[[], None] = lambda: None,
+        on_handed_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_dead` is told of a broker that is dead, `on_lost` that the connection to a leader has ended."""
+        """`on_dead` is told of a broker that is dead, `on_lost` that the connection to a leader has ended.
+
+        `on_handed_over` hears that a broker which was asked as the leader is not the leader any more.
+        """
         self._connect = connect
         self.on_lost = on_lost
+        self.on_handed_over = on_handed_over
         self._on_dead = on_dead
         self._reached: dict[int, int] = {}
         """The epoch of each broker's registration when a connection to it was opened."""

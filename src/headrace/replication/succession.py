@@ -1,13 +1,15 @@
 """When a leader seems to have died, its successor is looked for in the store at once and often.
 
 A broker otherwise hears of changes when its store tells it, which with SQLite is every 100 ms: once until the
-controller knows that the broker is gone, and once more until the others know the new leader.
+controller knows that the broker is gone, and once more until the others know the new leader. Likewise when a
+leader says that it does not lead any more: it may have handed over to the very broker that asked it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
@@ -29,6 +31,15 @@ class Succession:
     def look(self) -> None:
         if self._looking is None or self._looking.done():
             self._looking = self._env.background.start("Looking for new leaders", self._look())
+
+    def look_now(self) -> None:
+        """A leader has handed over."""
+        if self._looking is None or self._looking.done():
+            self._looking = self._env.background.start("Looking for new leaders", self._look_once())
+
+    async def _look_once(self) -> None:
+        with suppress(StoreError):
+            await self._metadata.catch_up(CHANGES)
 
     async def _look(self) -> None:
         for _ in range(MAX_LOOKS):

@@ -110,7 +110,7 @@ async def test_more_replicas_and_fewer_on_a_live_topic(tmp_path: Path) -> None:
         await cluster.until(lambda: cluster.state(T0).isr == (1, 2, 3) and not cluster.state(T0).target)
         await cluster.until(lambda: cluster.replica(3, T0).end_offset == 1)
         assert await move(cluster, 3, [2]) == 0
-        await cluster.until(lambda: cluster.replica(2, T0).is_leader)
+        await cluster.until(lambda: cluster.replica(2, T0).is_leader and cluster.state(T0).leader == 2)
         answer = await produce(cluster)
         assert (answer.error_code, answer.base_offset) == (0, 1)
         assert cluster.state(T0).replicas == (2,)
@@ -180,5 +180,57 @@ async def test_preferred_leaders_are_elected_through_any_broker(tmp_path: Path, 
         for expected in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
             answer = await client.ask(ElectLeadersRequest(topic_partitions=asked), ElectLeadersResponse, version)
             assert answer.replica_election_results[0].partition_result[0].error_code == expected
-        await cluster.until(lambda: cluster.replica(1, T0).is_leader)
+        await cluster.until(lambda: cluster.replica(1, T0).is_leader and cluster.state(T0).leader == 1)
         assert (await produce(cluster)).error_code == 0
+
+
+async def test_a_broker_that_stops_hands_over_first(tmp_path: Path) -> None:
+    """Nobody has to notice that it is gone: others lead and nobody waits for it while it still serves."""
+    async with running_cluster(tmp_path, 3) as cluster:
+        await create(cluster, [1, 2, 3], min_insync_replicas="2")
+        assert (await produce(cluster)).error_code == 0
+        await cluster.until(lambda: len(cluster.state(T0).isr) == 3)
+        node = cluster.nodes[1]
+        assert node._handover is not None
+        await node._handover.run()
+        state = cluster.image(1).partition(T0)
+        assert state is not None
+        assert (state.leader, state.isr) == (2, (2, 3))
+        assert 1 in cluster.image(1).brokers
+        assert not cluster.replica(1, T0).is_leader
+        await cluster.until(lambda: cluster.replica(2, T0).is_leader and cluster.state(T0).leader == 2)
+        answer = await produce(cluster)
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+        await cluster.until(lambda: cluster.replica(1, T0).end_offset == 2)
+        assert cluster.state(T0).isr == (2, 3), "who is about to stop does not join again"
+
+
+async def test_the_last_in_sync_replica_stops_all_the_same(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, [1, 2])
+        assert (await produce(cluster)).error_code == 0
+        await asyncio.gather(cluster.stop(1), cluster.stop(2))
+        await asyncio.gather(cluster.start(1), cluster.start(2))
+        await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2])
+        assert (await produce(cluster)).base_offset == 1
+
+
+async def test_a_broker_that_returned_leads_again_by_itself(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 3, leader_imbalance_check_interval_seconds="1") as cluster:
+        await create(cluster, [1, 2, 3])
+        await cluster.stop(1)
+        await cluster.until(lambda: cluster.state(T0).leader == 2)
+        await cluster.start(1)
+        await cluster.until(lambda: cluster.state(T0).leader == 1)
+        await cluster.until(lambda: cluster.replica(1, T0).is_leader)
+
+
+async def test_nobody_leads_again_by_itself_if_that_is_off(tmp_path: Path) -> None:
+    off = {"leader_imbalance_check_interval_seconds": "1", "auto_leader_rebalance_enable": "false"}
+    async with running_cluster(tmp_path, 2, **off) as cluster:
+        await create(cluster, [1, 2])
+        await cluster.stop(1)
+        await cluster.start(1)
+        await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2])
+        await asyncio.sleep(1.5)
+        assert cluster.state(T0).leader == 2

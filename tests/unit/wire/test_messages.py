@@ -28,6 +28,7 @@ from headrace.wire.stepwise import STEP, decode_in_steps, encode_in_steps, holds
 ApiMessage = Request | Response
 NOT_IN_KAFKA_PYTHON = {
     "AlterPartition",
+    "BrokerHeartbeat",
     "ConsumerGroupDescribe",
     "ConsumerGroupHeartbeat",
     "UnregisterBroker",

@@ -1,0 +1,24 @@
+"""BrokerHeartbeat (63), v0. A broker that wants to stop has its partitions led by others first (KIP-631).
+
+Brokers only. Whether one lives is known from its session, so that is all it is used for. `should_shut_down` is
+false while it leads partitions for which nobody else is in sync: it may wait for others, or stop all the same.
+"""
+
+from __future__ import annotations
+
+from headrace.handlers.context import Context, cluster_action
+from headrace.handlers.registry import api
+from headrace.model.errors import KafkaError
+from headrace.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+
+@api(BrokerHeartbeatRequest, BrokerHeartbeatResponse, versions=range(1), authorize=cluster_action)
+async def broker_heartbeat(ctx: Context, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    """Has the partitions of a broker that wants to stop led by others."""
+    try:
+        may_stop = False
+        if request.want_shut_down:
+            may_stop = not await ctx.broker.controller.vacate(request.broker_id, request.broker_epoch)
+    except KafkaError as error:
+        return BrokerHeartbeatResponse(error_code=error.code)
+    return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, should_shut_down=may_stop)

@@ -1,0 +1,86 @@
+"""A broker that stops hands over first: others lead its partitions before it closes a connection (R-OPS-8).
+
+It asks the controller, which may be this broker itself, and goes on serving until its own image says that it leads
+nothing. What nobody else is in sync for it keeps, after it has waited a moment for followers to catch up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headrace.coordination.contract import StoreError
+from headrace.env import Env
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.layout import CHANGES
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.replication.controller_link import ControllerLink
+from headrace.replication.replica_set import ReplicaSet
+from headrace.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+LIMIT_SECONDS = 5.0
+"""After that the broker stops as it is: others notice, and elect."""
+ATTEMPT_SECONDS = 2.0
+RETRY_SECONDS = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+class Handover:
+    def __init__(self, env: Env, link: ControllerLink, metadata: ClusterMetadata, replicas: ReplicaSet) -> None:
+        self._env = env
+        self._link = link
+        self._metadata = metadata
+        self._replicas = replicas
+
+    async def run(self) -> None:
+        """Return when others lead, or there is nobody, or the time is up. Never fails: a stop goes on."""
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS + ATTEMPT_SECONDS):
+                await self._until_others_lead()
+        except TimeoutError:
+            logger.warning("Stopping without handing over: the coordination store does not answer")
+
+    async def _until_others_lead(self) -> None:
+        deadline = self._env.clock.monotonic() + LIMIT_SECONDS
+        while self._has_others() and self._env.clock.monotonic() < deadline:
+            try:
+                if await self._may_stop():
+                    return
+            except (KafkaError, StoreError) as error:
+                logger.warning("The controller could not be asked to take over partitions: %s", error)
+            await self._env.clock.sleep(RETRY_SECONDS)
+        left = sum(partition.is_leader for partition in self._replicas.all())
+        if left and self._has_others():
+            logger.warning("Stopping as the leader of %d partitions: nobody else is in sync for them", left)
+
+    def _has_others(self) -> bool:
+        """Whether anybody could lead what this broker holds."""
+        image, own = self._metadata.image, self._replicas.broker_id
+        if own not in image.brokers:
+            return False
+        states = [partition.image for partition in self._replicas.all()]
+        return any(
+            replica != own and replica in image.brokers
+            for state in states
+            if state is not None
+            for replica in state.replicas
+        )
+
+    async def _may_stop(self) -> bool:
+        """Whether others lead all that this broker led, as far as it knows itself."""
+        broker = self._metadata.image.brokers.get(self._replicas.broker_id)
+        if broker is None:
+            return True
+        request = BrokerHeartbeatRequest(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            current_metadata_offset=self._metadata.sequence,
+            want_shut_down=True,
+        )
+        response = await self._link.ask(request, BrokerHeartbeatResponse, ATTEMPT_SECONDS)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        await self._metadata.catch_up(CHANGES)
+        await self._replicas.settled()
+        return response.should_shut_down
