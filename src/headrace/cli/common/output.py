@@ -12,15 +12,17 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
+from headrace.cli.common.fitting import GAP, fitted, least_widths, shortened
+
 FORMATS = ("table", "wide", "json", "jsonl", "yaml")
 PEOPLE = ("table", "wide")
-_GAP = "  "
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 Row = Mapping[str, Any]
 
@@ -78,8 +80,11 @@ def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty
         emit_data(list(rows), format)
     elif rows:
         shown = [column for column in columns if format == "wide" or not column.wide]
-        for line in table_lines(rows, shown, headings_in_bold()):
+        limit = terminal_width() if format == "table" else None
+        for line in table_lines(rows, shown, headings_in_bold(), limit):
             click.echo(line)
+        if hidden := [column.title for column in shown[len(_widths(rows, shown, limit)) :]]:
+            note(f"No room for {', '.join(hidden)}: --format wide shows all columns.")
     elif empty:
         note(empty)
 
@@ -108,29 +113,43 @@ def emit_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
     listed = [(name, cell(value)) for name, value in pairs]
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        click.echo(f"{name:<{width}}{_GAP}{value}".rstrip())
+        click.echo(f"{name:<{width}}{GAP}{value}".rstrip())
 
 
 def headings_in_bold() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def table_lines(rows: Sequence[Row], columns: Sequence[Column], bold: bool = False) -> list[str]:
-    cells = [[cell(row.get(column.key)) for column in columns] for row in rows]
-    widths = [
-        max(len(column.title), *(len(line[position]) for line in cells)) if cells else len(column.title)
-        for position, column in enumerate(columns)
-    ]
+def terminal_width() -> int | None:
+    """How long a line may be on a terminal; a pipe takes it as it is."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table_lines(
+    rows: Sequence[Row], columns: Sequence[Column], bold: bool = False, limit: int | None = None
+) -> list[str]:
+    """A heading and a line for each row, as wide as they get, or fitted into `limit`."""
+    widths = _widths(rows, columns, limit)
 
     def line(values: Sequence[str]) -> str:
         padded = (
-            value.rjust(width) if column.numeric else value.ljust(width)
-            for value, width, column in zip(values, widths, columns, strict=True)
+            value.rjust(width) if column.numeric else shortened(value, width).ljust(width)
+            for value, width, column in zip(values, widths, columns, strict=False)
         )
-        return _GAP.join(padded).rstrip()
+        return GAP.join(padded).rstrip()
 
     heading = line([column.title for column in columns])
-    return [f"{_BOLD}{heading}{_PLAIN}" if bold else heading, *(line(values) for values in cells)]
+    values = ([cell(row.get(column.key)) for column in columns] for row in rows)
+    return [f"{_BOLD}{heading}{_PLAIN}" if bold else heading, *map(line, values)]
+
+
+def _widths(rows: Sequence[Row], columns: Sequence[Column], limit: int | None) -> list[int]:
+    """Of the columns that are shown, from the left."""
+    widths = [max([len(column.title), *(len(cell(row.get(column.key))) for row in rows)]) for column in columns]
+    if limit is None:
+        return widths
+    least = least_widths([column.title for column in columns], [column.numeric for column in columns])
+    return fitted(widths, least, limit)
 
 
 def cell(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from headrace.cli.common import output
 from headrace.cli.common.output import Column, cell, emit_rows, number, plural, size_text, table_lines, write_out
 
 COLUMNS = [Column("name", "NAME"), number("count", "COUNT"), Column("more", "MORE", wide=True)]
@@ -79,3 +80,53 @@ def test_a_pipe_that_takes_a_part_gets_the_rest_too(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=pipe))
     write_out(b"0123456789")
     assert pipe.taken == [b"012", b"345", b"678", b"9"]
+
+
+GROUP_COLUMNS = (
+    Column("group", "GROUP"),
+    Column("topic", "TOPIC"),
+    number("partition", "PARTITION"),
+    number("offset", "CURRENT-OFFSET"),
+    number("end", "LOG-END-OFFSET"),
+    Column("host", "HOST"),
+)
+GROUP_ROW = {
+    "group": "billing-service-in-production",
+    "topic": "a-rather-long-topic-name-for-orders-of-customers",
+    "partition": 2,
+    "offset": 500,
+    "end": 1_234_567_890,
+    "host": "127.0.0.1",
+}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 150, 200])
+def test_a_table_fits_its_terminal(width: int) -> None:
+    lines = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=width)
+    assert max(len(line) for line in lines) <= width
+    assert lines[1].startswith("billing-service-in-p"[:19])
+    assert width < 60 or "500" in lines[1]
+
+
+def test_text_is_shortened_before_columns_go_and_the_first_column_last() -> None:
+    (_, row) = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=118)
+    assert row.startswith("billing-service-in-production  a-rather-long-topic")
+    assert "…" in row
+    assert row.endswith("127.0.0.1")
+    (heading, row) = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=70)
+    assert "HOST" not in heading
+    assert row.startswith("billing-service-in-production  a-rather-lo…  ")
+
+
+def test_numbers_are_never_shortened() -> None:
+    for width in range(10, 200):
+        (_, row) = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=width)
+        assert "1234567890" in row or "1234" not in row
+
+
+def test_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "terminal_width", lambda: 80)
+    emit_rows([GROUP_ROW], GROUP_COLUMNS, "table")
+    assert "No room for HOST: --format wide" in capsys.readouterr().err
+    emit_rows([GROUP_ROW], GROUP_COLUMNS, "wide")
+    assert capsys.readouterr().err == ""
