@@ -339,6 +339,10 @@ class Partition:
         """Records that this replica still lacks of what is committed."""
         return max(0, self.high_watermark - self.log.end_offset)
 
+    @property
+    def open_transactions(self) -> int:
+        return self.log.open_transactions
+
     def producers(self) -> list[ProducerDescription]:
         return self.log.producers.describe()
 

@@ -75,6 +75,7 @@ class Observation:
         )
         for name, help_text, measure in measures:
             yield Family(name, "gauge", help_text, list(zip(labels, map(measure, partitions), strict=True)))
+        yield from _transaction_families(partitions)
         led = sum(partition.is_leader for partition in partitions)
         yield gauge("headrace_partitions_led", "Partitions that this broker leads.", led)
         yield gauge("headrace_partitions", "Partitions that this broker holds.", len(partitions))
@@ -88,3 +89,19 @@ class Observation:
         yield gauge(
             "headrace_loop_lag_max_seconds", "The longest lag since the start.", self.loop_lag.longest_seconds
         )
+
+
+def _transaction_families(partitions: list[Partition]) -> Iterator[Family]:
+    """Of partitions that this broker leads; the lag only where it is not 0, which is rare."""
+    led = [partition for partition in partitions if partition.is_leader]
+    lags = [
+        (partition.topic_partition, partition.high_watermark - partition.last_stable_offset) for partition in led
+    ]
+    yield Family(
+        "kafka_cluster_partition_laststableoffsetlag",
+        "gauge",
+        "Records that readers of committed records wait for, where there are any.",
+        [((("topic", at.topic), ("partition", at.partition)), lag) for at, lag in lags if lag],
+    )
+    open_transactions = sum(partition.open_transactions for partition in led)
+    yield gauge("headrace_open_transactions", "Open transactions, once for each partition.", open_transactions)

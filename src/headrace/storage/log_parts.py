@@ -122,6 +122,11 @@ class LogParts:
         return self._producers.last_stable_offset(self.start_offset, high_watermark)
 
     @property
+    def open_transactions(self) -> int:
+        states = self._producers.states
+        return 0 if states is None else states.open_transactions
+
+    @property
     def has_aborted(self) -> bool:
         """Whether a transaction was aborted in it: a reader of committed records must know which."""
         return self._segments.has_aborted
