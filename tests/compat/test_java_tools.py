@@ -12,6 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.env.real import real_env
+from headrace.model.topics import TopicId, TopicPartition
+from headrace.records.batch import TRANSACTIONAL
+from headrace.records.builder import NewRecord, ProducerStamp, build_batch
+from headrace.records.markers import EndMarker
+from headrace.storage.loading import create_log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.resources import StorageResources
 from headrace.testing.apache_kafka import cache_dir
 from headrace.testing.raw_client import CODECS, stored_batches
 from tests.compat.clients import ALL_CODECS, Confluent, Record, Settings
@@ -248,3 +256,32 @@ def test_dump_log_reads_our_segments(own_broker: StartBroker) -> None:
     assert out.count("| offset:") == 2_000
     checked = java(DUMP_LOG, "--files", ",".join(files[:1]), "--index-sanity-check")
     assert "passed sanity check" in checked
+
+
+def test_dump_log_reads_our_transactions(tmp_path: Path) -> None:
+    """Kafka's own reader on a log with transactions: markers, what was aborted, what is open in a snapshot."""
+    directory = tmp_path / "t-0"
+    resources = StorageResources.create(real_env())
+    log = create_log(str(directory), TopicPartition("t", 0), TopicId(bytes(16)), LogConfig(), resources)
+
+    def write(producer_id: int, sequence: int) -> None:
+        guard = log.start_verification(producer_id, 0, sequence, bumps_epochs=False)
+        stamp = ProducerStamp(producer_id, 0, sequence)
+        records = [NewRecord(b"v", b"k", timestamp=log._resources.env.clock.wall_ms())] * 2
+        log.append_as_leader(build_batch(records, attributes=TRANSACTIONAL, producer=stamp), 0, guard)
+
+    write(1000, 0)
+    write(2000, 0)
+    log.append_marker(EndMarker(1000, 1, commit=False, coordinator_epoch=7, transaction_version=2), 0)
+    log.append_marker(EndMarker(2000, 0, commit=True, coordinator_epoch=8), 0)
+    write(2000, 2)
+    log.close()
+    files = sorted(str(path) for path in directory.iterdir() if path.suffix in (".log", ".txnindex", ".snapshot"))
+    out = java(DUMP_LOG, "--files", ",".join(files), "--deep-iteration")
+    assert "isvalid: false" not in out
+    assert "endTxnMarker: ABORT coordinatorEpoch: 7" in out
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 8" in out
+    assert "version: 0 producerId: 1000 firstOffset: 0 lastOffset: 4 lastStableOffset: 2" in out
+    snapshot = {line.split()[1]: line for line in out.splitlines() if "currentTxnFirstOffset" in line}
+    assert "producerEpoch: 1 coordinatorEpoch: 7 currentTxnFirstOffset: OptionalLong.empty" in snapshot["1000"]
+    assert "producerEpoch: 0 coordinatorEpoch: 8 currentTxnFirstOffset: OptionalLong[6]" in snapshot["2000"]
