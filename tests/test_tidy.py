@@ -346,16 +346,18 @@ CATCH_ALL_ALLOWED = (
     "services/groups/shard",
     "services/groups/writer",
     "services/groups/quick_commit",
+    "services/transactions/shard",
     "handlers/group_requests",
+    "handlers/transactional_produce",
     "replication/waiters",
     "replication/sync_rounds",
     "services/fetching/parked",
     "services/delayed_produce",
     "testing/sim/world",
 )
-"""The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shell around
-groups, where a fault ends with an error for one request or one group; callbacks, where a fault ends one waiter or,
-after a sync, the broker; simulated threads."""
+"""The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shells around
+groups and transactions, where a fault ends with an error for one request, group or partition; callbacks, where a
+fault ends one waiter or, after a sync, the broker; simulated threads."""
 
 
 def test_nothing_catches_everything() -> None:

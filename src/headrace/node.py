@@ -13,7 +13,7 @@ import gc
 import logging
 import os.path
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
@@ -39,6 +39,7 @@ from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.outside import Outside, real_outside
+from headrace.replication.broker_link import BrokerLink
 from headrace.replication.controller_link import BROKER_CLIENT_ID, ControllerLink
 from headrace.replication.fetcher import FetchSettings
 from headrace.replication.fetchers import Fetchers
@@ -56,7 +57,7 @@ from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
-from headrace.services.groups.service import GroupService
+from headrace.services.groups.service import GroupService, TopicCreator
 from headrace.services.handover import Handover
 from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves
@@ -66,9 +67,14 @@ from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
 from headrace.services.replication_figures import ReplicationFigures
 from headrace.services.scrub import Scrub
+from headrace.services.transactions.markers import MarkerSender
+from headrace.services.transactions.service import TransactionService
+from headrace.services.transactions.verification import PartitionVerifier
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
+from headrace.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from headrace.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from headrace.wire.schema import Request, Response
 
 log = logging.getLogger(__name__)
@@ -81,6 +87,8 @@ at, as long as it does not look at everything: 80,000 objects, some 20 ms."""
 ADMIN_PORT_DISTANCE = 552
 """From the client port: 9092 and 9644, 9093 and 9645."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
+TRANSACTION_REQUEST_SECONDS = 10.0
+"""What another broker gets to write markers in, or to say whether a partition is in a transaction."""
 DRAIN_SECONDS = 2.0
 """What requests under way get to finish in when the broker stops."""
 
@@ -126,6 +134,7 @@ class Node:
         self._controller: Controller | None = None
         self._groups: GroupService | None = None
         self._handover: Handover | None = None
+        self._transactions: TransactionService | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -159,8 +168,11 @@ class Node:
             self._env, self._membership.store, metadata, self._config.node_id, self._config
         )
         groups = self._groups = GroupService(self._env, self._config, metadata, link, replicas)
-        broker = self._broker(metadata, link, replicas, groups)
+        brokers = BrokerLink(peers, self._config.node_id)
+        broker = self._broker(metadata, link, replicas, groups, brokers)
         link.call_here = partial(answer_as_controller, broker)
+        brokers.call_here = partial(answer_here, broker)
+        transactions = self._transactions = broker.transactions
         endpoints = await self._bind(broker)
         report = OfflineReport(self._env, self._membership.store, replicas)
         await self._join(report, self._registration(metadata.image, endpoints))
@@ -169,6 +181,7 @@ class Node:
         metadata.subscribe(keeper.follow)
         metadata.subscribe(self._follow_limits)
         replicas.subscribe(groups.follow)
+        replicas.subscribe(transactions.follow)
         try:
             replicas.remove_strays(metadata.image)
         except DirectoryRefused as error:
@@ -189,6 +202,7 @@ class Node:
         run("Watching the data directories", watch.run())
         run("Looking for replicas that lag", keeper.run())
         run("Expiring offsets of groups", groups.run())
+        self._watch_transactions(transactions)
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
@@ -201,19 +215,21 @@ class Node:
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     def _registration(self, image: MetadataImage, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
-        """This broker as it registers."""
-        may_have_lost = self._directories.may_have_lost
-        lacking = lacks_confirmed(image, self._config.node_id, self._directories)
+        """What the cluster is told of this broker."""
+        broker_id = self._config.node_id
         return BrokerImage(
-            self._config.node_id,
+            broker_id,
             0,
             endpoints,
             self._config.rack,
-            may_have_lost or bool(lacking),
+            self._directories.may_have_lost or lacks_confirmed(image, broker_id, self._directories),
             self._directories.ids,
             min_in_sync=self._config.integer("min.insync.replicas"),
-            lacking=frozenset() if may_have_lost else lacking,
         )
+
+    def _watch_transactions(self, transactions: TransactionService) -> None:
+        self._env.background.run("Aborting transactions past their timeout", transactions.abort_overdue())
+        self._env.background.run("Expiring transactional ids", transactions.expire())
 
     def _start_elections(self, metadata: ClusterMetadata) -> None:
         assert self._controller is not None
@@ -222,10 +238,19 @@ class Node:
         self._env.background.run("Electing preferred leaders", preferred.run())
 
     def _broker(
-        self, metadata: ClusterMetadata, link: ControllerLink, replicas: ReplicaSet, groups: GroupService
+        self,
+        metadata: ClusterMetadata,
+        link: ControllerLink,
+        replicas: ReplicaSet,
+        groups: GroupService,
+        brokers: BrokerLink,
     ) -> Broker:
         assert self._controller is not None
         departed = Departed(self._env.clock)
+        producer_ids = ProducerIds(self._controller)
+        transactions, verifier = transaction_parts(
+            self._env, self._config, metadata, link, replicas, producer_ids, brokers
+        )
         metadata.subscribe(departed.follow)
         return Broker(
             id=self._config.node_id,
@@ -241,8 +266,10 @@ class Node:
                 self._env, self._config.integer("max.incremental.fetch.session.cache.slots")
             ),
             fetch_max_bytes=self._config.integer("fetch.max.bytes"),
-            producer_ids=ProducerIds(self._controller),
+            producer_ids=producer_ids,
             groups=groups,
+            transactions=transactions,
+            verifier=verifier,
             log_moves=self._log_moves,
         )
 
@@ -379,6 +406,8 @@ class Node:
             listener.stop_accepting()
         if self._groups is not None:
             self._groups.close()
+        if self._transactions is not None:
+            self._transactions.close()
         if self._dispatcher is not None:
             await self._dispatcher.drain(DRAIN_SECONDS)
         for listener in self._listeners:
@@ -451,10 +480,36 @@ class Node:
                 listener.connections.limits = self._connection_limits(new)
 
 
+def transaction_parts(
+    env: Env,
+    config: BrokerConfig,
+    metadata: ClusterMetadata,
+    topics: TopicCreator,
+    replicas: ReplicaSet,
+    producer_ids: ProducerIds,
+    brokers: BrokerLink,
+) -> tuple[TransactionService, PartitionVerifier]:
+    def write_markers(broker_id: int, request: WriteTxnMarkersRequest) -> Awaitable[WriteTxnMarkersResponse]:
+        return brokers.ask(broker_id, request, WriteTxnMarkersResponse, TRANSACTION_REQUEST_SECONDS)
+
+    def ask(broker_id: int, request: AddPartitionsToTxnRequest) -> Awaitable[AddPartitionsToTxnResponse]:
+        return brokers.ask(broker_id, request, AddPartitionsToTxnResponse, TRANSACTION_REQUEST_SECONDS)
+
+    verifies = config.boolean("transaction.partition.verification.enable")
+    markers = MarkerSender(env, lambda: metadata.image, write_markers)
+    transactions = TransactionService(env, config, metadata, topics, replicas, producer_ids.allocate, markers)
+    return transactions, PartitionVerifier(env, transactions, config.node_id, ask, verifies)
+
+
 async def answer_as_controller(broker: Broker, request: Request, version: int) -> Response:
     """A request of this broker to the controller, which is this broker too."""
     if not broker.controller.active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller any more.")
+    return await answer_here(broker, request, version)
+
+
+async def answer_here(broker: Broker, request: Request, version: int) -> Response:
+    """A request of this broker to itself."""
     api = APIS[request.api_key]
     assert api.cold is not None
     listener = broker.config.inter_broker_listener.name

@@ -12,10 +12,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
-from kafka import KafkaAdminClient, KafkaProducer
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import (
     ACLFilter,
@@ -128,26 +126,3 @@ def test_features(python_admin: KafkaAdminClient) -> None:
     assert python_admin.update_features({"group.version": level}) == {"group.version": "OK"}
     with pytest.raises(KafkaError):
         python_admin.update_features({"group.version": 99})
-
-
-@pytest.mark.headrace_only
-class TestTransactionalProducers:
-    """Refused at once: each of these clients would ask for a minute or more otherwise."""
-
-    def test_librdkafka(self, bootstrap: str) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "log_level": 0})
-        with pytest.raises(KafkaException, match="no transactions yet") as refused:
-            producer.init_transactions(MINUTES_S)
-        assert refused.value.args[0].fatal()
-
-    async def test_aiokafka(self, bootstrap: str) -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="t")
-        with pytest.raises(AioKafkaError, match="ClusterAuthorizationFailed"):
-            await producer.start()
-        await producer.stop()
-
-    def test_kafka_python(self, bootstrap: str) -> None:
-        producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id="t")
-        with pytest.raises(KafkaError, match="ClusterAuthorizationFailed"):
-            producer.init_transactions()
-        producer.close(timeout=0)

@@ -203,14 +203,10 @@ def test_transactions_and_features(bootstrap: str, topic: str) -> None:
 
 @pytest.mark.headrace_only
 def test_what_is_not_there_yet_is_refused_with_a_reason(bootstrap: str, topic: str) -> None:
-    """A transactional producer above all: it would ask for a coordinator for a minute, and say nothing."""
-    load = ("--num-records", "1", "--record-size", "10", "--throughput", "-1", "--transactional-id", "t")
-    producer = ("--topic", topic, *load, "--command-property", f"bootstrap.servers={bootstrap}")
-    assert "This broker has no transactions yet" in refused_java(PERFORMANCE, *producer)
     server = ("--bootstrap-server", bootstrap)
     user = (*server, "--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config")
     assert "This broker has no quotas yet" in refused_java(CONFIGS, *user, "producer_byte_rate=1000")
-    upgrade = refused_java(FEATURES, *server, "upgrade", "--feature", "transaction.version=2")
+    upgrade = refused_java(FEATURES, *server, "upgrade", "--feature", "transaction.version=1")
     assert "fixed by this release" in upgrade
     assert java(CONFIGS, *server, "--describe", "--entity-type", "users") == ""
 

@@ -13,6 +13,7 @@ from headrace.config.moving_settings import MOVING
 from headrace.config.naming_settings import NAMING
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
 from headrace.config.storage_settings import DATA_SAFETY
+from headrace.config.transaction_settings import TRANSACTIONS
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 INT, LONG, STRING, BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.BOOLEAN
@@ -586,6 +587,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Safety of the data": DATA_SAFETY,
     "Compaction": COMPACTION,
     "Consumer groups": CONSUMER_GROUPS,
+    "Transactions": TRANSACTIONS,
     "Names": NAMING,
 }
 """The table by chapter, as the reference page shows it."""

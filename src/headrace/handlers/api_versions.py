@@ -42,7 +42,7 @@ class Feature(NamedTuple):
 FEATURES = (
     Feature("metadata.version", 7, 30, 30),  # what Kafka 4.3 calls 4.3-IV0
     Feature("group.version", 0, 1, 1),
-    Feature("transaction.version", 0, 0, 0),
+    Feature("transaction.version", 0, 2, 2),
 )
 
 

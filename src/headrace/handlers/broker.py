@@ -15,6 +15,8 @@ from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
 from headrace.services.producer_ids import ProducerIds
+from headrace.services.transactions.service import TransactionService
+from headrace.services.transactions.verification import PartitionVerifier
 from headrace.storage.log_directories import LogDirectories
 
 
@@ -33,4 +35,6 @@ class Broker:
     fetch_max_bytes: int
     producer_ids: ProducerIds
     groups: GroupService
+    transactions: TransactionService
+    verifier: PartitionVerifier
     log_moves: LogMoves

@@ -1,20 +1,18 @@
 """FindCoordinator (10), v0-6. Which broker coordinates a group or a transactional id.
 
-v1 key type; v4 many keys in one request (KIP-699); v6 share groups. The topic that groups are kept in is made by
-the first question for one, before we answer (Kafka answers COORDINATOR_NOT_AVAILABLE first, and the client asks
-again). The API is also there because librdkafka uses lz4 only with a broker that has it.
-
-There are no transactions yet. Of all codes CLUSTER_AUTHORIZATION_FAILED alone ends both the Java client and
-librdkafka at once with our message: librdkafka asks again and again after any code but this and
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and the Java client drops the message of that one.
+v1 key type; v4 many keys in one request (KIP-699); v6 share groups. The topic that groups, or transactions, are
+kept in is made by the first question for one, before we answer (Kafka answers COORDINATOR_NOT_AVAILABLE first, and
+the client asks again). The API is also there because librdkafka uses lz4 only with a broker that has it.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from headrace.handlers.context import Context, group_describe
 from headrace.handlers.listener_view import ListenerView
 from headrace.handlers.registry import api
-from headrace.metadata.image import Endpoint
+from headrace.metadata.image import Endpoint, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator import (
     Coordinator,
@@ -25,7 +23,12 @@ from headrace.wire.messages.find_coordinator import (
 BATCHED_SINCE = 4
 GROUP, TRANSACTION = 0, 1
 NO_NODE = -1
-NO_TRANSACTIONS = "This broker has no transactions yet: produce without a transactional.id."
+
+
+class CoordinatingService(Protocol):
+    def coordinator_partition(self, key: str, /) -> PartitionImage | None: ...
+
+    async def ensure_topic(self) -> None: ...
 
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, versions=range(7), authorize=group_describe)
@@ -49,29 +52,28 @@ async def _find(ctx: Context, key_type: int, keys: list[str]) -> list[Coordinato
     try:
         if key_type not in (GROUP, TRANSACTION):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}")
-        if key_type == TRANSACTION:
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
-        await _ensure_topic(ctx)
+        service: CoordinatingService = ctx.broker.groups if key_type == GROUP else ctx.broker.transactions
+        await _ensure_topic(service)
     except KafkaError as error:
         return [_failed(key, error) for key in keys]
     view = ListenerView(ctx.broker.metadata.image, ctx.listener)
-    return [_group_coordinator(ctx, view, key) for key in keys]
+    return [_coordinator(service, view, key) for key in keys]
 
 
-async def _ensure_topic(ctx: Context) -> None:
+async def _ensure_topic(service: CoordinatingService) -> None:
     try:
-        await ctx.broker.groups.ensure_topic()
+        await service.ensure_topic()
     except KafkaError as error:
         raise _unavailable() from error
 
 
-def _group_coordinator(ctx: Context, view: ListenerView, group_id: str) -> Coordinator:
-    partition = ctx.broker.groups.coordinator_partition(group_id)
+def _coordinator(service: CoordinatingService, view: ListenerView, key: str) -> Coordinator:
+    partition = service.coordinator_partition(key)
     endpoint = None if partition is None else _endpoint(view, partition.leader)
     if partition is None or endpoint is None:
-        return _failed(group_id, _unavailable())
+        return _failed(key, _unavailable())
     return Coordinator(
-        key=group_id,
+        key=key,
         node_id=partition.leader,
         host=endpoint.host,
         port=endpoint.port,

@@ -22,7 +22,7 @@ from headrace.metadata.layout import BROKER_IDS
 from headrace.metadata.partition_decisions import Liveness, decide_leaders, decide_more_replicas
 from headrace.metadata.topic_rules import UNCLEAN, TopicRules
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 RETRY_SECONDS = 0.2
 
@@ -42,6 +42,7 @@ class Leaders:
         self._due = False
         self._own_topics = {
             CONSUMER_OFFSETS_TOPIC: config.integer("offsets.topic.replication.factor"),
+            TRANSACTION_STATE_TOPIC: config.integer("transaction.state.log.replication.factor"),
         }
         """How many replicas the cluster's own topics should have."""
         self._by_settings = False
@@ -103,7 +104,7 @@ class Leaders:
             for partition in topic.partitions
         )
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
-        changes += [SuspectCleared(broker.id) for broker in image.brokers.values() if broker.suspect]
+        changes += [SuspectCleared(broker) for broker in sorted(liveness.suspects)]
         return None, changes
 
 

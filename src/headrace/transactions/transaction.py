@@ -86,10 +86,14 @@ class Transaction:
         assert self.state in ENDING
         return self.state is TransactionState.PREPARE_COMMIT
 
-    def overdue(self, now_ms: int) -> bool:
-        """Whether it has been open for longer than its producer asked for."""
-        open_ = self.state is TransactionState.ONGOING and self.timeout_ms != NO_TIMEOUT
-        return open_ and self.start_ms + self.timeout_ms < now_ms
+    def time_left_ms(self, now_ms: int) -> int | None:
+        """Until it is aborted; None if it is not open, or has no timeout.
+
+        Never more than its timeout, whatever the clocks of the brokers say.
+        """
+        if self.state is not TransactionState.ONGOING or self.timeout_ms == NO_TIMEOUT:
+            return None
+        return min(max(self.start_ms + self.timeout_ms - now_ms, 0), self.timeout_ms)
 
 
 def check_transition(before: Transaction | None, after: Transaction | None) -> None:

@@ -60,6 +60,20 @@ OneBatch = tuple[int, int, bytes, bytes, int, memoryview]
 """Acks, timeout in ms, the topic as written and itself, partition, batch."""
 
 
+def transactional_id_of(frame: memoryview, position: int, version: int) -> str:
+    """Of a request that names one and was parsed before."""
+    if version >= FLEXIBLE:
+        length, start = read_uvarint(frame, position)
+        length -= 1
+    else:
+        (length,) = _INT16.unpack_from(frame, position)
+        start = position + 2
+    try:
+        return bytes(frame[start : start + length]).decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a transactional id is not UTF-8") from None
+
+
 def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBatch | None:
     """One batch of up to 2 MB for one partition, outside of a transaction; None if it is anything else.
 

@@ -28,7 +28,8 @@ from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, TopicImage
 from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.topics import TopicPartition
-from headrace.node import answer_as_controller
+from headrace.node import answer_as_controller, answer_here, transaction_parts
+from headrace.replication.broker_link import BrokerLink
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
@@ -119,6 +120,10 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
     metadata.subscribe(departed.follow)
     groups = GroupService(env, config, metadata, controller, replicas)
     replicas.subscribe(groups.follow)
+    producer_ids = ProducerIds(controller)
+    brokers = BrokerLink(Peers(_nowhere, lambda: metadata.image, LISTENER), 1)
+    transactions, verifier = transaction_parts(env, config, metadata, controller, replicas, producer_ids, brokers)
+    replicas.subscribe(transactions.follow)
     broker = Broker(
         id=1,
         env=env,
@@ -131,13 +136,17 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         directories=directories,
         fetch_sessions=FetchSessions(env, slots=100),
         fetch_max_bytes=10_000_000,
-        producer_ids=ProducerIds(controller),
+        producer_ids=producer_ids,
         groups=groups,
+        transactions=transactions,
+        verifier=verifier,
         log_moves=LogMoves(env, directories),
     )
     link.call_here = partial(answer_as_controller, broker)
+    brokers.call_here = partial(answer_here, broker)
     yield Bench(broker)
     groups.close()
+    transactions.close()
     await env.background.close()
     await controller.close()
     await metadata.close()

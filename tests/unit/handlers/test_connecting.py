@@ -62,17 +62,7 @@ def test_an_unknown_version_is_answered_with_the_range() -> None:
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
-async def test_there_is_no_coordinator_of_transactions_yet(bench: Any) -> None:
-    """With the one code that ends Java's client and librdkafka at once with our message."""
-    single = await bench.call(FindCoordinatorRequest(key="t", key_type=1), 3)
-    assert (single.error_code, single.node_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)
-    assert "no transactions yet" in single.error_message
-    many = await bench.call(FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=1), 4)
-    assert [(row.key, row.error_code) for row in many.coordinators] == [
-        ("g", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-        ("h", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-    ]
-    assert all("no transactions yet" in row.error_message for row in many.coordinators)
+async def test_a_key_of_an_unknown_type_has_no_coordinator(bench: Any) -> None:
     other = await bench.call(FindCoordinatorRequest(coordinator_keys=["g"], key_type=9), 4)
     assert other.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
@@ -91,7 +81,7 @@ async def test_no_producer_id_is_given_twice(bench: Any) -> None:
     ("request_values", "code"),
     [
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "t"}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({"transactional_id": "t", "transaction_timeout_ms": 1}, ErrorCode.NOT_COORDINATOR),
         ({"transactional_id": None, "producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None, "producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
     ],

@@ -257,7 +257,7 @@ class TestTransactions:
     async def test_no_id_is_known(self, bench: Any) -> None:
         response = await bench.call(DescribeTransactionsRequest(transactional_ids=["a", ""]), 0)
         assert [(row.transactional_id, row.error_code) for row in response.transaction_states] == [
-            ("a", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+            ("a", ErrorCode.NOT_COORDINATOR),
             ("", ErrorCode.INVALID_REQUEST),
         ]
 
@@ -281,8 +281,8 @@ class TestFeatures:
         ("name", "level", "code"),
         [
             ("group.version", 1, ErrorCode.NONE),
-            ("transaction.version", 0, ErrorCode.NONE),
-            ("transaction.version", 2, ErrorCode.INVALID_UPDATE_VERSION),
+            ("transaction.version", 2, ErrorCode.NONE),
+            ("transaction.version", 0, ErrorCode.INVALID_UPDATE_VERSION),
             ("group.version", 0, ErrorCode.INVALID_UPDATE_VERSION),
             ("group.version", 9, ErrorCode.INVALID_UPDATE_VERSION),
             ("group.version", -1, ErrorCode.INVALID_UPDATE_VERSION),

@@ -447,13 +447,15 @@ def test_a_late_end_never_ends_the_next_transaction() -> None:
 # --- timeouts
 
 
-def test_overdue() -> None:
-    assert not txn(ONGOING).overdue(START + TIMEOUT)
-    assert txn(ONGOING).overdue(START + TIMEOUT + 1)
-    assert not txn(ONGOING, timeout_ms=NO_TIMEOUT).overdue(START + (1 << 40))
+def test_the_time_that_is_left() -> None:
+    assert txn(ONGOING).time_left_ms(START) == TIMEOUT
+    assert txn(ONGOING).time_left_ms(START + 1_000) == TIMEOUT - 1_000
+    assert txn(ONGOING).time_left_ms(START + TIMEOUT + 5) == 0
+    assert txn(ONGOING).time_left_ms(0) == TIMEOUT, "the clock of the coordinator before ran ahead"
+    assert txn(ONGOING, timeout_ms=NO_TIMEOUT).time_left_ms(START) is None
     for state in STORED:
         if state is not ONGOING:
-            assert not txn(state).overdue(START + (1 << 40))
+            assert txn(state).time_left_ms(START) is None
 
 
 # --- prepared transactions (KIP-939)
@@ -467,7 +469,7 @@ def test_preparing_lifts_the_timeout_and_closes_the_transaction() -> None:
     assert decision.producer == (7, 6)
     assert decision.ongoing == HELD
     assert prepared.prepared
-    assert not prepared.overdue(NOW + (1 << 40))
+    assert prepared.time_left_ms(NOW) is None
     assert decide_add(prepared, ProducerIdentity(7, 6), frozenset({P1}), BUMPS_EPOCH, NOW).error is STATE
     assert decide_add(prepared, HELD, frozenset({P1}), BUMPS_EPOCH, NOW).error is FENCED
     assert decide_end(prepared, end(HELD), None, NOW).error is FENCED
@@ -478,7 +480,7 @@ def test_taken_over_without_two_phase_keeps_its_timeout() -> None:
     assert decision.changed is not None
     assert decision.changed.taken_over
     assert not decision.changed.prepared
-    assert decision.changed.overdue(START + TIMEOUT + 1)
+    assert decision.changed.time_left_ms(START) == TIMEOUT
 
 
 @pytest.mark.parametrize("commit", [True, False])

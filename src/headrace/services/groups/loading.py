@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets` from its start: bytes in a thread, events to the caller in slices.
+"""Reading a partition of a coordinator's topic from its start: bytes in a thread, events to the caller in slices.
 
 The loop is never kept for long: it decodes and hands over a slice at a time and lets others have their turn. A
 thread that decoded would be no gain: both would take turns at one interpreter, in longer pieces.
@@ -7,9 +7,10 @@ thread that decoded would be no gain: both would take turns at one interpreter, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from headrace.env import Env
 from headrace.groups.events import Event
@@ -19,11 +20,22 @@ from headrace.services.groups.records import decode_batch
 from headrace.storage.files import FileRange
 from headrace.storage.scan import split_batches
 
+T = TypeVar("T")
+DecodeBatch = Callable[[memoryview], Iterator[T]]
+"""What a batch of the log says, one thing after the other."""
+
 SLICE_EVENTS = 200
 """About three milliseconds of work."""
 
 
-async def load_events(env: Env, partition: Partition, buffer_bytes: int) -> AsyncIterator[list[Event]]:
+def load_events(env: Env, partition: Partition, buffer_bytes: int) -> AsyncIterator[list[Event]]:
+    """Every event of a partition of `__consumer_offsets`."""
+    return load_log(env, partition, buffer_bytes, decode_batch)
+
+
+async def load_log(
+    env: Env, partition: Partition, buffer_bytes: int, decode: DecodeBatch[T]
+) -> AsyncIterator[list[T]]:
     """Every event of the log as it is now, in order. KafkaError or ProtocolError if it cannot be read.
 
     To its end, not to the high watermark: what a leader has in its log it will never lose again, so all of it will
@@ -35,7 +47,7 @@ async def load_events(env: Env, partition: Partition, buffer_bytes: int) -> Asyn
         found = partition.log.read(offset, buffer_bytes, end_offset, at_least_one=True)
         assert found is not None, "there is something before the end"
         data = memoryview(await env.run_blocking(partial(_read, env, found)))
-        events = _events(data)
+        events = _events(data, decode)
         while slice_of_events := list(islice(events, SLICE_EVENTS)):
             yield slice_of_events
             await env.clock.sleep(0)
@@ -75,9 +87,9 @@ def _read(env: Env, found: FileRange) -> bytes:
     return env.disk.pread(found.file.fd, found.size, found.position)
 
 
-def _events(data: memoryview) -> Iterator[Event]:
+def _events(data: memoryview, decode: DecodeBatch[T]) -> Iterator[T]:
     for position, size in split_batches(data):
-        yield from decode_batch(data[position : position + size])
+        yield from decode(data[position : position + size])
 
 
 def _next_offset(data: memoryview) -> int:

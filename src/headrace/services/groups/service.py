@@ -32,7 +32,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.metadata.topic_decisions import TopicCreation, TopicOutcome
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import CONSUMER_OFFSETS_TOPIC
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from headrace.records.markers import EndMarker
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
@@ -148,6 +148,11 @@ class GroupService:
         """Where the group is coordinated; None while the topic is not there."""
         topic = self._metadata.image.topics.get(CONSUMER_OFFSETS_TOPIC)
         return None if topic is None else topic.partitions[partition_of(group_id, len(topic.partitions))]
+
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """The partition of `__consumer_offsets`, which is there, that keeps the group."""
+        count = len(self._metadata.image.topics[CONSUMER_OFFSETS_TOPIC].partitions)
+        return TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of(group_id, count))
 
     async def ensure_topic(self) -> None:
         """Make `__consumer_offsets` if it is not there. KafkaError if that cannot be done now."""

@@ -98,6 +98,10 @@ class DecisionWriter:
             key, value = encode(event)
             records.append(_new_tuple(NewRecord, (value, key, now_ms, ())))
             size += len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
+        self.write_records(records, size, outcome)
+
+    def write_records(self, records: list[NewRecord], size: int, outcome: DecisionWaiter) -> None:
+        """The same with records that are made already; their size with what each adds."""
         first = not self._queue
         self._queue.append(_new_tuple(_Write, (records, size, outcome)))
         self._queued_bytes += size

@@ -32,3 +32,5 @@ class TransactionLogValue(InternalRecord, versions=range(2), flexible=1):
     transaction_last_update_timestamp_ms: int = field(INT64)
     transaction_start_timestamp_ms: int = field(INT64)
     client_transaction_version: int = field(INT16, since=1, tag=2)
+    headrace_timeout_before_ms: int = field(INT32, since=1, tag=10_000, default=-1)
+    """Ours, which Kafka passes over: of a prepared transaction, the timeout that counts again after its end."""

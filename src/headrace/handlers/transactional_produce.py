@@ -1,0 +1,200 @@
+"""A Produce inside of a transaction: the coordinator is asked first, where it is not open yet (KIP-890).
+
+Batches for partitions in which the transaction is open are appended at once. For others the request waits: clients
+of transactions version 2 (Produce v12 on) have the partition added by us, older ones have added it, and we make
+sure. Requests of one transactional id that wait do so in their order. What the coordinator says becomes an error
+that the version of the request knows: NOT_ENOUGH_REPLICAS where older clients should just try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headrace.handlers.appending import append_all
+from headrace.handlers.context import Channel
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, parse_header
+from headrace.replication.partition import Partition
+from headrace.services.reply import CloseConnection, Pending, Reply
+from headrace.services.transactions.verification import PartitionErrors, Verification
+from headrace.storage.producer_state import VerificationGuard
+from headrace.transactions.transaction import ProducerIdentity
+from headrace.wire.produce import TOPIC_IDS, TopicData, parse_produce, transactional_id_of
+
+log = logging.getLogger(__name__)
+
+ABORTABLE_SINCE = 11
+"""From here on clients know TRANSACTION_ABORTABLE."""
+ADDS_SINCE = 12
+"""Transactions version 2: the client leaves it to us to add partitions."""
+
+_TRY_AGAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+
+def append_in_transaction(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
+    _, acks, timeout_ms, topics = parse_produce(frame, position, version)
+    unverified = _unverified(channel, version, topics)
+    if not unverified:
+        return append_all(channel, version, frame, (acks, timeout_ms, topics), _Guards(version, {}, {}))
+    # The frame is used for the next request as soon as we return.
+    pending = TransactionalProduce(channel, version, memoryview(bytes(frame)), position)
+    channel.broker.env.background.start("Verifying a transaction", pending.run())
+    return pending if acks != 0 else None
+
+
+_Unverified = list[tuple[Partition, BatchHeader]]
+
+
+def _unverified(channel: Channel, version: int, topics: list[TopicData]) -> _Unverified:
+    """Transactional batches for partitions of this broker in which their transaction is not open."""
+    replicas = channel.broker.replicas
+    index_of_topics = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
+    found = []
+    for _, key, partitions in topics:
+        local = index_of_topics.get(key)
+        for index, batch in partitions:
+            partition = local.get(index) if local is not None else None
+            if partition is None or not partition.is_leader or batch is None or len(batch) < HEADER_SIZE:
+                continue
+            header = parse_header(batch)
+            if header.attributes & TRANSACTIONAL and partition.needs_verification(
+                header.producer_id, header.producer_epoch
+            ):
+                found.append((partition, header))
+    return found
+
+
+class _Guards:
+    """What the coordinator agreed to, and what not."""
+
+    __slots__ = ("_errors", "_guards", "_version")
+
+    def __init__(
+        self, version: int, guards: dict[TopicPartition, VerificationGuard], errors: PartitionErrors
+    ) -> None:
+        self._version = version
+        self._guards = guards
+        self._errors = errors
+
+    def of(self, partition: Partition) -> VerificationGuard | None:
+        error = self._errors.get(partition.topic_partition, ErrorCode.NONE)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(_for_client(error, self._version), _explain(error))
+        return self._guards.get(partition.topic_partition)
+
+
+def _for_client(error: ErrorCode, version: int) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if error in _TRY_AGAIN or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return error
+
+
+def _explain(error: ErrorCode) -> str:
+    if error is ErrorCode.TRANSACTION_ABORTABLE:
+        return "The partition is not in the transaction"
+    return f"The coordinator did not confirm the transaction: {error.name}"
+
+
+class TransactionalProduce(Pending):
+    __slots__ = ("_channel", "_frame", "_inner", "_position", "_version")
+
+    def __init__(self, channel: Channel, version: int, frame: memoryview, position: int) -> None:
+        super().__init__()
+        self._channel = channel
+        self._version = version
+        self._frame = frame
+        self._position = position
+        self._inner: Pending | None = None
+
+    async def run(self) -> None:
+        """Never raises: what goes wrong ends the connection alone."""
+        try:
+            reply = await self._verified_and_appended()
+        except CloseConnection as error:
+            self.fail(error)
+        except Exception as error:
+            log.exception("A Produce of a transaction failed")
+            self.fail(error)
+        except asyncio.CancelledError:
+            self.hang_up()
+            raise
+        else:
+            self._answer(reply)
+
+    async def _verified_and_appended(self) -> Reply:
+        version, frame = self._version, self._frame
+        _, acks, timeout_ms, topics = parse_produce(frame, self._position, version)
+        transactional_id = transactional_id_of(frame, self._position, version)
+        async with self._channel.broker.verifier.turn(transactional_id):
+            guards = await self._guards(transactional_id, _unverified(self._channel, version, topics))
+            return append_all(self._channel, version, frame, (acks, timeout_ms, topics), guards)
+
+    async def _guards(self, transactional_id: str, unverified: _Unverified) -> _Guards:
+        adds = self._version >= ADDS_SINCE
+        guards: dict[TopicPartition, VerificationGuard] = {}
+        errors: PartitionErrors = {}
+        producers: set[ProducerIdentity] = set()
+        for partition, header in unverified:
+            producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+            try:
+                guard = partition.start_verification(*producer, header.base_sequence, adds)
+            except KafkaError as error:
+                errors[partition.topic_partition] = error.code
+                continue
+            if guard is not None:
+                guards[partition.topic_partition] = guard
+                producers.add(producer)
+        if len(producers) > 1:
+            errors |= dict.fromkeys(guards, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return _Guards(self._version, {}, errors)
+        if producers:
+            verifier = self._channel.broker.verifier
+            asked = Verification(transactional_id, producers.pop(), frozenset(guards), adds)
+            errors.update(await verifier.verify(asked))
+        return _Guards(self._version, guards, errors)
+
+    def _answer(self, reply: Reply) -> None:
+        if self.done or reply is None:
+            return
+        if not isinstance(reply, Pending):
+            self.complete(reply)
+            return
+        self._inner = reply
+        if reply.done:
+            self._arrived()
+        else:
+            reply.when_done(self._arrived)
+
+    def _arrived(self) -> None:
+        inner = self._inner
+        assert inner is not None
+        if self.done:
+            return
+        try:
+            body = inner.result()
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.complete(body)
+
+    def cancel(self) -> None:
+        """The connection is gone; what is verified is appended all the same."""
+        if self._inner is not None:
+            self._inner.cancel()
+        super().cancel()

@@ -1,0 +1,1 @@
+"""Durable shells around the transactions, and what partitions ask of their coordinators."""

@@ -1,0 +1,182 @@
+"""Markers on their way: each partition of a transaction that ends is told so by its leader's WriteTxnMarkers.
+
+For each broker there is one request under way at a time; what comes meanwhile goes together in the next. A
+partition that could not be reached is tried again, with its leader as the metadata then names it, until it has its
+marker, its topic is gone, or another coordinator has taken over. Markers can be written again without harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+
+from headrace.client.errors import ClientError
+from headrace.env import Env
+from headrace.metadata.image import NO_LEADER, MetadataImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.services.transactions.shard import MarkerOwner
+from headrace.transactions.transaction import Transaction
+from headrace.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_MARKERS_SECONDS = 0.1
+PARTITIONS_PER_REQUEST = 10_000
+"""About; one transaction is not divided among requests to the same broker."""
+
+AskBroker = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
+"""Of a broker, this one too."""
+
+_NOTHING_LEFT_TO_DO = frozenset(
+    {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
+)
+"""INVALID_PRODUCER_EPOCH: a later epoch of the producer has written there, which ended this transaction before."""
+
+
+class _Ending:
+    """A transaction that ends, and the partitions that still lack their marker."""
+
+    __slots__ = ("lacking", "owner", "transaction")
+
+    def __init__(self, owner: MarkerOwner, transaction: Transaction) -> None:
+        self.owner = owner
+        self.transaction = transaction
+        self.lacking = set(transaction.partitions)
+
+
+_Queue = dict[_Ending, list[TopicPartition]]
+
+
+class MarkerSender:
+    def __init__(self, env: Env, image: Callable[[], MetadataImage], ask: AskBroker) -> None:
+        self._env = env
+        self._image = image
+        self._ask = ask
+        self._queues: dict[int, _Queue] = {}
+        self._busy: set[int] = set()
+        """Brokers with a request under way."""
+
+    def send(self, owner: MarkerOwner, ending: Transaction) -> None:
+        if ending.partitions:
+            self._enqueue(_Ending(owner, ending), sorted(ending.partitions))
+        else:
+            owner.markers_written(ending)
+
+    @property
+    def lacking(self) -> int:
+        """Markers that wait to be sent, for who looks."""
+        return sum(len(partitions) for queue in self._queues.values() for partitions in queue.values())
+
+    def _enqueue(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
+        image = self._image()
+        nowhere: list[TopicPartition] = []
+        brokers: set[int] = set()
+        for partition in partitions:
+            found = image.partition(partition)
+            if found is None:
+                ending.lacking.discard(partition)  # deleted: nobody will read it
+                continue
+            leader = found.leader
+            if leader == NO_LEADER:
+                nowhere.append(partition)
+                continue
+            self._queues.setdefault(leader, {}).setdefault(ending, []).append(partition)
+            brokers.add(leader)
+        if nowhere:
+            self._later(ending, nowhere)
+        for broker_id in sorted(brokers - self._busy):
+            self._busy.add(broker_id)
+            self._env.background.start(f"Sending markers to broker {broker_id}", self._drain(broker_id))
+        if not ending.lacking:
+            ending.owner.markers_written(ending.transaction)
+
+    def _later(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
+        self._env.clock.call_later(RETRY_MARKERS_SECONDS, partial(self._again, ending, partitions))
+
+    def _again(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
+        if ending.owner.in_charge:
+            self._enqueue(ending, partitions)
+
+    async def _drain(self, broker_id: int) -> None:
+        try:
+            while queue := self._taken(broker_id):
+                await self._send(broker_id, queue)
+        finally:
+            self._busy.discard(broker_id)
+
+    def _taken(self, broker_id: int) -> _Queue:
+        """What goes into the next request; nothing of coordinators that are no longer in charge."""
+        queue = self._queues.get(broker_id, {})
+        taken: _Queue = {}
+        count = 0
+        for ending in list(queue):
+            partitions = queue.pop(ending)
+            if not ending.owner.in_charge:
+                continue
+            taken[ending] = partitions
+            count += len(partitions)
+            if count >= PARTITIONS_PER_REQUEST:
+                break
+        if not queue:
+            self._queues.pop(broker_id, None)
+        return taken
+
+    async def _send(self, broker_id: int, queue: _Queue) -> None:
+        request = WriteTxnMarkersRequest(markers=[_marker(*item) for item in queue.items()])
+        try:
+            response = await self._ask(broker_id, request)
+        except (ClientError, KafkaError) as error:
+            log.debug("Broker %d did not write markers: %s", broker_id, error)
+            codes: dict[tuple[int, TopicPartition], int] = {}
+        else:
+            codes = {
+                (marker.producer_id, TopicPartition(topic.name, result.partition_index)): result.error_code
+                for marker in response.markers
+                for topic in marker.topics
+                for result in topic.partitions
+            }
+        for ending, partitions in queue.items():
+            self._settle(ending, partitions, codes)
+
+    def _settle(
+        self, ending: _Ending, partitions: list[TopicPartition], codes: dict[tuple[int, TopicPartition], int]
+    ) -> None:
+        producer_id = ending.transaction.producer_id
+        again = []
+        for partition in partitions:
+            code = codes.get((producer_id, partition))
+            if code in _NOTHING_LEFT_TO_DO:
+                ending.lacking.discard(partition)
+                if code != ErrorCode.NONE:
+                    log.warning(
+                        "%s has no marker for '%s': error %s",
+                        *(partition, ending.transaction.transactional_id, code),
+                    )
+            else:
+                again.append(partition)
+        if again:
+            self._later(ending, again)
+        elif not ending.lacking:
+            ending.owner.markers_written(ending.transaction)
+
+
+def _marker(ending: _Ending, partitions: list[TopicPartition]) -> WritableTxnMarker:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    transaction = ending.transaction
+    return WritableTxnMarker(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_result=transaction.commits,
+        topics=[WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+        coordinator_epoch=ending.owner.leader_epoch,
+        transaction_version=transaction.client_version,
+    )

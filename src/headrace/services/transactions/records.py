@@ -1,0 +1,95 @@
+"""Transactions as records of `__transaction_state`, in Kafka's format, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.model.errors import ProtocolError
+from headrace.model.topics import TopicPartition
+from headrace.records.batch import CONTROL, parse_header
+from headrace.records.builder import NewRecord
+from headrace.records.reader import read_records
+from headrace.transactions.states import ENDED, TransactionState
+from headrace.transactions.transaction import Transaction
+from headrace.wire.messages.group_records import leading_int16
+from headrace.wire.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+
+VERSION = 1
+_STORED = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
+
+
+def encode_transaction(transaction: Transaction) -> NewRecord:
+    key = TransactionLogKey(transactional_id=transaction.transactional_id).to_bytes()
+    partitions = None
+    if transaction.state is not TransactionState.EMPTY:
+        partitions = _by_topic(transaction.partitions)
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.producer_epoch,
+        next_producer_epoch=transaction.next_producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=partitions,
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_version,
+        headrace_timeout_before_ms=transaction.timeout_before_ms,
+    )
+    return NewRecord(value.to_bytes(VERSION), key, transaction.updated_ms)
+
+
+def tombstone(transactional_id: str, now_ms: int) -> NewRecord:
+    return NewRecord(None, TransactionLogKey(transactional_id=transactional_id).to_bytes(), now_ms)
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()]
+
+
+LoadedTransaction = tuple[str, Transaction | None]
+"""A transactional id, and what was stored last of it; None once it has expired."""
+
+
+def decode_transactions(batch: memoryview) -> Iterator[LoadedTransaction]:
+    """What a batch says, in order. A record of a kind that only a later release knows is passed over."""
+    if parse_header(batch).attributes & CONTROL:
+        return
+    for record in read_records(batch):
+        if record.key is None:
+            raise ProtocolError(f"the record at offset {record.offset} has no key")
+        if leading_int16(record.key) != TransactionLogKey.kind:
+            continue
+        transactional_id = TransactionLogKey.from_bytes(record.key).transactional_id
+        yield transactional_id, None if record.value is None else _decode(transactional_id, record.value)
+
+
+def _decode(transactional_id: str, raw: bytes) -> Transaction:
+    value = TransactionLogValue.from_bytes(raw)
+    state = TransactionState(value.transaction_status) if 0 <= value.transaction_status <= 7 else None
+    if state not in _STORED:
+        raise ProtocolError(f"'{transactional_id}' is in a state with the number {value.transaction_status}")
+    partitions = frozenset(
+        TopicPartition(topic.topic, index)
+        for topic in value.transaction_partitions or ()
+        for index in topic.partition_ids
+    )
+    return Transaction(
+        transactional_id,
+        value.producer_id,
+        value.producer_epoch,
+        state,
+        value.transaction_timeout_ms,
+        updated_ms=value.transaction_last_update_timestamp_ms,
+        start_ms=value.transaction_start_timestamp_ms,
+        partitions=frozenset() if state in ENDED else partitions,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
+        client_version=value.client_transaction_version,
+        timeout_before_ms=value.headrace_timeout_before_ms,
+    )

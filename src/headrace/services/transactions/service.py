@@ -1,0 +1,229 @@
+"""The transactions that this broker coordinates: one shard per partition of `__transaction_state` that it leads.
+
+A transactional id belongs to the partition that its hash names, and the broker that leads the partition is its
+coordinator. The topic is made when somebody first asks for a coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.env import Env
+from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.image import MetadataImage, PartitionImage
+from headrace.metadata.topic_decisions import TopicCreation
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+from headrace.replication.partition import Partition
+from headrace.replication.replica_set import ReplicaSet
+from headrace.services.groups.hashing import partition_of
+from headrace.services.groups.service import TopicCreator
+from headrace.services.transactions.markers import MarkerSender
+from headrace.services.transactions.settings import transaction_settings
+from headrace.services.transactions.shard import TransactionShard
+from headrace.transactions.adding import decide_add, verify
+from headrace.transactions.decision import TransactionDecision, refuse
+from headrace.transactions.ending import EndTransaction, decide_end
+from headrace.transactions.starting import InitProducer, check_init, decide_init, timeout_of
+from headrace.transactions.transaction import ProducerIdentity, Transaction
+
+log = logging.getLogger(__name__)
+
+CONCURRENT_LOADS = 2
+_TOPIC_KEY = TRANSACTION_STATE_TOPIC.encode()
+
+
+class TransactionService:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        topics: TopicCreator,
+        replicas: ReplicaSet,
+        allocate_producer_id: Callable[[], Awaitable[int]],
+        markers: MarkerSender,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._metadata = metadata
+        self._creator = topics
+        self._replicas = replicas
+        self._allocate_producer_id = allocate_producer_id
+        self._markers = markers
+        self._settings = transaction_settings(config)
+        self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
+        self._shards: dict[int, TransactionShard] = {}
+        self._partition_count = 1
+        """Of the topic, when `_shards` was last brought in step."""
+        self._closed = False
+
+    # -- keeping in step
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """The partitions of this broker agree with `new`: take up and lay down what it says."""
+        if self._closed:
+            return
+        topic = new.topics.get(TRANSACTION_STATE_TOPIC)
+        self._partition_count = 1 if topic is None else len(topic.partitions)
+        led = {
+            index: partition
+            for index, partition in self._replicas.by_name.get(_TOPIC_KEY, {}).items()
+            if partition.is_leader
+        }
+        for index, shard in list(self._shards.items()):
+            current = led.get(index)
+            if current is not shard.partition or current.leader_epoch != shard.leader_epoch:
+                del self._shards[index]
+                log.info("No longer the coordinator on %s", shard.name)
+                shard.resign()
+        for index, partition in led.items():
+            if index not in self._shards:
+                self._shards[index] = self._new_shard(partition)
+                self._shards[index].start()
+
+    def _new_shard(self, partition: Partition) -> TransactionShard:
+        return TransactionShard(
+            self._env, partition, self._settings, self._allocate_producer_id, self._markers, self._load_slots
+        )
+
+    async def abort_overdue(self) -> None:
+        """Until cancelled: abort what is past its timeout."""
+        interval = self._config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms") / 1000
+        while True:
+            await self._env.clock.sleep(interval)
+            for shard in list(self._shards.values()):
+                shard.abort_overdue()
+
+    async def expire(self) -> None:
+        """Until cancelled: forget ids that had no transaction for long."""
+        interval = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms") / 1000
+        while True:
+            await self._env.clock.sleep(interval)
+            for shard in list(self._shards.values()):
+                await shard.expire()
+
+    def close(self) -> None:
+        """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
+        self._closed = True
+        for shard in self._shards.values():
+            shard.resign()
+        self._shards.clear()
+
+    # -- finding
+
+    def coordinator_partition(self, transactional_id: str) -> PartitionImage | None:
+        """Where the id is coordinated; None while the topic is not there."""
+        topic = self._metadata.image.topics.get(TRANSACTION_STATE_TOPIC)
+        return None if topic is None else topic.partitions[partition_of(transactional_id, len(topic.partitions))]
+
+    async def ensure_topic(self) -> None:
+        """Make `__transaction_state` if it is not there. KafkaError if that cannot be done now."""
+        if TRANSACTION_STATE_TOPIC in self._metadata.image.topics:
+            return
+        (outcome,) = await self._creator.create_topics([self.state_topic()])
+        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise outcome
+        await self._replicas.settled()
+
+    def state_topic(self) -> TopicCreation:
+        """`__transaction_state` as it should be made."""
+        brokers = max(len(self._metadata.image.brokers), 1)
+        return TopicCreation(
+            TRANSACTION_STATE_TOPIC,
+            self._config.integer("transaction.state.log.num.partitions"),
+            min(self._config.integer("transaction.state.log.replication.factor"), brokers),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(self._config.integer("transaction.state.log.min.isr")),
+                "segment.bytes": str(self._config.integer("transaction.state.log.segment.bytes")),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+
+    def shard(self, transactional_id: str) -> TransactionShard:
+        """The shard of an id; NOT_COORDINATOR if it is another broker's."""
+        shard = self._shards.get(partition_of(transactional_id, self._partition_count))
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        """What is known of an id; KafkaError if it is not, or not yet, known here."""
+        return self.shard(transactional_id).transaction(transactional_id)
+
+    def transactions(self) -> Iterator[Transaction]:
+        """All of this broker; KafkaError if some are not loaded yet."""
+        for shard in list(self._shards.values()):
+            yield from shard.transactions()
+
+    # -- requests: each answers with its refusal, or raises it as a KafkaError
+
+    async def init_producer(self, request: InitProducer) -> TransactionDecision:
+        rules = self._settings.rules
+        error = check_init(request, rules)
+        if error is not ErrorCode.NONE:
+            return refuse(error)
+        timeout_ms = timeout_of(request, rules)
+
+        def decider(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+            decision = decide_init(current, request, timeout_ms, new_id, now_ms)
+            prepares = decision.changed is not None and decision.changed.prepared
+            if prepares and not (current is not None and current.prepared) and self._prepared_are_too_many():
+                return refuse(ErrorCode.POLICY_VIOLATION)
+            return decision
+
+        return await self._decide(request.transactional_id, decider, patient=False)
+
+    def _prepared_are_too_many(self) -> bool:
+        return sum(shard.prepared_count() for shard in self._shards.values()) >= self._settings.max_prepared
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+
+        def decider(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+            return decide_add(current, producer, partitions, client_version, now_ms)
+
+        return (await self._decide(transactional_id, decider, patient=True)).error
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        try:
+            current = self.transaction(transactional_id)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return verify(current, producer, partitions)
+
+    async def end(self, transactional_id: str, request: EndTransaction) -> TransactionDecision:
+        if not transactional_id:
+            return refuse(ErrorCode.INVALID_REQUEST)
+
+        def decider(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+            return decide_end(current, request, new_id, now_ms)
+
+        return await self._decide(transactional_id, decider, patient=False)
+
+    async def _decide(
+        self,
+        transactional_id: str,
+        decider: Callable[[Transaction | None, int | None, int], TransactionDecision],
+        patient: bool,
+    ) -> TransactionDecision:
+        try:
+            return await self.shard(transactional_id).decide(transactional_id, decider, patient)
+        except KafkaError as error:
+            return refuse(error.code)

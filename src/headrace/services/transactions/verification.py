@@ -1,0 +1,184 @@
+"""Partitions ask the coordinator before a transaction begins in them (KIP-890).
+
+A transactional batch for a partition where none of its producer's transactions is open may be a late one, of a
+transaction that has ended: it would stay open for ever. So the partition's leader first asks the coordinator
+whether the partition is in the transaction (clients up to transactions version 1, which add partitions
+themselves), or has it added (version 2). What several requests ask of one broker at the same time goes together in
+one AddPartitionsToTxn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from headrace.client.errors import ClientError
+from headrace.env import Env
+from headrace.metadata.image import NO_LEADER
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.services.transactions.service import TransactionService
+from headrace.transactions.transaction import BUMPS_EPOCH, ProducerIdentity
+from headrace.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+MAX_TRANSACTIONS_PER_REQUEST = 1000
+
+PartitionErrors = dict[TopicPartition, ErrorCode]
+AskCoordinator = Callable[[int, AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What one request asks about one transaction."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+    partitions: frozenset[TopicPartition]
+    adds: bool
+    """Whether they are added, or only looked for."""
+
+
+class _Question:
+    __slots__ = ("answer", "verification")
+
+    def __init__(self, verification: Verification) -> None:
+        self.verification = verification
+        self.answer: asyncio.Future[PartitionErrors] = asyncio.get_running_loop().create_future()
+
+
+class _Turns:
+    __slots__ = ("lock", "wanted")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted = 0
+
+
+class PartitionVerifier:
+    def __init__(
+        self, env: Env, transactions: TransactionService, broker_id: int, ask: AskCoordinator, verifies: bool
+    ) -> None:
+        """`verifies`: transaction.partition.verification.enable."""
+        self._env = env
+        self._transactions = transactions
+        self._broker_id = broker_id
+        self._ask = ask
+        self._verifies = verifies
+        self._turns: dict[str, _Turns] = {}
+        self._queues: dict[int, list[_Question]] = {}
+        self._busy: set[int] = set()
+        """Coordinators with a request under way."""
+
+    @asynccontextmanager
+    async def turn(self, transactional_id: str) -> AsyncIterator[None]:
+        """Requests of one transactional id that have to wait do so in their order."""
+        turns = self._turns.setdefault(transactional_id, _Turns())
+        turns.wanted += 1
+        try:
+            async with turns.lock:
+                yield
+        finally:
+            turns.wanted -= 1
+            if not turns.wanted:
+                del self._turns[transactional_id]
+
+    async def verify(self, verification: Verification) -> PartitionErrors:
+        """The coordinator's answer for each partition; NETWORK_EXCEPTION where none was to be had."""
+        if not verification.adds and not self._verifies:
+            return dict.fromkeys(verification.partitions, ErrorCode.NONE)
+        coordinator = self._transactions.coordinator_partition(verification.transactional_id)
+        if coordinator is None or coordinator.leader == NO_LEADER:
+            return dict.fromkeys(verification.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if coordinator.leader == self._broker_id:
+            return await self._here(verification)
+        question = _Question(verification)
+        self._queues.setdefault(coordinator.leader, []).append(question)
+        if coordinator.leader not in self._busy:
+            self._busy.add(coordinator.leader)
+            name = f"Asking broker {coordinator.leader} about transactions"
+            self._env.background.start(name, self._drain(coordinator.leader))
+        return await question.answer
+
+    async def _here(self, asked: Verification) -> PartitionErrors:
+        if not asked.adds:
+            return self._transactions.verify_partitions(asked.transactional_id, asked.producer, asked.partitions)
+        error = await self._transactions.add_partitions(
+            asked.transactional_id, asked.producer, asked.partitions, BUMPS_EPOCH
+        )
+        return dict.fromkeys(asked.partitions, error)
+
+    async def _drain(self, broker_id: int) -> None:
+        try:
+            while questions := self._taken(broker_id):
+                await self._put(broker_id, questions)
+        finally:
+            self._busy.discard(broker_id)
+
+    def _taken(self, broker_id: int) -> list[_Question]:
+        """In order, each transactional id once: a request names a transaction once."""
+        queue = self._queues.pop(broker_id, [])
+        taken: dict[str, _Question] = {}
+        left: list[_Question] = []
+        for question in queue:
+            transactional_id = question.verification.transactional_id
+            if transactional_id in taken or len(taken) == MAX_TRANSACTIONS_PER_REQUEST:
+                left.append(question)
+            else:
+                taken[transactional_id] = question
+        if left:
+            self._queues[broker_id] = left
+        return list(taken.values())
+
+    async def _put(self, broker_id: int, questions: list[_Question]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(item.verification) for item in questions])
+        try:
+            response = await self._ask(broker_id, request)
+            failure = ErrorCode(response.error_code)
+        except KafkaError as error:
+            response, failure = AddPartitionsToTxnResponse(), error.code
+        except ClientError:
+            response, failure = AddPartitionsToTxnResponse(), ErrorCode.NETWORK_EXCEPTION
+        except BaseException:
+            for question in questions:
+                question.answer.cancel()
+            raise
+        codes = {
+            (result.transactional_id, topic.name, one.partition_index): one.partition_error_code
+            for result in response.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        }
+        if failure is ErrorCode.NONE:
+            failure = ErrorCode.UNKNOWN_SERVER_ERROR  # for what was not answered
+        for question in questions:
+            if not question.answer.done():
+                asked = question.verification
+                code_of = partial(_code, codes, asked.transactional_id, failure)
+                question.answer.set_result({partition: code_of(partition) for partition in asked.partitions})
+
+
+def _code(
+    codes: dict[tuple[str, str, int], int], transactional_id: str, failure: ErrorCode, partition: TopicPartition
+) -> ErrorCode:
+    return ErrorCode(codes.get((transactional_id, *partition), failure))
+
+
+def _transaction(asked: Verification) -> AddPartitionsToTxnTransaction:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(asked.partitions):
+        topics.setdefault(topic, []).append(index)
+    return AddPartitionsToTxnTransaction(
+        transactional_id=asked.transactional_id,
+        producer_id=asked.producer.producer_id,
+        producer_epoch=asked.producer.epoch,
+        verify_only=not asked.adds,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )

@@ -1,0 +1,208 @@
+"""Markers: to the leaders as the metadata names them, together where they can be, until all are written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.client.errors import ClientError
+from headrace.env.real import real_env
+from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicId, TopicPartition
+from headrace.services.transactions.markers import MarkerSender
+from headrace.transactions.states import TransactionState
+from headrace.transactions.transaction import BUMPS_EPOCH, Transaction
+from headrace.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tests.unit.services.fakes import FakeClock
+
+TURNS = 20
+
+
+def topic(name: str, *leaders: int) -> TopicImage:
+    partitions = tuple(PartitionImage((1, 2, 3), leader, 4, (1, 2, 3)) for leader in leaders)
+    return TopicImage(name, TopicId(name.encode().ljust(16, b"-")), partitions)
+
+
+class Owner:
+    leader_epoch = 9
+
+    def __init__(self) -> None:
+        self.in_charge = True
+        self.done: list[Transaction] = []
+
+    def markers_written(self, ending: Transaction) -> None:
+        self.done.append(ending)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.image = MetadataImage("c", topics={"a": topic("a", 1, 2), "b": topic("b", 2)})
+        self.asked: list[tuple[int, WriteTxnMarkersRequest]] = []
+        self.answers: list[ErrorCode | ClientError] = []
+        """What the next requests are answered; NONE once there is no more."""
+        self.held: asyncio.Event | None = None
+        env = replace(real_env(), clock=self.clock)
+        self.sender = MarkerSender(env, lambda: self.image, self._ask)
+        self.owner = Owner()
+
+    async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        self.asked.append((broker_id, request))
+        if self.held is not None:
+            await self.held.wait()
+        answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
+        if isinstance(answer, ClientError):
+            raise answer
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=marker.producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=named.name,
+                            partitions=[
+                                WritableTxnMarkerPartitionResult(partition_index=index, error_code=answer)
+                                for index in named.partition_indexes
+                            ],
+                        )
+                        for named in marker.topics
+                    ],
+                )
+                for marker in request.markers
+            ]
+        )
+
+    def send(self, *partitions: tuple[str, int], producer_id: int = 7) -> Transaction:
+        ending = Transaction(
+            f"id{producer_id}",
+            producer_id,
+            3,
+            TransactionState.PREPARE_COMMIT,
+            60_000,
+            updated_ms=1,
+            partitions=frozenset(TopicPartition(*partition) for partition in partitions),
+            client_version=BUMPS_EPOCH,
+        )
+        self.sender.send(self.owner, ending)
+        return ending
+
+    async def settle(self) -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    @property
+    def told(self) -> list[tuple[int, list[tuple[str, list[int]]]]]:
+        return [
+            (
+                broker_id,
+                [(named.name, named.partition_indexes) for marker in request.markers for named in marker.topics],
+            )
+            for broker_id, request in self.asked
+        ]
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
+
+
+async def test_each_leader_is_told_once_about_all_of_its_partitions(rig: Rig) -> None:
+    ending = rig.send(("a", 0), ("a", 1), ("b", 0))
+    await rig.settle()
+    assert rig.told == [(1, [("a", [0])]), (2, [("a", [1]), ("b", [0])])]
+    assert rig.owner.done == [ending]
+    marker = rig.asked[0][1].markers[0]
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 9)
+    assert (marker.transaction_result, marker.transaction_version) == (True, 2)
+
+
+async def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next(rig: Rig) -> None:
+    rig.held = asyncio.Event()
+    rig.send(("b", 0))
+    await rig.settle()
+    for producer_id in (8, 9, 10):
+        rig.send(("b", 0), producer_id=producer_id)
+    await rig.settle()
+    rig.held.set()
+    await rig.settle()
+    assert [[marker.producer_id for marker in request.markers] for _, request in rig.asked] == [[7], [8, 9, 10]]
+    assert len(rig.owner.done) == 4
+
+
+async def test_an_empty_transaction_is_complete_at_once(rig: Rig) -> None:
+    assert rig.owner.done == [rig.send()]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ClientError("cut off"),
+    ],
+)
+async def test_what_failed_is_sent_again_to_who_leads_then(rig: Rig, answer: Any) -> None:
+    rig.answers = [answer]
+    ending = rig.send(("b", 0))
+    await rig.settle()
+    assert rig.owner.done == []
+    rig.image = replace(rig.image, topics={"b": topic("b", 3)})
+    rig.clock.advance(1)
+    await rig.settle()
+    assert [broker_id for broker_id, _ in rig.asked] == [2, 3]
+    assert rig.owner.done == [ending]
+
+
+async def test_without_a_leader_it_waits_for_one(rig: Rig) -> None:
+    rig.image = replace(rig.image, topics={"b": topic("b", NO_LEADER)})
+    ending = rig.send(("b", 0))
+    rig.clock.advance(1)
+    await rig.settle()
+    assert (rig.asked, rig.owner.done) == ([], [])
+    rig.image = replace(rig.image, topics={"b": topic("b", 1)})
+    rig.clock.advance(1)
+    await rig.settle()
+    assert rig.owner.done == [ending]
+
+
+async def test_a_deleted_partition_needs_no_marker(rig: Rig) -> None:
+    rig.answers = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    ending = rig.send(("gone", 0), ("b", 0))
+    await rig.settle()
+    assert rig.owner.done == []
+    rig.image = replace(rig.image, topics={})
+    rig.clock.advance(1)
+    await rig.settle()
+    assert rig.owner.done == [ending]
+    assert len(rig.asked) == 1
+
+
+async def test_a_partition_that_has_seen_a_later_epoch_needs_no_marker(rig: Rig) -> None:
+    rig.answers = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    ending = rig.send(("b", 0))
+    await rig.settle()
+    assert rig.owner.done == [ending]
+
+
+async def test_a_coordinator_that_is_no_longer_in_charge_sends_nothing_more(rig: Rig) -> None:
+    rig.answers = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    rig.send(("b", 0))
+    await rig.settle()
+    rig.owner.in_charge = False
+    rig.clock.advance(10)
+    await rig.settle()
+    assert len(rig.asked) == 1
+    assert rig.owner.done == []
