@@ -215,16 +215,18 @@ class Node:
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     def _registration(self, image: MetadataImage, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
-        """What the cluster is told of this broker."""
-        broker_id = self._config.node_id
+        """This broker as it registers."""
+        may_have_lost = self._directories.may_have_lost
+        lacking = lacks_confirmed(image, self._config.node_id, self._directories)
         return BrokerImage(
-            broker_id,
+            self._config.node_id,
             0,
             endpoints,
             self._config.rack,
-            self._directories.may_have_lost or lacks_confirmed(image, broker_id, self._directories),
+            may_have_lost or bool(lacking),
             self._directories.ids,
             min_in_sync=self._config.integer("min.insync.replicas"),
+            lacking=frozenset() if may_have_lost else lacking,
         )
 
     def _watch_transactions(self, transactions: TransactionService) -> None:

@@ -8,6 +8,7 @@ every codec, idempotent and not (index.interval.bytes=200, segment.ms=1000000, s
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ import pytest
 from headrace.env import Env
 from headrace.env.real import real_env
 from headrace.model.topics import TopicPartition, topic_id_text
-from headrace.records.batch import parse_header
+from headrace.records.batch import CONTROL, parse_header
+from headrace.records.markers import ABORT, COMMIT, EndMarker, build_marker, read_marker
 from headrace.records.reader import read_records
 from headrace.storage.checkpoints import (
     read_leader_epochs,
@@ -113,12 +115,48 @@ def test_the_same_batches_make_the_same_files(env: Env, tmp_path: Path) -> None:
         assert (ours / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def test_the_transactional_log_makes_the_same_snapshot(env: Env, tmp_path: Path) -> None:
+def test_the_transactional_log_makes_the_same_files(env: Env, tmp_path: Path) -> None:
     """Control batches included, as a follower gets them."""
     log = follower(env, tmp_path / "goldentxn-0", TRANSACTIONAL)
     log.close()
-    suffixes = (".log", ".index", ".timeindex", ".snapshot")
+    suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     assert files_of(tmp_path / "goldentxn-0", *suffixes) == files_of(KAFKA / "goldentxn-0", *suffixes)
+
+
+def test_our_markers_are_kafkas() -> None:
+    """A marker from its own facts is Kafka's, byte for byte."""
+    found = [batch for batch in batches(TRANSACTIONAL) if parse_header(batch).attributes & CONTROL]
+    kinds = []
+    for batch in found:
+        header = parse_header(batch)
+        kind, coordinator_epoch = read_marker(batch)
+        kinds.append(kind)
+        marker = EndMarker(header.producer_id, header.producer_epoch, kind == COMMIT, coordinator_epoch)
+        ours = build_marker(marker, header.max_timestamp, header.base_offset, header.leader_epoch)
+        assert bytes(ours) == batch
+    assert kinds == [COMMIT, ABORT, COMMIT]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_aborted_transactions_of_kafka_are_known(env: Env, tmp_path: Path, crashed: bool) -> None:
+    """From Kafka's index, and made again from the markers where it is lost."""
+    shutil.copytree(KAFKA, tmp_path / "data")
+    index = tmp_path / "data" / str(TRANSACTIONAL) / "00000000000000000000.txnindex"
+    kafkas = index.read_bytes()
+    if crashed:
+        (tmp_path / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        (tmp_path / "data" / "recovery-point-offset-checkpoint").unlink()
+        index.unlink()
+    directory = LogDirectory(env, str(tmp_path / "data"))
+    directory.open("4L6g3nShT-eMCtK--X86sw", 1)
+    directory.load(lambda partition, topic_id: CONFIG)
+    log = directory.logs[TRANSACTIONAL]
+    assert log.has_aborted
+    found = log.read(0, 1 << 20, 12)
+    assert found is not None
+    assert [tuple(row) for row in log.aborted_transactions(0, found)] == [struct.unpack(">hqqqq", kafkas)[1:]]
+    assert index.read_bytes() == kafkas
+    directory.close(clean=False)
 
 
 def follower(env: Env, directory: Path, partition: TopicPartition) -> Log:

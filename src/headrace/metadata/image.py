@@ -33,6 +33,8 @@ class BrokerImage:
     """Partitions whose data directory failed: it is alive, and they are not."""
     min_in_sync: int | None = None
     """What its file says of `min.insync.replicas`; unknown of a broker of an older version."""
+    lacking: frozenset[tuple[TopicId, int]] = frozenset()
+    """If it is suspect: the partitions of which alone it may have lost records; none means of all."""
 
     @property
     def host(self) -> str:

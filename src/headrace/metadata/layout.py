@@ -4,7 +4,8 @@
     /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack",
                                                    "min_in_sync"}
     /brokers/topics/<name>                        {"version", "topic_id", "partitions": {"0": [replicas]}}
-    /brokers/suspects/<id>                        empty; there while the broker may have lost records
+    /brokers/suspects/<id>                        there while the broker may have lost records: of
+                                                   {"version", "partitions": {topic id: [..]}}, or if empty of all
     /brokers/offline/<id>          ephemeral      {"version", "partitions": {topic id: [..]}}, whose disk failed
     /brokers/directories/<id>                     {"version", "ids"}: the data directories it registered with
     /brokers/topics/<name>/partitions/<n>/state   {"version", "leader", "leader_epoch", "isr", "controller_epoch",
@@ -211,20 +212,20 @@ def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
     )
 
 
-def encode_offline(partitions: Iterable[tuple[TopicId, int]]) -> bytes:
+def encode_partitions(partitions: Iterable[tuple[TopicId, int]]) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic_id, index in sorted(partitions):
         by_topic.setdefault(topic_id_text(topic_id), []).append(index)
     return encode_json(partitions=by_topic)
 
 
-def decode_offline(node: TreeNode) -> frozenset[tuple[TopicId, int]]:
+def decode_partitions(node: TreeNode) -> frozenset[tuple[TopicId, int]]:
     by_topic = decode_json(node)["partitions"]
     return frozenset((parse_topic_id(text), index) for text, indexes in by_topic.items() for index in indexes)
 
 
 def decode_broker(
-    broker_id: int, node: TreeNode, suspect: bool = False, offline: frozenset[tuple[TopicId, int]] = frozenset()
+    broker_id: int, node: TreeNode, suspect: TreeNode | None = None, offline: TreeNode | None = None
 ) -> BrokerImage:
     fields = decode_json(node)
     endpoints = tuple(Endpoint(**endpoint) for endpoint in fields["endpoints"])
@@ -233,7 +234,8 @@ def decode_broker(
         fields["epoch"],
         endpoints,
         fields["rack"],
-        suspect,
-        offline=offline,
+        suspect is not None,
+        offline=decode_partitions(offline) if offline is not None else frozenset(),
         min_in_sync=fields.get("min_in_sync"),
+        lacking=decode_partitions(suspect) if suspect is not None and suspect.value else frozenset(),
     )

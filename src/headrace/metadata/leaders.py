@@ -104,7 +104,7 @@ class Leaders:
             for partition in topic.partitions
         )
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
-        changes += [SuspectCleared(broker) for broker in sorted(liveness.suspects)]
+        changes += [SuspectCleared(broker.id) for broker in image.brokers.values() if broker.suspect]
         return None, changes
 
 

@@ -18,7 +18,6 @@ from headrace.metadata.layout import (
     decode_broker,
     decode_config,
     decode_json,
-    decode_offline,
     decode_state,
     decode_topic,
     group_config_path,
@@ -75,9 +74,7 @@ async def load_brokers(store: Store) -> dict[int, BrokerImage]:
     paths = [path for id in ids for path in (broker_path(id), suspect_path(id), offline_path(id))]
     nodes = await store.get_many(paths)
     return {
-        broker_id: decode_broker(
-            broker_id, node, suspect is not None, decode_offline(offline) if offline is not None else frozenset()
-        )
+        broker_id: decode_broker(broker_id, node, suspect, offline)
         for broker_id, node, suspect, offline in zip(ids, nodes[::3], nodes[1::3], nodes[2::3], strict=True)
         if node is not None
     }

@@ -43,26 +43,38 @@ class Liveness:
     """Of those: they may have lost what they had."""
     offline: Mapping[tuple[TopicId, int], frozenset[int]] = field(default_factory=dict)
     """Partitions that some live brokers cannot serve, because a data directory failed."""
+    lacking: Mapping[tuple[TopicId, int], frozenset[int]] = field(default_factory=dict)
+    """Partitions of which some other live brokers may have lost records."""
 
     @staticmethod
     def of(image: MetadataImage) -> Liveness:
         brokers = image.brokers.values()
-        offline: dict[tuple[TopicId, int], set[int]] = {}
-        for broker in brokers:
-            for partition in broker.offline:
-                offline.setdefault(partition, set()).add(broker.id)
         return Liveness(
             {broker.id: broker.epoch for broker in brokers},
-            frozenset(broker.id for broker in brokers if broker.suspect),
-            {partition: frozenset(ids) for partition, ids in offline.items()},
+            frozenset(broker.id for broker in brokers if broker.suspect and not broker.lacking),
+            _by_partition((broker.id, broker.offline) for broker in brokers),
+            _by_partition((broker.id, broker.lacking) for broker in brokers if broker.suspect),
         )
 
     def for_partition(self, topic_id: TopicId, index: int) -> Liveness:
         """As it is for one partition."""
-        gone = self.offline.get((topic_id, index))
-        if gone is None:
+        if not self.offline and not self.lacking:
             return self
-        return Liveness({id: epoch for id, epoch in self.epochs.items() if id not in gone}, self.suspects)
+        gone, lacking = self.offline.get((topic_id, index)), self.lacking.get((topic_id, index))
+        if gone is None and lacking is None:
+            return self
+        epochs = {id: epoch for id, epoch in self.epochs.items() if gone is None or id not in gone}
+        return Liveness(epochs, self.suspects | (lacking or frozenset()))
+
+
+def _by_partition(
+    brokers: Iterable[tuple[int, Iterable[tuple[TopicId, int]]]],
+) -> dict[tuple[TopicId, int], frozenset[int]]:
+    found: dict[tuple[TopicId, int], frozenset[int]] = {}
+    for broker_id, partitions in brokers:
+        for partition in partitions:
+            found[partition] = found.get(partition, frozenset()) | {broker_id}
+    return found
 
 
 class Rules(Protocol):
@@ -81,7 +93,7 @@ def decide_leaders(
         changed: dict[int, PartitionImage] = {}
         allows_unclean, min_in_sync = partial(rules.allows_unclean, topic), partial(rules.min_in_sync, topic)
         for index, partition in enumerate(topic.partitions):
-            own = liveness.for_partition(topic.id, index) if liveness.offline else liveness
+            own = liveness.for_partition(topic.id, index)
             decided = decide_leader(partition, own, allows_unclean, min_in_sync)
             if decided is not partition:
                 changed[index] = decided

@@ -27,10 +27,11 @@ from headrace.metadata.layout import (
     PRODUCER_ID_BLOCK,
     broker_path,
     decode_json,
+    decode_partitions,
     directories_path,
     encode_broker,
     encode_json,
-    encode_offline,
+    encode_partitions,
     offline_path,
     suspect_path,
 )
@@ -41,6 +42,8 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 MAX_ATTEMPTS = 20
 """Against other brokers that write the same node; each failure means that one of them succeeded."""
+MAX_NAMED_PARTITIONS = 1000
+"""Of a broker that lacks more logs, all are suspected."""
 RETRY_SECONDS = 0.1
 """Before asking again a store that could not answer, or whether a node has gone."""
 
@@ -110,9 +113,26 @@ async def _confess(store: Store, broker: BrokerImage) -> list[Op]:
         ops.append(Create(directories_path(broker.id), value))
     elif known != set(broker.directories):
         ops.append(Put(directories_path(broker.id), value, record.version))
-    if suspect is None and (broker.suspect or not known <= set(broker.directories)):
-        ops.append(Create(suspect_path(broker.id), b""))
+    if not known <= set(broker.directories):
+        ops += _suspicion(broker.id, suspect, frozenset())
+    elif broker.suspect:
+        ops += _suspicion(broker.id, suspect, broker.lacking)
     return ops
+
+
+def _suspicion(broker_id: int, present: TreeNode | None, lacking: Collection[tuple[TopicId, int]]) -> list[Op]:
+    """Records of these partitions, or of all if none is named, may be lost, beside what is known already."""
+    path = suspect_path(broker_id)
+    if len(lacking) > MAX_NAMED_PARTITIONS:
+        lacking = ()
+    value = encode_partitions(lacking) if lacking else b""
+    if present is None:
+        return [Create(path, value)]
+    if not present.value:
+        return []
+    if lacking:
+        value = encode_partitions({*lacking, *decode_partitions(present)})
+    return [Put(path, value, present.version)]
 
 
 async def report_offline(store: Store, broker_id: int, partitions: Collection[tuple[TopicId, int]]) -> None:
@@ -121,7 +141,7 @@ async def report_offline(store: Store, broker_id: int, partitions: Collection[tu
     present = await store.get(path)
     ops: list[Op] = [Delete(path, present.version)] if present is not None else []
     if partitions:
-        ops.append(Create(path, encode_offline(partitions), ephemeral=True))
+        ops.append(Create(path, encode_partitions(partitions), ephemeral=True))
     if ops:
         await store.multi(ops)
 

@@ -32,13 +32,15 @@ def find_lost(image: MetadataImage, broker_id: int, directories: LogDirectories)
     return lost
 
 
-def lacks_confirmed(image: MetadataImage, broker_id: int, directories: LogDirectories) -> bool:
-    """Whether this broker counts as in sync somewhere without having a log: what it confirmed may be gone.
+def lacks_confirmed(
+    image: MetadataImage, broker_id: int, directories: LogDirectories
+) -> frozenset[tuple[TopicId, int]]:
+    """Where this broker counts as in sync, or as eligible to lead, without having a log: it may be gone.
 
     That is also so if it was stopped while the topic was made; then it only has to catch up again.
     """
     missing = [
-        f"{topic.name}-{index}"
+        (topic, index)
         for topic in image.topics.values()
         for index, partition in enumerate(topic.partitions)
         if (broker_id in partition.isr or broker_id in partition.elr)
@@ -47,12 +49,12 @@ def lacks_confirmed(image: MetadataImage, broker_id: int, directories: LogDirect
     ]
     if missing:
         log.error(
-            "This broker counts as in sync for %d partitions whose logs are not here (%s): it leaves all in-sync "
-            "sets, and copies them from their leaders",
+            "This broker counts as in sync for %d partitions whose logs are not here (%s): it leaves their "
+            "in-sync sets, and copies them from their leaders",
             len(missing),
-            ", ".join(missing[:MAX_NAMED]),
+            ", ".join(f"{topic.name}-{index}" for topic, index in missing[:MAX_NAMED]),
         )
-    return bool(missing)
+    return frozenset((topic.id, index) for topic, index in missing)
 
 
 def _report(topic: TopicImage, ends: dict[int, int]) -> None:

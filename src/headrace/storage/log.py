@@ -368,9 +368,7 @@ class Log(LogParts):
             self.start_offset = min(self.start_offset, self.end_offset)
             self.first_dirty_offset = min(self.first_dirty_offset, self.end_offset)
             self._cut_leader_epochs()
-            self._producers.reload(
-                self.directory, self.segments, self.start_offset, self.end_offset, self._resources
-            )
+            self._producers.reload(self.directory, self.segments, self.end_offset, self._resources)
         except OSError as error:
             raise self._failed(error) from error
 

@@ -58,7 +58,6 @@ class LogProducers:
         self,
         directory: str,
         segments: Sequence[Segment],
-        start_offset: int,
         end_offset: int,
         resources: StorageResources,
     ) -> None:
@@ -69,7 +68,7 @@ class LogProducers:
             if offset > end_offset:
                 disk.unlink(f"{directory}/{offset:020d}{SNAPSHOT}")
         found = load_snapshot(disk, directory, offsets, end_offset)
-        states, from_offset = found or (ProducerStates(), start_offset)
+        states, from_offset = found or (ProducerStates(), segments[0].base_offset)
         replay_log(states, segments, from_offset, end_offset, resources)
         self.take(states, found[1] if found else NOT_SAVED)
 

@@ -10,9 +10,10 @@ import click
 from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
 from headrace.cli.common.options import format_option
 from headrace.cli.common.output import PEOPLE, Column, emit_data, emit_rows, note, number, plural
-from headrace.cli.debug.file_reading import Content, batches, read_content
+from headrace.cli.debug.file_reading import Content, batches, marker_text, read_content
 from headrace.cli.topic.record_format import as_object, hexadecimal, raw, time_text, wide_format
 from headrace.model.errors import KafkaError
+from headrace.records.batch import CONTROL
 from headrace.records.reader import read_records
 
 BATCH_COLUMNS = (
@@ -27,7 +28,7 @@ BATCH_COLUMNS = (
     number("producer_id", "PRODUCER-ID"),
     number("base_sequence", "SEQUENCE"),
     Column("transactional", "TRANSACTIONAL", wide=True),
-    Column("control", "CONTROL", wide=True),
+    Column("marker", "MARKER", wide=True),
     number("producer_epoch", "PRODUCER-EPOCH", wide=True),
     number("crc", "CRC", wide=True),
 )
@@ -86,7 +87,11 @@ def _print(path: Path, content: Content, with_records: bool, in_hex: bool, forma
 
 def _print_records(path: Path, content: Content, in_hex: bool) -> None:
     show = wide_format(hexadecimal if in_hex else raw)
-    for position, _, batch in batches(path):
+    for position, header, batch in batches(path):
+        if header.attributes & CONTROL:
+            kind, coordinator_epoch = marker_text(batch)
+            click.echo(f"{header.base_offset}\t{kind} marker, coordinator epoch {coordinator_epoch}")
+            continue
         try:
             for record in read_records(batch):
                 click.echo(show("", 0, record)[:-1].split(b"\t", 1)[1])
@@ -103,7 +108,8 @@ def _as_data(path: Path, content: Content, with_records: bool, in_hex: bool) -> 
         try:
             found["records"] = [
                 as_object(topic, number_of, record, show)
-                for _, _, batch in batches(path)
+                for _, header, batch in batches(path)
+                if not header.attributes & CONTROL
                 for record in read_records(batch)
             ]
         except KafkaError as error:

@@ -1,6 +1,7 @@
 """Reads the files of a log for `dump-log`: what is in them, and what is wrong with them.
 
-    *.log batches · *.index, *.timeindex sparse indexes · *.snapshot producers · checkpoints · partition.metadata
+    *.log batches · *.index, *.timeindex sparse indexes · *.txnindex aborted transactions · *.snapshot producers ·
+    checkpoints · partition.metadata
 
 Nothing is changed, and nothing is trusted: the reading of a segment ends where recovery would cut it.
 """
@@ -19,12 +20,14 @@ from headrace.env.env import READ_ONLY
 from headrace.env.real import RealDisk
 from headrace.records.batch import CONTROL, CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, parse_header
 from headrace.records.compression import Codec
+from headrace.records.markers import ABORT, COMMIT, read_marker
 from headrace.storage.checkpoints import TOPIC_IDS, read_leader_epochs, read_offsets, read_topic_id, read_topic_ids
 from headrace.storage.files import OpenFile
 from headrace.storage.producer_snapshot import decode_snapshot
 from headrace.storage.scan import Expectation, scan_verified
-from headrace.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX
+from headrace.storage.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX
 from headrace.storage.strays import name_before_aside
+from headrace.storage.transaction_index import ENTRY_BYTES, read_transaction_index
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
@@ -45,6 +48,7 @@ def read_content(path: Path) -> Content:
         LOG: _segment,
         INDEX: _offset_index,
         TIME_INDEX: _time_index,
+        TRANSACTION_INDEX: _transaction_index,
         SNAPSHOT: _snapshot,
     }
     suffix = Path(name_before_aside(path.name)).suffix
@@ -83,7 +87,7 @@ def _segment(path: Path) -> Content:
                 f"offsets {next_offset} to {header.base_offset - 1} are missing before position {position}; "
                 "that is right only if the topic is compacted"
             )
-        content.entries.append(_batch_entry(position, header))
+        content.entries.append(_batch_entry(position, header, batch))
         end, next_offset = position + len(batch), header.next_offset
     if end < size:
         content.problems.append(
@@ -92,7 +96,7 @@ def _segment(path: Path) -> Content:
     return content
 
 
-def _batch_entry(position: int, header: BatchHeader) -> dict[str, Any]:
+def _batch_entry(position: int, header: BatchHeader, batch: memoryview) -> dict[str, Any]:
     return {
         "position": position,
         "base_offset": header.base_offset,
@@ -107,8 +111,15 @@ def _batch_entry(position: int, header: BatchHeader) -> dict[str, Any]:
         "base_sequence": header.base_sequence,
         "transactional": bool(header.attributes & TRANSACTIONAL),
         "control": bool(header.attributes & CONTROL),
+        "marker": marker_text(batch)[0] if header.attributes & CONTROL else "",
         "crc": header.crc,
     }
+
+
+def marker_text(batch: memoryview) -> tuple[str, int]:
+    """What a control batch says, commit or abort, and the epoch of the coordinator that said it."""
+    kind, coordinator_epoch = read_marker(batch)
+    return {COMMIT: "commit", ABORT: "abort", None: "empty"}.get(kind, f"type {kind}"), coordinator_epoch
 
 
 def _why(path: Path, position: int) -> str:
@@ -199,6 +210,29 @@ def _check_growing(content: Content, key: str) -> None:
     for before, after in pairwise(content.entries):
         if after[key] <= before[key]:
             content.problems.append(f"{key} {after[key]} follows {before[key]}: entries must grow")
+
+
+def _transaction_index(path: Path) -> Content:
+    content = Content("transaction index")
+    size = path.stat().st_size
+    if size % ENTRY_BYTES:
+        content.problems.append(f"{size} bytes are not a whole number of entries of {ENTRY_BYTES}")
+    content.entries = [entry._asdict() for entry in read_transaction_index(RealDisk(), str(path))]
+    _check_growing(content, "last_offset")
+    log = path.with_suffix(LOG)
+    if not log.exists():
+        content.problems.append(f"{log.name} is not there to compare with")
+        return content
+    aborts = {
+        header.base_offset: header.producer_id
+        for _, header, batch in batches(log)
+        if header.attributes & CONTROL and marker_text(batch)[0] in ("abort", "empty")
+    }
+    for entry in content.entries:
+        if aborts.get(entry["last_offset"]) != entry["producer_id"]:
+            where = f"offset {entry['last_offset']} of {log.name}"
+            content.problems.append(f"producer {entry['producer_id']} has no abort marker at {where}")
+    return content
 
 
 def _snapshot(path: Path) -> Content:

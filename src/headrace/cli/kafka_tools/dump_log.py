@@ -9,7 +9,7 @@ import click
 from headrace.cli.common.failure import FAILED
 from headrace.cli.common.output import note
 from headrace.cli.debug.dump_log import content_of
-from headrace.cli.debug.file_reading import Content, batches
+from headrace.cli.debug.file_reading import Content, batches, marker_text
 from headrace.cli.kafka_tools.shared import ignored
 from headrace.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.records.compression import Codec
@@ -54,6 +54,10 @@ def _segment(path: Path, with_payload: bool, with_records: bool) -> None:
                 f"| offset: {record.offset} CreateTime: {record.timestamp} keySize: {_length(record.key)}"
                 f" valueSize: {_length(record.value)} sequence: {sequence} headerKeys: [{names}]"
             )
+            if header.attributes & CONTROL:
+                kind, coordinator_epoch = marker_text(batch)
+                click.echo(f"{line} endTxnMarker: {kind.upper()} coordinatorEpoch: {coordinator_epoch}")
+                continue
             if with_payload and record.key is not None:
                 line += f" key: {record.key.decode(errors='replace')}"
             if with_payload and record.value is not None:

@@ -54,7 +54,15 @@ class ReadOptions:
 @click.option("-f", "--template", help=r"Format of a record, with kcat's letters, such as '%k: %s\n'.")
 @click.option("--null-marker", default="", metavar="TEXT", help="Print this for a key or value that is null.")
 @click.option("--hex", "in_hex", is_flag=True, help="Keys, values and headers in hexadecimal.")
-@click.option("--isolation", type=click.Choice(list(ISOLATION)), default="read_uncommitted", show_default=True)
+@click.option(
+    "--isolation",
+    "--isolation-level",
+    "isolation",
+    type=click.Choice(list(ISOLATION)),
+    default="read_uncommitted",
+    show_default=True,
+    help="With read_committed, no records of open or aborted transactions.",
+)
 @click.option(
     "--format",
     "format",

@@ -57,8 +57,6 @@ class Machine:
         """Whether it died in the middle of something, so that what it knows may not add up."""
         self.down = False
         """The whole machine, not just the process."""
-        self.tainted = False
-        """Crashed, and may lack records of its in-sync sets until it has registered again."""
 
     @property
     def running(self) -> bool:
@@ -71,11 +69,6 @@ class Machine:
     @property
     def paused(self) -> bool:
         return self.process is not None and self.process.paused
-
-    @property
-    def trusted(self) -> bool:
-        """Not about to die in a write."""
-        return self._view is not None and not self._view.is_doomed
 
     def partitions(self) -> list[Partition]:
         replicas = self.node._replicas if self.node is not None else None
@@ -187,7 +180,8 @@ class Machine:
 
     def crash(self) -> None:
         """Power off: what was not synced is lost, and nobody is told."""
-        self.down = self.tainted = True
+        self.down = True
+        self._world.store.machine_lost(self.id)
         self._world.network.machine_down(self.host)
         if self.process is not None:
             self.kill()

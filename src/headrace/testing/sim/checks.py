@@ -78,8 +78,9 @@ class Checks:
         state = self._store.states.get((place.topic, place.partition))
         if state is None or state.leader_epoch != partition.leader_epoch or state.leader != machine.id:
             return
+        trusted = state.complete - self._store.lossy.get((place.topic, place.partition), set()) - {machine.id}
         for other in self._machines:
-            if other.id in state.isr and other.id != machine.id and not other.tainted and other.node is not None:
+            if other.id in trusted and other.node is not None:
                 copy = other.partition(place)
                 if (
                     copy is not None
@@ -89,7 +90,7 @@ class Checks:
                 ):
                     self._world.violated(
                         f"{place}: {process} has the high watermark {partition.high_watermark}, but broker "
-                        f"{other.id} of its in-sync set {state.isr} ends at {copy.log.end_offset}"
+                        f"{other.id} of {state} ends at {copy.log.end_offset}"
                     )
 
     # -- what clients were told

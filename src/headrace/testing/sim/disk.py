@@ -163,10 +163,6 @@ class ProcessDisk:
         """Kill the process in the middle of the change after so many."""
         self._dies_after = changes
 
-    @property
-    def is_doomed(self) -> bool:
-        return self._dies_after is not None
-
     def end(self) -> None:
         """The process is gone, and the kernel closes what it had open."""
         self.dead = True

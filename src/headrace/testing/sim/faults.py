@@ -1,8 +1,8 @@
 """Faults by schedule: which kinds a run has, how often, and how long they last is drawn from its seed.
 
 Each run draws some of the kinds (a run with all of them at once rarely gets anywhere near a rare state of one).
-What could lose acknowledged records by the rules themselves is not done: a machine crashes only if another in-sync
-replica of everything it has is sure to keep what it confirmed.
+What could lose acknowledged records by the rules themselves is not done: a machine loses what it had not synced,
+or its disk, only while somebody else has each committed record.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from headrace.testing.sim.brokers import Machine
 from headrace.testing.sim.world import World
 
 Undo = Callable[[], None]
-SUSPICION_SECONDS = 1.0
-"""What a controller gets to act on a broker that may have lost records."""
 
 
 class Faults:
@@ -53,7 +51,7 @@ class Faults:
         end = self._world.loop.time() + seconds
         while self._world.loop.time() < end:
             await asyncio.sleep(self._rng.expovariate(1.0 / self._mean_pause))
-            if self.kinds and not self._is_crash_pending():
+            if self.kinds:
                 name = self._rng.choice(list(self.kinds))
                 self.kinds[name]()
 
@@ -133,29 +131,8 @@ class Faults:
     # -- machines
 
     def _may_crash(self, machine: Machine) -> bool:
-        """Whether all is well but for this: two failures at once may lose what is in page caches by the rules."""
-        return (
-            all(other.ready and other.trusted and not other.paused for other in self._machines)
-            and self._world.network.is_whole
-            and not self._world.store.unreachable
-            and not self._world.store.unheard
-            and all(
-                machine.id not in state.isr or len(state.isr) > 1 for state in self._world.store.states.values()
-            )
-        )
-
-    def _is_crash_pending(self) -> bool:
-        """Until a crashed machine has left the in-sync sets, or had time to say that it must, no others fail."""
-        members = {broker for state in self._world.store.states.values() for broker in state.isr}
-        pending = False
-        for machine in self._machines:
-            machine.tainted = machine.tainted and machine.id in members and not self._had_time(machine)
-            pending = pending or machine.tainted
-        return pending
-
-    def _had_time(self, machine: Machine) -> bool:
-        since = machine.ready_since
-        return since is not None and self._world.loop.time() - since > SUSPICION_SECONDS
+        """Whether others still have what it has: no promise covers the loss of the last copy."""
+        return self._world.store.others_have_all(machine.id)
 
     def _crash(self) -> None:
         machine = self._running()
@@ -179,11 +156,7 @@ class Faults:
             return
         self._say(f"kill all, and crash {machine.host}")
         machine.crash()
-        # A controller that still counted it as alive, and the others as gone, would be left with it as the last
-        # in-sync replica, which leads again whatever it lost: no promise covers that (KIP-966 would).
-        session = machine.session
-        if session is not None and self._world.store.knows(session.session.id):
-            self._world.store.remove_session(session.session.id)
+        self._end_session_of(machine)
         if self._rng.random() < 0.5:
             self._say(f"wipe {machine.host}")
             machine.replace_disk()

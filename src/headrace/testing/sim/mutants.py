@@ -101,7 +101,7 @@ def unfenced_in_sync_change() -> None:
         partition: PartitionImage = image.topics_by_id[wish.topic_id].partitions[wish.partition]
         members = {broker for broker, _ in wish.isr} | {partition.leader}
         isr = tuple(replica for replica in partition.replicas if replica in members)
-        return replace(partition, isr=isr) if partition.leader >= 0 else partition
+        return replace(partition, isr=isr, elr=()) if partition.leader >= 0 else partition
 
     async def alter_in_sync(self: Controller, leader: int, broker_epoch: int, wishes: Any) -> Any:
         def decide(image: MetadataImage) -> tuple[list[tuple[InSyncWish, InSyncOutcome]], list[Change]]:
@@ -162,7 +162,7 @@ def crash_taken_as_clean() -> None:
 
 def _say_nothing() -> None:
     _replace(LogDirectories, "may_have_lost", property(lambda self: False))
-    _replace(node, "lacks_confirmed", lambda *arguments: False)
+    _replace(node, "lacks_confirmed", lambda *arguments: frozenset())
 
 
 def last_member_leaves() -> None:
@@ -173,6 +173,25 @@ def last_member_leaves() -> None:
         return before(partition, liveness, lambda: True)
 
     _replace(partition_decisions, "_elect", elect)
+
+
+def eligible_leaders_forgotten() -> None:
+    """Who leaves the in-sync set cannot lead any more, however few are left in it."""
+
+    def with_eligible(before: PartitionImage, after: PartitionImage, *rest: Any) -> PartitionImage:
+        return before if after == before else after
+
+    _replace(partition_decisions, "with_eligible", with_eligible)
+
+
+def commits_below_min_in_sync() -> None:
+    """A leader commits with however few replicas, while others count as having everything."""
+    before = Leadership.committed_end
+
+    def committed_end(self: Leadership, local_end: int, min_in_sync: int) -> int:
+        return before(self, local_end, 0)
+
+    _replace(Leadership, "committed_end", committed_end)
 
 
 def new_leader_trusts_its_log_end() -> None:
@@ -205,6 +224,8 @@ MUTANTS: dict[str, Mutant] = {
     "wiped-disk-taken-as-clean": Mutant(wiped_disk_taken_as_clean, ("lose one of all",), 10),
     "crash-taken-as-clean": Mutant(crash_taken_as_clean, ("lose one of all",), 10),
     "last-member-leaves": Mutant(last_member_leaves, ("kill", "kill all"), 20),
+    "eligible-leaders-forgotten": Mutant(eligible_leaders_forgotten, ("lose one of all",), 20),
+    "commits-below-min-in-sync": Mutant(commits_below_min_in_sync, ("kill", "kill all"), 20),
     "new-leader-trusts-its-log-end": Mutant(new_leader_trusts_its_log_end, ("kill", "isolate"), 10),
     "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),
 }

@@ -194,10 +194,6 @@ class Network:
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts or source in self.silent or target in self.silent
 
-    @property
-    def is_whole(self) -> bool:
-        return not self._cuts and not self.silent
-
     def cut(self, source: str, target: str) -> None:
         """Nothing gets through in this direction until it is healed."""
         self._cuts[source, target] = None

@@ -36,12 +36,12 @@ class WatchedStore(MemoryCluster):
         self._violated = violated
         self.states: dict[tuple[str, int], State] = {}
         """By topic and partition."""
-        self.topics: dict[str, tuple[str, list[tuple[int, ...]]]] = {}
-        """Their ids and replicas."""
         self._controllers: dict[int, str] = {}
         self._last_controller_epoch = 0
         self.led_since: dict[tuple[str, int], float] = {}
         """When the present leader of a partition was elected."""
+        self.lossy: dict[tuple[str, int], set[int]] = {}
+        """Brokers that count as having everything and whose machines have lost records since."""
 
     def apply(self, ops: Sequence[Op], session_id: str) -> list[int]:
         versions = super().apply(ops, session_id)
@@ -50,19 +50,25 @@ class WatchedStore(MemoryCluster):
                 self._look_at(op, op.path[len(TOPICS) + 1 :].split("/"), session_id)
         return versions
 
+    def machine_lost(self, broker: int) -> None:
+        """What this broker's machine had not written to its device is gone."""
+        for key, state in self.states.items():
+            if broker in state.complete:
+                self.lossy.setdefault(key, set()).add(broker)
+
+    def others_have_all(self, broker: int) -> bool:
+        """Whether the loss of this broker's records would leave each of them somewhere."""
+        return all(
+            broker not in state.complete or state.complete - self.lossy.get(key, set()) - {broker}
+            for key, state in self.states.items()
+        )
+
     def _look_at(self, op: Create | Put | Delete, path: list[str], session_id: str) -> None:
-        if len(path) == 1:
-            if isinstance(op, Delete):
-                self.topics.pop(path[0], None)
-            elif op.value:
-                fields = json.loads(op.value)
-                partitions = fields["partitions"]
-                replicas = [tuple(partitions[str(n)]) for n in range(len(partitions))]
-                self.topics[path[0]] = fields["topic_id"], replicas
-        elif path[-1] == "state":
+        if path[-1] == "state":
             key = path[0], int(path[2])
             if isinstance(op, Delete):
                 self.states.pop(key, None)
+                self.lossy.pop(key, None)
             else:
                 self._look_at_state(key, json.loads(op.value), session_id)
 
@@ -75,7 +81,8 @@ class WatchedStore(MemoryCluster):
         self._last_controller_epoch = max(epoch, self._last_controller_epoch)
         if self._controllers.setdefault(epoch, session_id) != session_id:
             self._violated(f"{name} was written by a second controller in epoch {epoch}")
-        replicas = self._replicas(key, fields)
+        replicas = fields["replicas"]
+        assert isinstance(replicas, list)
         leader, leader_epoch, isr = fields["leader"], fields["leader_epoch"], fields["isr"]
         assert isinstance(leader, int)
         assert isinstance(leader_epoch, int)
@@ -84,7 +91,7 @@ class WatchedStore(MemoryCluster):
         assert isinstance(incarnation, int)
         elr = fields.get("elr", [])
         assert isinstance(elr, list)
-        state = State(leader, leader_epoch, tuple(isr), replicas, incarnation, tuple(elr))
+        state = State(leader, leader_epoch, tuple(isr), tuple(replicas), incarnation, tuple(elr))
         if not state.complete <= set(replicas) or set(elr) & set(isr):
             self._violated(f"{name}: in sync {isr} and eligible {elr} of the replicas {replicas}")
         if not isr:
@@ -97,14 +104,8 @@ class WatchedStore(MemoryCluster):
         if before is not None:
             self._compare(name, before, state)
         self.states[key] = state
-
-    def _replicas(self, key: tuple[str, int], fields: dict[str, object]) -> tuple[int, ...]:
-        """The state says where the partition is; the topic's node only where it was made."""
-        replicas = fields["replicas"]
-        assert isinstance(replicas, list)
-        known = self.topics[key[0]][1]
-        known[key[1]] = tuple(replicas)
-        return known[key[1]]
+        if key in self.lossy:
+            self.lossy[key] &= state.complete
 
     def _compare(self, name: str, before: State, after: State) -> None:
         if after.leader_epoch < before.leader_epoch:

@@ -9,7 +9,9 @@ import pytest
 
 from headrace.cli.debug.file_reading import read_content
 from headrace.records.builder import NewRecord, build_batch
+from headrace.records.markers import EndMarker, build_marker
 from headrace.storage.producer_snapshot import SnapshotEntry, encode_snapshot
+from headrace.storage.transaction_index import AbortedTransaction, encode_transaction_index
 
 NAME = "00000000000000000100"
 
@@ -101,6 +103,30 @@ def test_a_time_index(log: Path) -> None:
     assert read_content(path).problems == []
     path.write_bytes(struct.pack(">qI", 1200, 5))
     assert "later time 2000" in read_content(path).problems[0]
+
+
+def test_transactions(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    data = [
+        batch(0),
+        build_marker(EndMarker(7, 0, False, 3), 1000, 2, leader_epoch=0),
+        build_marker(EndMarker(8, 0, True, 3), 1000, 3, leader_epoch=0),
+    ]
+    path.write_bytes(b"".join(map(bytes, data)))
+    assert [entry["marker"] for entry in read_content(path).entries] == ["", "abort", "commit"]
+    index = path.with_suffix(".txnindex")
+    index.write_bytes(encode_transaction_index([AbortedTransaction(7, 0, 2, 3), AbortedTransaction(8, 0, 3, 4)]))
+    content = read_content(index)
+    assert content.kind == "transaction index"
+    assert content.entries[0] == {
+        "producer_id": 7,
+        "first_offset": 0,
+        "last_offset": 2,
+        "last_stable_offset": 3,
+    }
+    assert content.problems == [f"producer 8 has no abort marker at offset 3 of {path.name}"]
+    index.write_bytes(index.read_bytes()[:40])
+    assert "not a whole number of entries" in read_content(index).problems[0]
 
 
 def test_a_snapshot(tmp_path: Path) -> None:
