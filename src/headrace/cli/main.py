@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("headrace.cli.topic.commands:topic", "Topics: list, create, describe, produce, consume, ..."),
     "group": ("headrace.cli.group.commands:group", "Consumer groups: list, describe, watch, seek, delete."),
     "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),
+    "partition": (
+        "headrace.cli.partition.commands:partition",
+        "Where partitions are: move, balance, status, cancel, elect.",
+    ),
     "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
     "perf": ("headrace.cli.perf.commands:perf", "Measure: produce, consume, e2e."),
     "plan": ("headrace.cli.planning.plan:plan", "How many partitions, brokers, disks a load needs."),
@@ -41,6 +45,8 @@ KAFKA_TOOLS: dict[str, tuple[str, str]] = {
         ("kafka-configs", "configs"),
         ("kafka-get-offsets", "offsets"),
         ("kafka-dump-log", "dump_log"),
+        ("kafka-reassign-partitions", "reassign"),
+        ("kafka-leader-election", "election"),
     )
     for suffix in ("", ".sh")
 }

@@ -1,0 +1,214 @@
+"""`headrace partition move|balance`: partitions go to other brokers, after the plan was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import click
+
+from headrace.cli.common.failure import NOT_FOUND, CommandError
+from headrace.cli.common.options import (
+    Target,
+    cluster_options,
+    complete_topics,
+    confirm,
+    format_option,
+    size,
+    yes_option,
+)
+from headrace.cli.common.output import PEOPLE, emit_data, emit_rows, note
+from headrace.cli.common.session import run
+from headrace.cli.partition.planning import (
+    COLUMNS,
+    assignment,
+    moves_of,
+    named_partitions,
+    places,
+    read_plan,
+    summary,
+    table_row,
+)
+from headrace.cli.partition.progress import carry_out
+from headrace.client.cluster import Cluster
+from headrace.client.view import ClusterView
+from headrace.metadata.balancing import Replicas, balance, evacuate, resize
+from headrace.model.topics import TopicPartition
+
+Wanted = Mapping[TopicPartition, Replicas]
+
+
+class Way(NamedTuple):
+    """How a plan is carried out."""
+
+    dry_run: bool
+    yes: bool
+    throttle: int | None
+    no_wait: bool
+    format: str
+
+
+def way_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that moves partitions, given to it as `way`."""
+
+    def command(
+        target: Target,
+        dry_run: bool,
+        yes: bool,
+        throttle: int | None,
+        no_wait: bool,
+        format: str,
+        **kwargs: object,
+    ) -> None:
+        function(target, way=Way(dry_run, yes, throttle, no_wait, format), **kwargs)
+
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__dict__.update(function.__dict__)
+    decorated = cluster_options(command)
+    for add in (
+        format_option,
+        click.option("--no-wait", is_flag=True, help="Begin, and do not wait until it is done."),
+        click.option("--throttle", type=size, metavar="RATE", help="Copy no faster than this, such as 50MB/s."),
+        yes_option,
+        click.option("--dry-run", is_flag=True, help="Only show the plan."),
+    ):
+        decorated = add(decorated)
+    return decorated
+
+
+def broker_list(text: str) -> tuple[int, ...]:
+    """The type of an option: 1,2,3."""
+    try:
+        ids = tuple(int(part) for part in str(text).split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a list of broker ids such as 1,2,3") from None
+    if len(set(ids)) < len(ids):
+        raise click.BadParameter(f"{text!r} names a broker twice")
+    return ids
+
+
+def show_and_carry_out(
+    target: Target, way: Way, make: Callable[[Cluster], Awaitable[tuple[ClusterView, Wanted]]], empty: str
+) -> bool:
+    """Show what will move, ask, and do it; whether there was anything to do."""
+
+    async def work(cluster: Cluster) -> bool:
+        view, wanted = await make(cluster)
+        moves = await moves_of(cluster, view, wanted)
+        if way.format in PEOPLE:
+            emit_rows([table_row(move) for move in moves], COLUMNS, way.format, empty)
+        else:
+            emit_data([move.row() for move in moves], way.format)
+        if not moves:
+            return False
+        note(f"{summary(moves)}.")
+        if way.dry_run:
+            return True
+        confirm("Move them?", way.yes)
+        await carry_out(cluster, moves, way.throttle, not way.no_wait)
+        return True
+
+    return run(target, work)
+
+
+@click.command()
+@click.argument("partitions", nargs=-1, metavar="[TOPIC|TOPIC:PARTITION]...", shell_complete=complete_topics)
+@click.option("--replicas", type=broker_list, metavar="1,2,3", help="Exactly these brokers, the first one leads.")
+@click.option("--brokers", type=broker_list, metavar="1,2,3", help="Spread over these brokers.")
+@click.option("--from", "source", type=int, metavar="BROKER", help="Replicas on this broker go to --to.")
+@click.option("--to", "taker", type=int, metavar="BROKER", help="Where the replicas of --from go.")
+@click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="So many replicas each.")
+@click.option("--file", "path", metavar="FILE", help="A plan in the format of kafka-reassign-partitions.")
+@way_options
+def move(
+    target: Target,
+    way: Way,
+    partitions: tuple[str, ...],
+    replicas: Replicas | None,
+    brokers: Replicas | None,
+    source: int | None,
+    taker: int | None,
+    factor: int | None,
+    path: str | None,
+) -> None:
+    """Move partitions to other brokers, or give them more or fewer replicas.
+
+    The old replicas stay until all new ones are in sync; clients go on meanwhile. The plan is shown first.
+    """
+    ways = [replicas, brokers, source, factor, path]
+    if sum(one is not None for one in ways) != 1 or (source is None) != (taker is None):
+        raise click.UsageError(
+            "Say where to: one of --replicas, --brokers, --from with --to, --replication-factor, --file."
+        )
+    if (path is None) != bool(partitions):
+        raise click.UsageError("Name the partitions, such as orders or orders:3; with --file the file does.")
+
+    async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
+        if path is not None:
+            plan = read_plan(path)
+            view, _ = await named_partitions(cluster, [f"{one.topic}:{one.partition}" for one in plan])
+            return view, plan
+        view, names = await named_partitions(cluster, partitions)
+        there = assignment(view)
+        now = {name: there[name] for name in names}
+        if replicas is not None:
+            _check_alive(view, replicas)
+            return view, dict.fromkeys(now, replicas)
+        if brokers is not None:
+            _check_alive(view, brokers)
+            return view, balance({id: place for id, place in places(view).items() if id in brokers}, now)
+        if factor is not None:
+            _check_enough(view, factor)
+            return view, resize(places(view), now, factor)
+        assert source is not None
+        assert taker is not None
+        _check_alive(view, (taker,))
+        return view, {
+            name: tuple(taker if one == source else one for one in to)
+            for name, to in now.items()
+            if source in to and taker not in to
+        }
+
+    show_and_carry_out(target, way, make, "Nothing has to move.")
+
+
+@click.command("balance")
+@click.option("--topic", "topics", multiple=True, help="Only this one; may be repeated.")
+@click.option("--without", type=broker_list, metavar="1,2", help="Brokers that should hold nothing.")
+@way_options
+def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: Replicas | None) -> None:
+    """Even out brokers, with as few moves as possible.
+
+    A broker that joined gets its share of replicas and leaders. Replicas of a partition stay on different racks
+    and hosts where that is possible. The plan is shown first.
+    """
+
+    async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
+        view = await cluster.metadata()
+        for topic in topics:
+            await named_partitions(cluster, [topic])
+        usable = {id: place for id, place in places(view).items() if id not in (without or ())}
+        if not usable:
+            raise CommandError("No broker is left to hold anything.")
+        return view, balance(usable, assignment(view, topics or None))
+
+    show_and_carry_out(target, way, make, "The brokers are even: nothing has to move.")
+
+
+def evacuation(view: ClusterView, broker: int) -> Wanted:
+    """What must move so that a broker holds nothing."""
+    others = {id: place for id, place in places(view).items() if id != broker}
+    held = {name: to for name, to in assignment(view).items() if broker in to}
+    return evacuate(others, held)
+
+
+def _check_alive(view: ClusterView, brokers: Replicas) -> None:
+    for broker in brokers:
+        if broker not in view.brokers:
+            known = ", ".join(str(one) for one in view.brokers)
+            raise CommandError(f"There is no broker {broker} now; there are {known}.", NOT_FOUND)
+
+
+def _check_enough(view: ClusterView, factor: int) -> None:
+    if factor > len(view.brokers):
+        raise CommandError(f"{factor} replicas need as many brokers, and {len(view.brokers)} are alive.")

@@ -1,0 +1,159 @@
+"""`headrace partition`, and Kafka's tools of the same purpose, against brokers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli.common.failure import CommandError
+from headrace.cli.main import command_line
+from headrace.model.topics import TopicPartition
+from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
+from tests.unit.replication.test_three_brokers import create, produce
+
+T0 = TopicPartition("t", 0)
+
+
+class CommandLine:
+    """Commands run in a thread, since the brokers need this one."""
+
+    def __init__(self, cluster: InProcessCluster) -> None:
+        self.cluster = cluster
+
+    async def __call__(self, *arguments: str) -> Result:
+        result = await self._run(arguments)
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result
+
+    async def refused(self, *arguments: str) -> tuple[int, str]:
+        """The exit code and what is said."""
+        error = (await self._run(arguments)).exception
+        assert isinstance(error, click.ClickException), error
+        return error.code if isinstance(error, CommandError) else error.exit_code, error.format_message()
+
+    async def _run(self, arguments: Sequence[str]) -> Result:
+        command = ["--bootstrap-server", self.cluster.addresses[2], *arguments]
+        return await asyncio.to_thread(CliRunner().invoke, command_line, command, standalone_mode=False)
+
+
+@pytest.fixture
+async def headrace(tmp_path: Path) -> AsyncIterator[CommandLine]:
+    async with running_cluster(tmp_path / "data", 4) as cluster:
+        await create(cluster, 1, [1, 2])
+        for _ in range(3):
+            await cluster.until(lambda: cluster.replica(1, T0).is_leader)
+            assert (await produce(cluster)).error_code == 0
+        await cluster.until(lambda: all(cluster.image(n).partition(T0) is not None for n in cluster.nodes))
+        yield CommandLine(cluster)
+
+
+async def test_a_partition_is_moved_after_the_plan_was_shown(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    only_shown = await headrace("partition", "move", "t", "--replicas", "3,4", "--dry-run")
+    assert "1 partition, 2 replicas to copy" in only_shown.stderr
+    assert cluster.state(T0).replicas == (1, 2)
+    code, text = await headrace.refused("partition", "move", "t", "--replicas", "3,4")
+    assert (code, "add --yes" in text) == (2, True)
+    moved = await headrace("partition", "move", "t:0", "--replicas", "3,4", "--yes", "--throttle", "50MB/s")
+    assert "Moved 1 partition." in moved.stderr
+    await cluster.until(lambda: cluster.state(T0).replicas == (3, 4))
+    # The limit is gone with the move.
+    await cluster.until(lambda: not cluster.image(1).broker_configs.get("1"))
+    await cluster.until(lambda: not cluster.image(1).topics["t"].configs)
+    again = await headrace("partition", "move", "t", "--replicas", "3,4", "--yes")
+    assert "Nothing has to move." in again.stderr
+
+
+async def test_replicas_are_added_and_taken_away(headrace: CommandLine) -> None:
+    plan = await headrace("partition", "move", "t", "-r", "3", "--yes", "--format", "json")
+    (row,) = json.loads(plan.stdout)
+    assert row["from"] == [1, 2]
+    assert len(row["to"]) == 3
+    await headrace.cluster.until(lambda: len(headrace.cluster.state(T0).replicas) == 3)
+    await headrace("partition", "move", "t", "--from", "2", "--to", "4", "--yes")
+    await headrace.cluster.until(lambda: 2 not in headrace.cluster.state(T0).replicas)
+    await headrace("partition", "move", "t", "-r", "1", "--yes")
+    await headrace.cluster.until(lambda: headrace.cluster.state(T0).replicas == (1,))
+
+
+async def test_mistakes(headrace: CommandLine) -> None:
+    for arguments, code, text in [
+        (["move", "t"], 2, "Say where to"),
+        (["move", "--replicas", "1"], 2, "Name the partitions"),
+        (["move", "t", "--replicas", "1,9"], 4, "There is no broker 9 now; there are 1, 2, 3, 4."),
+        (["move", "t:7", "--replicas", "1"], 4, "t has no partition 7; it has 1."),
+        (["move", "u", "--replicas", "1"], 4, "There is no topic u."),
+        (["move", "t", "-r", "9"], 1, "9 replicas need as many brokers, and 4 are alive."),
+        (["move", "--file", "/nowhere.json"], 4, "/nowhere.json cannot be read"),
+        (["cancel"], 2, "Name partitions"),
+        (["elect"], 2, "Name partitions"),
+    ]:
+        told_code, told = await headrace.refused("partition", *arguments, "--yes")
+        assert told_code == code, arguments
+        assert text in told
+
+
+async def test_status_and_cancel(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    assert "No partition is being moved." in (await headrace("partition", "status")).stderr
+    fetchers = cluster.nodes[4].replicas._fetchers
+    assert fetchers is not None
+    fetchers.follow = lambda partition: None  # type: ignore[method-assign]
+    begun = await headrace("partition", "move", "t", "--replicas", "4,2", "--yes", "--no-wait")
+    assert "1 partition will move" in begun.stderr
+    status = await headrace("partition", "status", "--format", "json")
+    (row,) = json.loads(status.stdout)
+    assert (row["adding"], row["removing"], row["copied_bytes"]) == ([4], [1], 0)
+    assert row["total_bytes"] > 0
+    assert "Cancelled the moves of 1 partition." in (await headrace("partition", "cancel", "t", "-y")).stderr
+    assert "None of them is being moved." in (await headrace("partition", "cancel", "--all", "-y")).stderr
+    await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+async def test_a_new_broker_gets_its_share_and_leaders_are_elected(headrace: CommandLine) -> None:
+    balanced = await headrace("partition", "balance", "--yes", "--without", "1,2")
+    assert "Moved 1 partition." in balanced.stderr
+    await headrace.cluster.until(lambda: sorted(headrace.cluster.state(T0).replicas) == [3, 4])
+    await headrace.cluster.until(
+        lambda: headrace.cluster.state(T0).leader == headrace.cluster.state(T0).replicas[0]
+    )
+    assert "nothing has to move" in (await headrace("partition", "balance", "--without", "1,2")).stderr
+    elected = await headrace("partition", "elect", "t")
+    assert "Every leader is the one that was asked for." in elected.stderr
+
+
+async def test_kafkas_tools(headrace: CommandLine, tmp_path: Path) -> None:
+    cluster = headrace.cluster
+    topics, plan = tmp_path / "topics.json", tmp_path / "plan.json"
+    topics.write_text('{"version": 1, "topics": [{"topic": "t"}]}')
+    tool = "kafka-reassign-partitions"
+    generated = await headrace(
+        tool, "--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "3,4"
+    )
+    lines = generated.stdout.splitlines()
+    assert lines[0] == "Current partition replica assignment"
+    assert lines[3] == "Proposed partition reassignment configuration"
+    plan.write_text(lines[4])
+    file = ("--reassignment-json-file", str(plan))
+    executed = await headrace(tool + ".sh", "--execute", *file, "--throttle", "1000000")
+    assert "Successfully started partition reassignment for t-0" in executed.stdout
+    assert "The inter-broker throttle limit was set to 1000000 B/s" in executed.stdout
+    await cluster.until(lambda: sorted(cluster.state(T0).replicas) == [3, 4])
+    verified = await headrace(tool, "--verify", *file)
+    assert "Reassignment of partition t-0 is completed." in verified.stdout
+    assert "Clearing broker-level throttles on brokers 1,2,3,4" in verified.stdout
+    assert "Clearing topic-level throttles on topic t" in verified.stdout
+    await cluster.until(lambda: not cluster.image(2).topics["t"].configs)
+    assert "No partition reassignments found." in (await headrace(tool, "--list")).stdout
+    cancelled = await headrace(tool, "--cancel", *file)
+    assert "None of the specified partition reassignments are active." in cancelled.stdout
+    elect = ("kafka-leader-election", "--election-type", "PREFERRED")
+    one = await headrace(*elect, "--topic", "t", "--partition", "0")
+    assert "t-0" in one.stdout
+    await headrace(*elect, "--all-topic-partitions")
