@@ -127,6 +127,13 @@ def test_perf(cli: Cli, make_topic: MakeTopic) -> None:
 
 
 @pytest.mark.headrace_only
+def test_a_doctor_who_was_told_where_the_cluster_is() -> None:
+    examined = run("127.0.0.1:1", "doctor", "--timeout", "5s")
+    assert examined.returncode == 3, examined.stdout
+    assert b"error    Cannot reach a broker at 127.0.0.1:1" in examined.stdout
+
+
+@pytest.mark.headrace_only
 def test_an_advertised_listener_that_nobody_reaches(own_broker: StartBroker) -> None:
     server = own_broker({"advertised.listeners": "PLAINTEXT://no-such-host.invalid:9092"})
     refused(server.bootstrap, 3, "advertised.listeners", "topic", "create", "t")

@@ -15,7 +15,7 @@ import click
 
 from headrace.cli.cluster.partition_findings import absent_brokers, count_leaderless, count_under_replicated
 from headrace.cli.common.errors import explain_client
-from headrace.cli.common.failure import CommandError
+from headrace.cli.common.failure import UNREACHABLE, CommandError
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural, size_text
@@ -45,8 +45,9 @@ LOOPBACK = ("127.", "::1", "localhost")
 def doctor(target: Target, data_dir: str, machine_only: bool, format: str) -> None:
     """Check this machine (Python, limits, ports, disk, Java) and whether clients here can reach every broker.
 
-    Exit code 1 if something is wrong.
+    Exit code 1 if something is wrong, 3 if the cluster that was named cannot be reached.
     """
+    unreachable = False
     findings = [_python(), *_packages(), _descriptors(), _java(), _disk(data_dir)]
     if machine_only:
         findings += [_port(port, purpose) for port, purpose in PORTS.items()]
@@ -55,8 +56,12 @@ def doctor(target: Target, data_dir: str, machine_only: bool, format: str) -> No
             findings += run(target, _cluster)
         except CommandError as error:
             findings += [_port(port, purpose) for port, purpose in PORTS.items()]
-            findings.append(Finding(DOUBT, error.message, error.advice or ""))
+            # Without a name nobody may have started one yet.
+            unreachable = target.bootstrap_given
+            findings.append(Finding(WRONG if unreachable else DOUBT, error.message, error.advice or ""))
     emit_findings(findings, format)
+    if unreachable:
+        raise click.exceptions.Exit(UNREACHABLE)
     exit_by(findings)
 
 

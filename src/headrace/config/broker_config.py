@@ -66,10 +66,12 @@ class BrokerConfig:
         environment: Mapping[str, str] = _NOTHING,
         flags: Mapping[str, str] = _NOTHING,
         host_name: Callable[[], str] = lambda: "localhost",
+        places: Mapping[str, str] = _NOTHING,
     ) -> BrokerConfig:
         """From the file's pairs, the process environment as it is, and the pairs of the command line.
 
         `host_name` is asked only when a listener is open on every interface and none is advertised for it.
+        `places` says where in the file each setting stands. ConfigError names every mistake, each in a line.
         """
         warnings: list[str] = []
         texts: dict[str, str] = {}
@@ -82,8 +84,8 @@ class BrokerConfig:
             for name, text in pairs.items():
                 texts[name] = text
                 sources[name] = source
-        known = {name: text for name, text in texts.items() if _is_used(name, warnings)}
-        values = {name: BROKER_SETTINGS[name].parse(text) for name, text in known.items()}
+        in_file = {name: place for name, place in places.items() if sources[name] == "file"}
+        known, values = _parsed(texts, in_file, warnings)
         listeners = _listeners(texts, warnings)
         check_served(listeners, values.get("headrace.allow.insecure") is True)
         advertised = _advertised(texts, listeners, host_name)
@@ -159,6 +161,25 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
             # Not an error: container platforms put variables of this form into the environment by themselves.
             warnings.append(f"The environment variable {variable} names no setting; it is ignored.")
     return pairs
+
+
+def _parsed(
+    texts: Mapping[str, str], places: Mapping[str, str], warnings: list[str]
+) -> tuple[dict[str, str], dict[str, Value]]:
+    """The settings that are used, as text and as values."""
+    known: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    mistakes: list[str] = []
+    for name, text in texts.items():
+        try:
+            if _is_used(name, warnings):
+                values[name] = BROKER_SETTINGS[name].parse(text)
+                known[name] = text
+        except ConfigError as error:
+            mistakes.append(f"{places[name]}: {error}" if name in places else str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return known, values
 
 
 def _is_used(name: str, warnings: list[str]) -> bool:

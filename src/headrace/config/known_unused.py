@@ -254,6 +254,7 @@ KAFKA_4: frozenset[str] = frozenset(
 
 KAFKA_OLDER: frozenset[str] = frozenset(
     {
+        "auto.include.jmx.reporter",
         "broker.id.generation.enable",
         "control.plane.listener.name",
         "controller.quorum.auto.join.enable",
@@ -297,7 +298,7 @@ KAFKA_OLDER: frozenset[str] = frozenset(
 )
 """Settings of earlier releases that still stand in many files, and limits that are only ever set dynamically."""
 
-KNOWN_PREFIXES: tuple[str, ...] = ("listener.name.", "rsm.config.", "rlmm.config.")
+KNOWN_PREFIXES: tuple[str, ...] = ("listener.name.", "rsm.config.", "rlmm.config.", "confluent.")
 """Kafka hands everything under these to a listener or a plug-in."""
 
 

@@ -23,6 +23,11 @@ def parse_properties(text: str) -> dict[str, str]:
     return values
 
 
+def property_lines(text: str) -> dict[str, int]:
+    """The number of the line that gives each setting its value."""
+    return {_unescape(_split(line)[0], number): number for number, line in _logical_lines(text)}
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments and blanks in front, continuations joined, with the number of their first line."""
     pending, first = "", 0

@@ -217,7 +217,7 @@ class BrokerProcess(ServerProcess):
 
     def command(self) -> list[str]:
         settings = {
-            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port}",
             "log.dirs": str(self.data_dir),
             **self.overrides,
         }

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from headrace.config.properties import parse_properties
+from headrace.config.properties import parse_properties, property_lines
 from headrace.config.setting import ConfigError
 
 
-def read_config_file(path: Path) -> dict[str, str]:
+class ConfigFile(NamedTuple):
+    pairs: dict[str, str]
+    places: dict[str, str]
+    """Where each setting stands."""
+
+
+def read_config_file(path: Path) -> ConfigFile:
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
-        return _parse_toml(raw) if path.suffix == ".toml" else parse_properties(_decoded(raw))
+        if path.suffix == ".toml":
+            pairs = _parse_toml(raw)
+            return ConfigFile(pairs, dict.fromkeys(pairs, str(path)))
+        text = _decoded(raw)
+        places = {name: f"{path}, line {number}" for name, number in property_lines(text).items()}
+        return ConfigFile(parse_properties(text), places)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.broker.config_file import read_config_file
+from headrace.cli.broker.config_file import ConfigFile, read_config_file
 from headrace.cli.broker.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from headrace.cli.common.options import BOOTSTRAP_VARIABLE
 from headrace.config.broker_config import BrokerConfig
@@ -30,6 +30,7 @@ class SettingsError(click.ClickException):
 def load_config(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
     environment = {name: value for name, value in os.environ.items() if name not in NOT_SETTINGS}
     try:
-        return BrokerConfig.build(read_config_file(file) if file else {}, environment, flags, socket.getfqdn)
+        pairs, places = read_config_file(file) if file else ConfigFile({}, {})
+        return BrokerConfig.build(pairs, environment, flags, socket.getfqdn, places)
     except ConfigError as error:
         raise SettingsError(str(error)) from None

@@ -32,6 +32,7 @@ class Target(NamedTuple):
     timeout_s: float
     timeout_given: bool = False
     """Somebody asked for it: it is not the default."""
+    bootstrap_given: bool = False
 
 
 def duration(text: str) -> float:
@@ -125,8 +126,10 @@ def _target_options(function: Callable[..., Any], told: str) -> Callable[..., An
     def command(
         ctx: click.Context, /, *args: Any, bootstrap: tuple[Address, ...], timeout_s: float, **kwargs: Any
     ) -> Any:
-        given = ctx.get_parameter_source("timeout_s") is not ParameterSource.DEFAULT
-        return function(Target(bootstrap, timeout_s, given), *args, **kwargs)
+        timeout_given = ctx.get_parameter_source("timeout_s") is not ParameterSource.DEFAULT
+        bootstrap_given = ctx.get_parameter_source("bootstrap") is not ParameterSource.DEFAULT
+        bootstrap_given |= bool(ctx.find_root().params.get("bootstrap_everywhere"))
+        return function(Target(bootstrap, timeout_s, timeout_given, bootstrap_given), *args, **kwargs)
 
     return command
 
