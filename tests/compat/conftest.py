@@ -61,7 +61,7 @@ def group_admin(group_bootstrap: str) -> AdminClient:
 @pytest.fixture
 def group_topic(group_bootstrap: str, group_admin: AdminClient) -> Iterator[MakeTopic]:
     """Makes topics on the broker of the tests of groups."""
-    yield from _make_topics(group_bootstrap, group_admin)
+    yield from make_topics(group_bootstrap, group_admin)
 
 
 @pytest.fixture(scope="session")
@@ -81,10 +81,10 @@ def wait_until_served(bootstrap: str, name: str, partitions: int) -> None:
 
 @pytest.fixture
 def make_topic(bootstrap: str, admin: AdminClient) -> Iterator[MakeTopic]:
-    yield from _make_topics(bootstrap, admin)
+    yield from make_topics(bootstrap, admin)
 
 
-def _make_topics(bootstrap: str, admin: AdminClient) -> Iterator[MakeTopic]:
+def make_topics(bootstrap: str, admin: AdminClient) -> Iterator[MakeTopic]:
     made: list[str] = []
 
     def make(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:

@@ -9,20 +9,27 @@ from typing import Any, Self
 
 from headrace.testing.raw_client import RawClient, frame, request_header
 from headrace.wire.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     consumer_group_describe,
     consumer_group_heartbeat,
     delete_groups,
     describe_configs,
     describe_groups,
+    describe_transactions,
+    end_txn,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
+    list_transactions,
     offset_commit,
     offset_delete,
     offset_fetch,
+    produce,
     sync_group,
 )
 from headrace.wire.schema import Request
@@ -31,20 +38,27 @@ CONSUMER = "consumer"
 TIMEOUT_S = 20.0
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 _MODULES = (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     consumer_group_describe,
     consumer_group_heartbeat,
     delete_groups,
     describe_configs,
     describe_groups,
+    describe_transactions,
+    end_txn,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
+    list_transactions,
     offset_commit,
     offset_delete,
     offset_fetch,
+    produce,
     sync_group,
 )
 RESPONSES: dict[str, Any] = {

@@ -37,6 +37,7 @@ CHILD = Path(__file__).with_name("child.py")
 FOR_TESTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
     "headrace.admin.port": "0",
 }
 """What differs from a broker in production: groups settle at once, and little is made that nobody needs."""
