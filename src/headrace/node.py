@@ -49,6 +49,7 @@ from headrace.replication.lost_logs import lacks_confirmed
 from headrace.replication.peers import Peers
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.succession import Succession
+from headrace.replication.throttle import ReplicationThrottle
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
 from headrace.server.connections import ConnectionLimits
@@ -280,8 +281,13 @@ class Node:
     ) -> tuple[ReplicaSet, InSyncKeeper, ControllerLink]:
         env, config, broker_id = self._env, self._config, self._config.node_id
         host = PartitionHost(broker_id, env.clock, self._membership.lease, silence_limit(config))
-        fetchers = Fetchers(env, broker_id, peers, _fetch_settings(config), config.integer("num.replica.fetchers"))
+        throttle = ReplicationThrottle(env.clock, config)
+        throttle.follow(MetadataImage(cluster_id=""), metadata.image)
+        metadata.subscribe(throttle.follow)
+        per_leader = config.integer("num.replica.fetchers")
+        fetchers = Fetchers(env, broker_id, peers, _fetch_settings(config), per_leader, throttle.fetching)
         replicas = ReplicaSet(host, env, self._directories, self._topic_configs.of, fetchers)
+        replicas.sending_limit = throttle.sending
         link = ControllerLink(env, metadata, peers, broker_id)
         max_lag_records = config.integer("headrace.replica.lag.max.messages")
         keeper = InSyncKeeper(

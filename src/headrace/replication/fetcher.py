@@ -22,6 +22,7 @@ from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicId
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
+from headrace.replication.throttle import Side
 from headrace.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -110,8 +111,11 @@ class Followed:
 class Fetcher:
     """Run by `run`; partitions are given and taken at any time."""
 
-    def __init__(self, env: Env, local_id: int, leader_id: int, peers: Peers, settings: FetchSettings) -> None:
+    def __init__(
+        self, env: Env, local_id: int, leader_id: int, peers: Peers, settings: FetchSettings, limit: Side
+    ) -> None:
         self._env = env
+        self._limit = limit
         self._local_id = local_id
         self._leader_id = leader_id
         self._peers = peers
@@ -315,7 +319,24 @@ class Fetcher:
             if isinstance(error, KafkaError) and error.code in _HANDED_OVER:
                 self._peers.on_handed_over()
         else:
+            if self._limit.active and self._limit.limits(followed.partition, self._local_id):
+                self._pay_for(followed, len(part.records or b""))
+            else:
+                self._ask_for(followed)
+
+    def _pay_for(self, followed: Followed, size: int) -> None:
+        """Ask again once what was copied counts no more against the limit."""
+        self._limit.copied(size)
+        self._ask_unless_limited(followed)
+
+    def _ask_unless_limited(self, followed: Followed) -> None:
+        delay = self._limit.delay() if self._limit.limits(followed.partition, self._local_id) else 0.0
+        if delay <= 0.0:
             self._ask_for(followed)
+            return
+        followed.sent = None
+        self._gone[followed.key] = None  # or every poll would bring it
+        self._env.clock.call_later(delay, lambda: self._ask_unless_limited(followed))
 
     def _let_rest(self, followed: Followed, error: Exception) -> None:
         """Ask again later: at first very soon, since the leader may only be slower to learn that it leads."""

@@ -6,11 +6,15 @@ from headrace.env import Env
 from headrace.replication.fetcher import Fetcher, FetchSettings, Key
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peers
+from headrace.replication.throttle import Side
 
 
 class Fetchers:
-    def __init__(self, env: Env, local_id: int, peers: Peers, settings: FetchSettings, per_leader: int) -> None:
+    def __init__(
+        self, env: Env, local_id: int, peers: Peers, settings: FetchSettings, per_leader: int, limit: Side
+    ) -> None:
         self._env = env
+        self._limit = limit
         self._local_id = local_id
         self._peers = peers
         self._settings = settings
@@ -53,7 +57,7 @@ class Fetchers:
         place = leader, number % self._per_leader
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = Fetcher(self._env, self._local_id, leader, self._peers, self._settings)
+            fetcher = Fetcher(self._env, self._local_id, leader, self._peers, self._settings, self._limit)
             self._fetchers[place] = fetcher
             self._env.background.run(f"Fetching from broker {leader}", fetcher.run())
         return fetcher

@@ -22,6 +22,7 @@ from headrace.replication.host import PartitionHost
 from headrace.replication.lost_logs import LostLogs, find_lost
 from headrace.replication.partition import Partition
 from headrace.replication.sync_rounds import SyncRounds
+from headrace.replication.throttle import Side
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
@@ -57,6 +58,8 @@ class ReplicaSet:
         self._away_ms = 0
         """How long ago this broker last wrote down where its logs stood."""
         self._sync_rounds = SyncRounds(env)
+        self.sending_limit: Side | None = None
+        """How fast this broker sends to followers that are not in sync."""
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.offline: dict[TopicPartition, TopicId] = {}

@@ -21,6 +21,7 @@ from headrace.replication.fetcher import Fetcher, FetchSettings
 from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
+from headrace.replication.throttle import Side
 from headrace.storage.loading import create_log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
@@ -95,7 +96,8 @@ class Bench:
             return self.peer
 
         peers = Peers(connect, self.image, "PLAINTEXT")
-        self.fetcher = Fetcher(self.env, LOCAL, LEADER, peers, FetchSettings(500, 1, 1 << 20, 1 << 20, 1.0))
+        settings = FetchSettings(500, 1, 1 << 20, 1 << 20, 1.0)
+        self.fetcher = Fetcher(self.env, LOCAL, LEADER, peers, settings, Side(self.env.clock, LOCAL, "follower"))
         self.env.background.run("Fetching", self.fetcher.run())
 
     def image(self) -> MetadataImage:

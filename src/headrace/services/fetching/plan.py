@@ -18,6 +18,7 @@ from headrace.replication.leadership import SingleFetch
 from headrace.replication.nearest import nearest_replica
 from headrace.replication.partition import COMMITTED, REPLICA, UNCOMMITTED, Partition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.replication.throttle import Side
 from headrace.services.fetching.sessions import NO_SESSION, FetchSession, FetchSessions, Watched
 from headrace.services.leader_hints import leader_elsewhere
 from headrace.services.reply import Body, Piece
@@ -57,6 +58,10 @@ class Aside(NamedTuple):
     tags: bytes = NO_TAGS
     aborted: Sequence[AbortedRow] = ()
     """Transactions of which a reader of committed records must leave out what it is sent."""
+
+
+HELD_BACK = Aside()
+"""Of a follower whose copy is limited: nothing for now."""
 
 
 class FetchBroker(Protocol):
@@ -214,7 +219,11 @@ class FetchPlan:
         most = watched.max_bytes if watched.max_bytes < left else max(left, 0)
         high_watermark, stable, log_start, data = partition.read(watched.offset, most, self.reader, at_least_one)
         aside = None
-        if data is not None and self.reader == COMMITTED and partition.log.has_aborted:
+        if data is not None and self.reader == REPLICA:
+            limit = self._limit_for(partition)
+            if limit is not None:
+                limit.copied(data[2])
+        elif data is not None and self.reader == COMMITTED and partition.log.has_aborted:
             aside = Aside(aborted=partition.log.aborted_transactions(watched.offset, data))
         return watched, (watched.index, 0, high_watermark, stable, log_start), data, aside
 
@@ -228,11 +237,21 @@ class FetchPlan:
             parameters = self.parameters
             poll = self.session or SingleFetch(self.broker.env.clock.monotonic())
             partition.follower_fetched(parameters.replica_id, watched.offset, parameters.replica_epoch, poll)
+            limit = self._limit_for(partition)
+            if limit is not None and limit.delay() > 0.0:
+                return HELD_BACK
         elif self._rack and partition.leadership is not None:
             nearest = nearest_replica(partition, self._rack, watched.offset, self.broker.metadata.image.brokers)
             if nearest is not None:
                 return Aside(preferred_replica=nearest)
         return None
+
+    def _limit_for(self, partition: Partition) -> Side | None:
+        """What a replica gets of it is limited, or not: one that is in sync never is."""
+        limit = self.broker.replicas.sending_limit
+        if limit is None or not limit.active or not limit.limits(partition, self.parameters.replica_id):
+            return None
+        return limit
 
     def _resolve(self, watched: Watched) -> Partition:
         local = self._by_topic.get(watched.topic)
