@@ -30,7 +30,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
-from headrace.metadata.layout import BROKER_IDS
+from headrace.metadata.layout import BROKER_IDS, CHANGES
 from headrace.metadata.leaders import Leaders
 from headrace.metadata.membership import Membership
 from headrace.metadata.preferred_leaders import PreferredLeaders
@@ -336,7 +336,9 @@ class Node:
         controller, metadata = self._controller, self._metadata
 
         async def rejoined() -> None:
-            await metadata.catch_up(BROKER_IDS)
+            await metadata.catch_up(CHANGES, BROKER_IDS)
+            if self._replicas is not None:
+                await self._replicas.settled()  # others may lead what this broker led
             await controller.stand()
             report.tell_again()
 

@@ -4,6 +4,8 @@ Rules:
 - `LeaseState` lives as long as the broker, over any number of sessions. It is valid until the deadline of the
   present session, by a clock that also runs while the process is stopped or the machine sleeps. A process that is
   resumed after its lease ran out therefore sees that before it does anything else.
+- A later session, or a registration after others took this broker for dead, gives a lease only once the broker
+  knows what was decided without it (`suspend`, `resume`): it may have been replaced as a leader long ago.
 - A lease that is not valid is not the same as a lost session: the store may just be out of reach. It can become
   valid again. `docs/guarantees.md` says what a broker still answers meanwhile.
 - The renewal runs on the broker's loop, so that a loop that is stuck loses its session like a dead process.
@@ -30,14 +32,34 @@ _logger = logging.getLogger(__name__)
 class LeaseState:
     """Whether this broker's session is surely alive. The hot path asks `valid()`: one comparison."""
 
-    __slots__ = ("_now", "deadline")
+    __slots__ = ("_granted", "_now", "_suspended", "deadline")
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.boottime
-        self.deadline = NO_LEASE
+        self.deadline = self._granted = NO_LEASE
+        self._suspended = False
 
     def valid(self) -> bool:
         return self._now() < self.deadline
+
+    def renewed(self, deadline: float) -> None:
+        """The session lasts until then, if it is not renewed again."""
+        self._granted = deadline
+        if not self._suspended:
+            self.deadline = deadline
+
+    def lost(self) -> None:
+        """The session is over."""
+        self.deadline = self._granted = NO_LEASE
+
+    def suspend(self) -> None:
+        """Not valid, whatever the session says, until it is resumed."""
+        self._suspended = True
+        self.deadline = NO_LEASE
+
+    def resume(self) -> None:
+        self._suspended = False
+        self.deadline = self._granted
 
 
 class LeaseKeeper:
@@ -60,14 +82,14 @@ class LeaseKeeper:
         while not session.lost:
             confirmed = await self._renew()
             if not session.lost:
-                self._state.deadline = session.deadline
+                self._state.renewed(session.deadline)
                 await self._pause(self._interval if confirmed else self._interval / RETRIES_PER_INTERVAL)
 
     async def _renew(self) -> bool:
         try:
             await self._store.renew()
         except SessionLost:
-            self._state.deadline = NO_LEASE
+            self._state.lost()
             return False
         except Unknown as error:
             if self._unconfirmed_since is None:
@@ -91,5 +113,5 @@ class LeaseKeeper:
             timer.cancel()
 
     def _on_lost(self) -> None:
-        self._state.deadline = NO_LEASE
+        self._state.lost()
         self._wake.set()

@@ -108,6 +108,7 @@ class Membership:
         if self._problem is not None or store is None or store.session.lost or self._broker_id in new.brokers:
             return
         self._problem = "was taken for dead by another broker and registers anew"
+        self.lease.suspend()
         _logger.warning("Broker %d %s", self._broker_id, self._problem)
         self._env.background.start("Registering anew", self._return(store, attached=True))
 
@@ -130,6 +131,7 @@ class Membership:
     async def _replace(self, lost: Store) -> Store:
         """Close what is left of the lost session, and open another however long it takes."""
         self._problem = f"lost its session {lost.session.id} and is not part of the cluster until it has another"
+        self.lease.suspend()
         _logger.error("Broker %d %s", self._broker_id, self._problem)
         self._former_sessions.add(lost.session.id)
         delay = FIRST_DELAY_SECONDS
@@ -159,6 +161,7 @@ class Membership:
                         "Broker %d registered anew with session %s, epoch %d",
                         *(self._broker_id, store.session.id, registered.epoch),
                     )
+                self._trust(store)
                 return
             except StoreError as error:
                 _logger.warning("Broker %d could not register anew yet: %s", self._broker_id, error)
@@ -166,6 +169,11 @@ class Membership:
                 self._on_failure(f"Broker {self._broker_id} lost its session, and then: {error.message or error}")
                 return
             await self._env.clock.sleep(FIRST_DELAY_SECONDS)
+
+    def _trust(self, store: Store) -> None:
+        """It knows what was decided meanwhile: the lease counts again, unless the session is over by now."""
+        if store is self._present and not store.session.lost:
+            self.lease.resume()
 
     async def _register(self, store: Store) -> BrokerImage:
         assert self._broker is not None

@@ -35,10 +35,10 @@ def silence_limit(config: BrokerConfig) -> float:
     """Seconds: a follower that has not asked for so long may lead by now, if this broker has no lease.
 
     Others are elected a session's timeout after the last renewal at the earliest, and that may have been a third
-    of the timeout before the last fetch. So it is less than the rest, and more than a follower's poll takes.
+    of the timeout before the last fetch. So it is less than the rest, and more than two polls of a follower take.
     """
     session, poll = session_timeout(config), config.integer("replica.fetch.wait.max.ms") / 1000
-    return min(max(session / RENEWALS_PER_TIMEOUT, 2 * poll), session)
+    return min(max(session / RENEWALS_PER_TIMEOUT, 3 * poll), session)
 
 
 def renewal_interval(config: BrokerConfig) -> float:

@@ -27,12 +27,13 @@ class Poll(Protocol):
     """A follower's way of asking: a fetch session, or a single fetch."""
 
     @property
-    def last_used(self) -> float: ...
+    def followed_at(self) -> float:
+        """When it surely still asked this leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class SingleFetch:
-    last_used: float
+    followed_at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Leadership:
     def all_fetched_since(self, time: float) -> bool:
         """Whether every other member of the in-sync set has asked since then: none of them leads."""
         others = [replica for replica in self._isr if replica != self._local_id]
-        return all(replica in self._polls and self._polls[replica].last_used >= time for replica in others)
+        return all(replica in self._polls and self._polls[replica].followed_at >= time for replica in others)
 
     # -- who is in sync
 

@@ -147,6 +147,24 @@ async def test_what_changed_meanwhile_is_in_the_image_afterwards(
     await other.close()
 
 
+async def test_a_new_session_is_no_lease_before_the_image_is_fresh(
+    member: Member, ensemble: MemoryCluster
+) -> None:
+    told = asyncio.Event()
+
+    async def rejoined() -> None:
+        await told.wait()
+
+    await eventually(member.membership.lease.valid)
+    member.membership._rejoined = rejoined
+    ensemble.expire(member.stores[0].session.id)
+    await eventually(lambda: len(member.stores) == 2)
+    await eventually(lambda: member.membership.lease._granted > ENV.clock.boottime())
+    assert not member.membership.lease.valid()
+    told.set()
+    await eventually(member.membership.lease.valid)
+
+
 async def test_the_node_of_the_lost_session_is_replaced_if_it_is_still_there(
     member: Member, ensemble: MemoryCluster
 ) -> None:

@@ -235,7 +235,7 @@ class FetchPlan:
                 return Aside(tags=diverging_tag(*parted))
         if self.reader == REPLICA:
             parameters = self.parameters
-            poll = self.session or SingleFetch(self.broker.env.clock.monotonic())
+            poll = self.session or SingleFetch()
             partition.follower_fetched(parameters.replica_id, watched.offset, parameters.replica_epoch, poll)
             limit = self._limit_for(partition)
             if limit is not None and limit.delay() > 0.0:
@@ -271,6 +271,8 @@ class FetchPlan:
     def body(self, answers: list[PartitionAnswer]) -> Body:
         if self.session is not None:
             answers = [answer for answer in answers if self._remember(self.session, answer)]
+            if self.reader == REPLICA:
+                self.session.answered(self.broker.env.clock.monotonic())
         return self._encode(answers)
 
     def _is_news(self, answer: PartitionAnswer) -> bool:
@@ -338,6 +340,8 @@ class FetchPlan:
                 some = [answer for answer in some if self._remember(self.session, answer)]
             answers += some
             yield None
+        if self.session is not None and self.reader == REPLICA:
+            self.session.answered(self.broker.env.clock.monotonic())
         layout = _Layout(self, answers)
         written = 0
         for topic in layout.topics:

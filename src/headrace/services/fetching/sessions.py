@@ -21,6 +21,7 @@ from headrace.wire.fetch import CONSUMER_REPLICA_ID, FetchParameters, FetchWant
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+NEVER = float("-inf")
 _MAX_EPOCH = 2**31 - 1
 _EVICTION_IDLE_SECONDS = 120.0
 
@@ -109,7 +110,18 @@ Watchlist = dict[tuple[bytes, int], Watched]
 
 
 class FetchSession:
-    __slots__ = ("changed", "epoch", "id", "last_used", "polls", "replica_id", "uses_topic_ids", "watchlist")
+    __slots__ = (
+        "_answered",
+        "changed",
+        "epoch",
+        "followed_at",
+        "id",
+        "last_used",
+        "polls",
+        "replica_id",
+        "uses_topic_ids",
+        "watchlist",
+    )
 
     def __init__(self, session_id: int, uses_topic_ids: bool, parameters: FetchParameters, now: float) -> None:
         self.id = session_id
@@ -123,6 +135,19 @@ class FetchSession:
         self.polls: dict[Waiter, None] = {}
         """Polls of this session that wait for news."""
         self.last_used = now
+        self._answered = (NEVER, NEVER)
+        """When the last two polls were answered, the later one last."""
+        self.followed_at = NEVER
+        """A follower's: when it surely still asked here. A poll proves nothing by its arrival, since it may have
+        been under way for as long as a network was cut. But it was sent after all answers but one had come."""
+
+    def answered(self, now: float) -> None:
+        """An answer leaves now."""
+        self._answered = (self._answered[1], now)
+
+    def polled(self, now: float) -> None:
+        self.last_used = now
+        self.followed_at = self._answered[0]
 
     def change(self, parameters: FetchParameters) -> None:
         """Take over what a request adds, changes and forgets."""
@@ -198,7 +223,7 @@ class FetchSessions:
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = session.epoch + 1 if session.epoch < _MAX_EPOCH else 1
-        session.last_used = self._env.clock.monotonic()
+        session.polled(self._env.clock.monotonic())
         if parameters.wants or parameters.forgotten:
             before = len(session.watchlist)
             session.change(parameters)

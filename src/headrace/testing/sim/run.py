@@ -35,6 +35,7 @@ _KEPT: list[World] = []
 """Worlds of this process: what killed brokers left in the middle of something is not taken apart."""
 TURNS_PER_LOOK = 10
 HEALING_SECONDS = 60.0
+ALIKE_ATTEMPTS = 20
 MAX_VIOLATIONS = 5
 """After so many a run ends: the first ones tell."""
 
@@ -173,7 +174,17 @@ class Scenario:
             raise Violation
         await asyncio.sleep(3.0)
 
+    async def _until_alike(self) -> None:
+        """All replicas end where what is committed ends."""
+        for _ in range(ALIKE_ATTEMPTS):
+            if not self._checks.differing():
+                return
+            await asyncio.sleep(0.5)
+        for problem in self._checks.differing():
+            self._world.violated(problem)
+
     async def _judge(self, reader: Reader, members: Sequence[GroupMember]) -> None:
+        await self._until_alike()
         self._checks.compare_replicas()
         for place in self._places:
             committed = self._checks.ledger.by_name(place)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headrace.coordination.contract import Create, Delete, Op, Put
 from headrace.coordination.memory import MemoryCluster
 from headrace.env import Env
-from headrace.metadata.layout import TOPICS
+from headrace.metadata.layout import BROKER_IDS, TOPICS
 
 NO_LEADER = -1
 
@@ -42,24 +42,33 @@ class WatchedStore(MemoryCluster):
         """When the present leader of a partition was elected."""
         self.lossy: dict[tuple[str, int], set[int]] = {}
         """Brokers that count as having everything and whose machines have lost records since."""
+        self._unaware: set[int] = set()
+        """Brokers whose machines have lost records since they registered: they may still be let in."""
 
     def apply(self, ops: Sequence[Op], session_id: str) -> list[int]:
         versions = super().apply(ops, session_id)
         for op in ops:
             if op.path.startswith(TOPICS + "/") and isinstance(op, Create | Put | Delete):
                 self._look_at(op, op.path[len(TOPICS) + 1 :].split("/"), session_id)
+            elif op.path.startswith(BROKER_IDS + "/") and isinstance(op, Create):
+                self._unaware.discard(int(op.path.rpartition("/")[2]))
         return versions
 
     def machine_lost(self, broker: int) -> None:
         """What this broker's machine had not written to its device is gone."""
+        self._unaware.add(broker)
         for key, state in self.states.items():
             if broker in state.complete:
                 self.lossy.setdefault(key, set()).add(broker)
 
     def others_have_all(self, broker: int) -> bool:
-        """Whether the loss of this broker's records would leave each of them somewhere."""
-        return all(
-            broker not in state.complete or state.complete - self.lossy.get(key, set()) - {broker}
+        """Whether the loss of this broker's records would leave each of them somewhere.
+
+        Of two that lost theirs, and have not said so yet, a controller could make the in-sync set.
+        """
+        return not self._unaware - {broker} and all(
+            broker not in state.complete
+            or (state.complete - {broker} and not self.lossy.get(key, set()) - {broker})
             for key, state in self.states.items()
         )
 
@@ -104,8 +113,9 @@ class WatchedStore(MemoryCluster):
         if before is not None:
             self._compare(name, before, state)
         self.states[key] = state
-        if key in self.lossy:
-            self.lossy[key] &= state.complete
+        joined = state.complete - before.complete if before is not None else set()
+        lossy = self.lossy.get(key, set()) & state.complete | joined & self._unaware
+        self.lossy[key] = lossy
 
     def _compare(self, name: str, before: State, after: State) -> None:
         if after.leader_epoch < before.leader_epoch:

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.env.real import real_env
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.services.fetching.sessions import FetchSession, FetchSessions
+from headrace.services.fetching.sessions import NEVER, FetchSession, FetchSessions
 from headrace.wire.fetch import FetchParameters
 
 
@@ -79,3 +79,15 @@ def test_a_follower_gets_a_session_at_the_cost_of_a_consumer(monkeypatch: pytest
     with pytest.raises(KafkaError):
         sessions.resume(request(session_id=second.id, epoch=1), uses_topic_ids=False)
     assert sessions.open(replica_request(4), uses_topic_ids=False) is None
+
+
+def test_a_poll_proves_that_the_follower_had_all_answers_but_the_last_one(sessions: FetchSessions) -> None:
+    """Found by the simulation: a poll that was under way during a cut kept a leader of the past alive."""
+    session = opened(sessions, 0)
+    assert session.followed_at == NEVER
+    for now in (1.0, 2.0):
+        session.answered(now)
+        session.polled(now + 0.1)
+    assert session.followed_at == 1.0
+    session.polled(50.0)
+    assert session.followed_at == 1.0, "it arrived late, and was sent before the last answer"
