@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "groups": ("model",),
     "transactions": ("model",),
     "security": ("model",),
-    "metadata": ("coordination", "config"),
+    "metadata": ("coordination", "config", "security"),
     "client": ("wire", "records", "env"),
     "replication": ("storage", "metadata", "client"),
     "services": ("groups", "transactions", "replication", "wire", "metrics"),

@@ -9,7 +9,6 @@ KAFKA_4: frozenset[str] = frozenset(
         "alter.config.policy.class.name",
         "alter.log.dirs.replication.quota.window.num",
         "alter.log.dirs.replication.quota.window.size.seconds",
-        "authorizer.class.name",
         "background.threads",
         "client.quota.callback.class",
         "config.providers",

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from headrace.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from headrace.handlers.broker import Broker
 
 ANONYMOUS = "User:ANONYMOUS"
 T = TypeVar("T")
-
-
-class Operation(IntEnum):
-    """Kafka's numbers."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-
-
-class Resource(IntEnum):
-    """Kafka's numbers."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
 
 
 @dataclass(frozen=True, slots=True)

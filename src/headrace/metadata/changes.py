@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from headrace.coordination.contract import Create, Delete, Op, Put
 from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.layout import (
+    acl_path,
     broker_config_path,
+    encode_acl,
     encode_config,
     encode_state,
     encode_topic,
@@ -19,6 +21,10 @@ from headrace.metadata.layout import (
     topic_config_path,
     topic_path,
 )
+from headrace.security.acl import Acl
+
+BYTES_OF_A_PARTITION = 250
+"""In a write: what is larger counts as several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,16 @@ class SuspectCleared:
     broker_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class AclCreated:
+    acl: Acl
+
+
+@dataclass(frozen=True, slots=True)
+class AclDeleted:
+    acl_id: str
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -88,6 +104,8 @@ Change = (
     | BrokerConfigured
     | GroupConfigured
     | SuspectCleared
+    | AclCreated
+    | AclDeleted
 )
 
 
@@ -126,6 +144,10 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
                 yield Delete(path)
         case SuspectCleared(broker_id):
             yield Delete(suspect_path(broker_id))
+        case AclCreated(acl):
+            yield Create(acl_path(acl.id), encode_acl(acl))
+        case AclDeleted(acl_id):
+            yield Delete(acl_path(acl_id))
 
 
 def changed_topics(changes: Sequence[Change]) -> list[str]:
@@ -155,6 +177,11 @@ def changed_brokers(changes: Sequence[Change]) -> list[str]:
 
 def changed_groups(changes: Sequence[Change]) -> list[str]:
     return [change.name for change in changes if isinstance(change, GroupConfigured)]
+
+
+def changed_acls(changes: Sequence[Change]) -> list[str]:
+    created = [change.acl.id for change in changes if isinstance(change, AclCreated)]
+    return created + [change.acl_id for change in changes if isinstance(change, AclDeleted)]
 
 
 def _topic_value(topic: TopicImage) -> bytes:
@@ -213,5 +240,7 @@ def _weight(change: Change) -> int:
             return len(topic.partitions) - first + 1
         case PartitionsChanged(_, partitions):
             return len(partitions)
+        case AclCreated(acl):
+            return 1 + len(encode_acl(acl)) // BYTES_OF_A_PARTITION
         case _:
             return 1

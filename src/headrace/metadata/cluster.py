@@ -18,6 +18,7 @@ from headrace.coordination.contract import Create, NodeExists, SessionLost, Stor
 from headrace.env import Env
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.layout import (
+    ACLS,
     BROKER_IDS,
     CHANGES,
     CLUSTER_ID,
@@ -31,6 +32,7 @@ from headrace.metadata.layout import (
     new_cluster_id,
 )
 from headrace.metadata.loading import (
+    load_acls,
     load_broker_config_names,
     load_broker_configs,
     load_brokers,
@@ -194,6 +196,10 @@ class ClusterMetadata:
         if groups:
             kept = {name: configs for name, configs in image.group_configs.items() if name not in groups}
             image = replace(image, group_configs=kept | await load_group_configs(self._store, groups))
+        acls = list(dict.fromkeys(acl_id for entry in fields for acl_id in entry.get("acls", ())))
+        if acls:
+            rest = {acl_id: acl for acl_id, acl in image.acls.items() if acl_id not in acls}
+            image = replace(image, acls=rest | await load_acls(self._store, acls))
         return image
 
     async def _reload_partitions(
@@ -215,7 +221,10 @@ class ClusterMetadata:
         by_id = {topic.id: topic for topic in topics.values()}
         configs = await load_broker_configs(self._store, await load_broker_config_names(self._store))
         groups = await load_group_configs(self._store, await load_group_config_names(self._store))
-        return replace(image, topics=topics, topics_by_id=by_id, broker_configs=configs, group_configs=groups)
+        acls = await load_acls(self._store, await self._store.children(ACLS))
+        return replace(
+            image, topics=topics, topics_by_id=by_id, broker_configs=configs, group_configs=groups, acls=acls
+        )
 
     async def _lay_out(self) -> str:
         """Make what is missing in one write; returns the cluster id."""

@@ -38,12 +38,14 @@ from headrace.coordination.contract import (
     Unknown,
 )
 from headrace.env import Env
+from headrace.metadata.acl_decisions import decide_create_acls, decide_delete_acls
 from headrace.metadata.changes import (
     Change,
     PartitionsAdded,
     PartitionsChanged,
     TopicCreated,
     TopicDeleted,
+    changed_acls,
     changed_brokers,
     changed_groups,
     changed_partitions,
@@ -90,6 +92,7 @@ from headrace.metadata.topic_decisions import (
 from headrace.metadata.topic_rules import TopicRules
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
+from headrace.security.acl import Acl, AclFilter
 
 __all__ = [
     "ConfigAlteration",
@@ -229,6 +232,14 @@ class Controller:
             return [outcome if isinstance(outcome, KafkaError) else None for outcome in outcomes], changes
 
         return await self.change(decide, validate_only)
+
+    async def create_acls(self, wanted: Sequence[Acl | KafkaError]) -> list[KafkaError | None]:
+        """For each rule its error or None; one that is there already is a success."""
+        return await self.change(lambda image: decide_create_acls(image, wanted))
+
+    async def delete_acls(self, filters: Sequence[AclFilter | KafkaError]) -> list[list[Acl] | KafkaError]:
+        """For each filter the rules that are gone now, or its error."""
+        return await self.change(lambda image: decide_delete_acls(image, filters))
 
     async def alter_in_sync(
         self, leader: int, broker_epoch: int, wishes: Sequence[InSyncWish]
@@ -387,6 +398,7 @@ class Controller:
             topics=changed_topics(changes),
             brokers=changed_brokers(changes),
             groups=changed_groups(changes),
+            acls=changed_acls(changes),
             partitions=changed_partitions(changes),
         )
         ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
+from headrace.security.acl import Acl
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -107,6 +108,8 @@ class MetadataImage:
     """Dynamic settings by broker id as text; "" holds those of every broker."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The settings of consumer groups by group id as text, only of those that have some."""
+    acls: Mapping[str, Acl] = field(default_factory=dict)
+    """The access rules, by their ids."""
 
     def partition(self, partition: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(partition.topic)

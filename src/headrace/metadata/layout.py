@@ -16,12 +16,14 @@
     /config/topics/<name>                         {"version", "config": {name: text}}
     /config/brokers/<id> | <default>              the same
     /config/groups/<name, percent-encoded>        the same; only of groups that have settings
+    /acls/<id>                                    {"version", "resource", "name", "pattern", "principal", "host",
+                                                   "operation", "permission"}, an access rule
     /controller                    ephemeral      {"version", "brokerid", "epoch", "session"}
     /controller_epoch                             a number; its version fences every write of a controller
     /broker_epoch                                 a number; grows with each registration of a broker
     /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
     /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..],
-                                                   "groups": [..],
+                                                   "groups": [..], "acls": [..],
                                                    "partitions": {topic: [..]}}
 
 A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
@@ -39,6 +41,7 @@ from urllib.parse import quote, unquote
 from headrace.coordination.contract import TreeNode
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
 from headrace.model.topics import TopicId, parse_topic_id, topic_id_text
+from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
 
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
@@ -50,6 +53,7 @@ OFFLINE = "/brokers/offline"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+ACLS = "/acls"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_EPOCH = "/broker_epoch"
@@ -68,6 +72,7 @@ SKELETON: Mapping[str, bytes] = {
     TOPIC_CONFIGS: b"",
     BROKER_CONFIGS: b"",
     GROUP_CONFIGS: b"",
+    ACLS: b"",
     CHANGES: b"",
     CONTROLLER_EPOCH: b"0",
     BROKER_EPOCH: b"0",
@@ -125,6 +130,10 @@ def group_config_path(name: str) -> str:
 
 def group_of_node(node_name: str) -> str:
     return unquote(node_name)
+
+
+def acl_path(acl_id: str) -> str:
+    return f"{ACLS}/{acl_id}"
 
 
 def change_path(sequence: int) -> str:
@@ -196,6 +205,31 @@ def encode_config(configs: Mapping[str, str]) -> bytes:
 
 def decode_config(node: TreeNode) -> dict[str, str]:
     return dict(decode_json(node)["config"])
+
+
+def encode_acl(acl: Acl) -> bytes:
+    return encode_json(
+        resource=acl.resource.name,
+        name=acl.name,
+        pattern=acl.pattern.name,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation.name,
+        permission=acl.permission.name,
+    )
+
+
+def decode_acl(node: TreeNode) -> Acl:
+    fields = decode_json(node)
+    return Acl(
+        Resource[fields["resource"]],
+        fields["name"],
+        Pattern[fields["pattern"]],
+        fields["principal"],
+        fields["host"],
+        Operation[fields["operation"]],
+        Permission[fields["permission"]],
+    )
 
 
 def encode_broker(broker: BrokerImage, session_id: str) -> bytes:

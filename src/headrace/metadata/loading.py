@@ -13,8 +13,10 @@ from headrace.metadata.layout import (
     CONTROLLER_EPOCH,
     DEFAULT_BROKER,
     GROUP_CONFIGS,
+    acl_path,
     broker_config_path,
     broker_path,
+    decode_acl,
     decode_broker,
     decode_config,
     decode_json,
@@ -29,6 +31,7 @@ from headrace.metadata.layout import (
     topic_path,
 )
 from headrace.model.topics import TopicId
+from headrace.security.acl import Acl
 
 
 async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImage]:
@@ -97,6 +100,12 @@ async def load_group_configs(store: Store, names: Sequence[str]) -> dict[str, di
     """Those of the groups that have settings."""
     nodes = await store.get_many([group_config_path(name) for name in names])
     return {name: decode_config(node) for name, node in zip(names, nodes, strict=True) if node}
+
+
+async def load_acls(store: Store, ids: Sequence[str]) -> dict[str, Acl]:
+    """Those of the rules that are there."""
+    nodes = await store.get_many([acl_path(acl_id) for acl_id in ids])
+    return {acl_id: decode_acl(node) for acl_id, node in zip(ids, nodes, strict=True) if node}
 
 
 async def load_controller(store: Store) -> tuple[int, int]:

@@ -120,5 +120,9 @@ class ControllerLink:
 
 def _met_no_controller(response: Any) -> bool:
     """Whether the broker that answered is not the controller (any more): some answers say so for each item."""
-    items = [item for name in ("topics", "responses", "results") for item in getattr(response, name, ())]
+    items = [
+        item
+        for name in ("topics", "responses", "results", "filter_results")
+        for item in getattr(response, name, ())
+    ]
     return any(getattr(part, "error_code", 0) == ErrorCode.NOT_CONTROLLER for part in (response, *items))

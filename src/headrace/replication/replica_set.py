@@ -385,6 +385,9 @@ class ReplicaSet:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The data directory of this partition is offline")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def admit_follower(self) -> None:
+        """Somebody wants to read as a follower does. Behind a gate that is refused to all but brokers."""
+
     def all(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
             yield from partitions.values()

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from dataclasses import replace
 from typing import Any
 
 from headrace.coordination.contract import StoreError
@@ -27,7 +28,7 @@ from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.server.dividing import DIVISIONS, join, parts
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending, framed, framed_bytes
-from headrace.server.gate import Framed, Guard, guarded
+from headrace.server.gate import Framed, Guard
 from headrace.server.give_back import give_back_memory
 from headrace.server.line_limit import LineLimit
 from headrace.server.request_memory import RequestMemory
@@ -62,6 +63,7 @@ class Dispatcher:
         self.turns = Turns(clock)
         self.lines = LineLimit(clock, log)
         self._guard: Guard | None = None
+        self._apis = APIS
         self.meters = {key: RequestMeter() for key in APIS}
         self.monotonic = clock.monotonic
         self.now = 0.0
@@ -79,9 +81,13 @@ class Dispatcher:
         """Every request passes it from now on. Without one, everybody may do everything."""
         self._guard = guard
         self._hot = {
-            key: (guarded(guard, APIS[key], hot[0]), *hot[1:])
+            key: (guard.hot(APIS[key], hot[0]), *hot[1:])
             for key, hot in self._hot.items()
             if APIS[key].hot is not None  # a cold API is refused in its own words, by the cold path
+        }
+        self._apis = {
+            key: replace(api, cold=guard.cold(api, api.cold)) if api.cold is not None else api
+            for key, api in APIS.items()
         }
 
     def dispatch(self, exchange: Exchange, frame: memoryview) -> Framed:
@@ -124,7 +130,7 @@ class Dispatcher:
         return reply
 
     def _dispatch_cold(self, exchange: Exchange, frame: memoryview, key: int, version: int) -> Framed:
-        api = APIS.get(key)
+        api = self._apis.get(key)
         if api is None or api.request is None:
             raise ProtocolError(f"API {key} is not known")
         meter = self.meters[key]

@@ -94,6 +94,7 @@ class Exchange:
         "principal",
         "ready",
         "target",
+        "view",
         "writable",
     )
 
@@ -103,6 +104,8 @@ class Exchange:
         self.broker: Broker = dispatcher.broker
         self.listener = listener
         self.principal = ANONYMOUS
+        self.view: object | None = None
+        """The gate's: what this principal may."""
         self.client_host = ""
         self.closed = False
         self.writable = True

@@ -14,7 +14,7 @@ import pytest
 from headrace.coordination.contract import Unknown
 from headrace.env.real import real_env
 from headrace.handlers import load_all
-from headrace.handlers.registry import APIS, Api
+from headrace.handlers.registry import APIS, Api, ColdHandler, HotHandler
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.server.dispatch import Dispatcher
 from headrace.server.exchange import Exchange
@@ -161,7 +161,7 @@ class Porter:
     def __init__(self, refusal: KafkaError | None = None) -> None:
         self._refusal = refusal
         self.entered: list[tuple[str, object]] = []
-        self.left: list[str] = []
+        self.handled: list[str] = []
 
     def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
         assert request_bytes > 0
@@ -169,8 +169,18 @@ class Porter:
         if self._refusal is not None:
             raise self._refusal
 
-    def leave(self, exchange: Exchange, api: Api, reply: Any) -> None:
-        self.left.append(api.name)
+    def cold(self, api: Api, handle: ColdHandler) -> ColdHandler:
+        def handled(context: Any, request: Any) -> Any:
+            self.handled.append(api.name)
+            return handle(context, request)
+
+        return handled
+
+    def hot(self, api: Api, handle: HotHandler) -> HotHandler:
+        def refused(exchange: Exchange, version: int, frame: memoryview, position: int) -> Any:
+            self.enter(exchange, api, len(frame))
+
+        return refused
 
 
 def guarded_dispatcher(porter: Porter) -> Dispatcher:
@@ -189,10 +199,10 @@ async def test_every_request_passes_the_gate(key: int) -> None:
     porter = Porter(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     version = APIS[key].versions[-1]
     frame = memoryview(request_header(key, version, CORRELATION, "c") + bytes(50))
-    with contextlib.suppress(CloseConnection):
+    with contextlib.suppress(CloseConnection, KafkaError):
         guarded_dispatcher(porter).dispatch(CONNECTION, frame)
     assert porter.entered == [(APIS[key].name, APIS[key].authorize)]
-    assert porter.left == []
+    assert porter.handled == []
 
 
 async def test_a_refused_request_is_answered_and_measured() -> None:

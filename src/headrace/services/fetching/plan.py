@@ -130,13 +130,14 @@ class FetchPlan:
         self.session = session
         self._watched = watched
         self.committed = parameters.isolation == READ_COMMITTED
+        replicas = broker.replicas
         if parameters.replica_id >= 0:
+            replicas.admit_follower()
             self.reader = REPLICA
         else:
             self.reader = COMMITTED if self.committed else UNCOMMITTED
         self._rack = parameters.rack
         self._serves_from_followers = version >= FOLLOWER_READS and self.reader != REPLICA
-        replicas = broker.replicas
         self._by_topic = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
 
     @property

@@ -198,6 +198,9 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, session_id: int) -> bool:
+        return session_id in self._sessions
+
     def open(self, parameters: FetchParameters, uses_topic_ids: bool) -> FetchSession | None:
         """A new session over the partitions of a full request; None if there is no room for it."""
         now = self._env.clock.monotonic()

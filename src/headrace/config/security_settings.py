@@ -1,0 +1,57 @@
+"""The broker settings of security: who may do what."""
+
+from __future__ import annotations
+
+from headrace.config.setting import ConfigType, Importance, Setting
+
+AUTHORIZERS = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "headrace",
+)
+"""All mean the same here: access rules that are kept with the cluster's metadata."""
+
+
+def _authorizer_problem(text: str) -> str | None:
+    if not text or text in AUTHORIZERS:
+        return None
+    return f"Java classes cannot be loaded here. For Kafka's access rules write {AUTHORIZERS[0]}"
+
+
+def _super_users_problem(text: str) -> str | None:
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
+        kind, colon, name = entry.partition(":")
+        if not (kind and colon and name):
+            return f"{entry!r} is not a principal such as User:alice; several are separated by semicolons"
+    return None
+
+
+def super_users(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(";") if part.strip())
+
+
+SECURITY_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "authorizer.class.name",
+        ConfigType.STRING,
+        "",
+        Importance.LOW,
+        "Whether access rules hold: Kafka's StandardAuthorizer turns them on; empty, everybody may do everything.",
+        check=_authorizer_problem,
+    ),
+    Setting(
+        "super.users",
+        ConfigType.STRING,
+        "",
+        Importance.MEDIUM,
+        "Who may do everything whatever the access rules say, as User:alice;User:bob. The brokers belong here.",
+        check=_super_users_problem,
+    ),
+    Setting(
+        "allow.everyone.if.no.acl.found",
+        ConfigType.BOOLEAN,
+        "false",
+        Importance.MEDIUM,
+        "Whether everybody may do everything to a resource that no access rule is about.",
+    ),
+)

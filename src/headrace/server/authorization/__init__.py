@@ -1,0 +1,1 @@
+"""Who may do what: the table of all APIs, and how a request is cut down to what its principal may."""

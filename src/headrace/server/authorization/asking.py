@@ -1,0 +1,112 @@
+"""One request's principal, asking for rights: what rules are given, and what they give back.
+
+A rule looks at a decoded request before its handler does. It takes out what the principal may not, and says
+what the handler's response lacks then; or it answers by itself, and the handler is not called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from headrace.metadata.image import MetadataImage
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import NO_TOPIC_ID, TopicId
+from headrace.security.acl import Operation, Resource
+from headrace.security.authorizer import Rights
+from headrace.wire.schema import Response
+
+T = TypeVar("T")
+Completion = Callable[[Any], None]
+"""Adds what was taken out of the request to the handler's response."""
+Ruling = Response | Completion | None
+Rule = Callable[["Asking", Any], Ruling]
+
+NOT_THIS_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NOT_THIS_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
+NOT_THIS_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+NOT_ON_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+Denied = Callable[[Rights, Operation, Resource, str], None]
+
+
+class Asking:
+    __slots__ = ("_denied", "image", "rights", "version")
+
+    def __init__(self, rights: Rights, image: MetadataImage, version: int, denied: Denied) -> None:
+        """`denied` is told of every refusal."""
+        self.rights = rights
+        self.image = image
+        self.version = version
+        self._denied = denied
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        allowed = self.rights.may(operation, resource, name)
+        if not allowed:
+            self._denied(self.rights, operation, resource, name)
+        return allowed
+
+    def topic(self, operation: Operation, name: str) -> bool:
+        return self.may(operation, Resource.TOPIC, name)
+
+    def group(self, operation: Operation, name: str) -> bool:
+        return self.may(operation, Resource.GROUP, name)
+
+    def transaction(self, operation: Operation, name: str) -> bool:
+        return self.may(operation, Resource.TRANSACTIONAL_ID, name)
+
+    def cluster(self, operation: Operation) -> bool:
+        return self.may(operation, Resource.CLUSTER, "kafka-cluster")
+
+    def require_cluster(self, operation: Operation) -> None:
+        if not self.cluster(operation):
+            raise refusal(NOT_ON_CLUSTER)
+
+    def sees(self, name: str) -> bool:
+        """For lists of everything, where what is not allowed is just not there."""
+        return self.rights.may(Operation.DESCRIBE, Resource.TOPIC, name)
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        topic = self.image.topics_by_id.get(TopicId(topic_id))
+        return None if topic is None else topic.name
+
+    def topic_or_id(self, operation: Operation, name: str | None, topic_id: TopicId) -> bool:
+        """By name or by id. An id that nobody has is left to the handler, which says so."""
+        if topic_id != NO_TOPIC_ID:
+            name = self.name_of(topic_id)
+        return name is None or self.topic(operation, name)
+
+    def operations(self, resource: Resource, name: str, bits: int) -> int:
+        """Of the operations that the bits stand for, those that are allowed."""
+        possible = [operation for operation in Operation if bits >> operation & 1]
+        return sum(1 << operation for operation in possible if self.rights.may(operation, resource, name))
+
+
+def refusal(code: ErrorCode) -> KafkaError:
+    return KafkaError(code, MESSAGES[code])
+
+
+MESSAGES = {
+    NOT_THIS_TOPIC: "Not authorized to access this topic.",
+    NOT_THIS_GROUP: "Not authorized to access this group.",
+    NOT_THIS_TRANSACTION: "Not authorized to use this transactional id.",
+    NOT_ON_CLUSTER: "Not authorized to do this on the cluster.",
+}
+
+
+def completed(left: object, complete: Completion, response: type[Response]) -> Ruling:
+    """Where nothing is left of the request, its handler is not called: it might make something all the same."""
+    if left:
+        return complete
+    answer = response()
+    complete(answer)
+    return answer
+
+
+def split(items: Iterable[T], allowed: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    """What is allowed, and what is not."""
+    yes: list[T] = []
+    no: list[T] = []
+    for item in items:
+        (yes if allowed(item) else no).append(item)
+    return yes, no
