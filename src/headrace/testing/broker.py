@@ -88,7 +88,7 @@ class Broker(BrokerProcess):
 
     @property
     def bootstrap(self) -> str:
-        return self.bootstrap_servers
+        return self._address or f"{self.host}:{self.port}"
 
     @property
     def data_dir(self) -> Path:
