@@ -170,6 +170,65 @@ def test_exactly_once_killed_from_outside(scenario: Callable[[str], Scenario]) -
     assert (lost(one.rows()), doubled(one.rows())) == (0, 0)
 
 
+class TopicScenario(Scenario):
+    """The results are in another topic, for who reads committed records."""
+
+    def __init__(self, bootstrap: str, topic: str, target: str) -> None:
+        super().__init__(bootstrap, topic, "exactly_once_topic", Path(target))
+        self._target = target
+
+    def written(self) -> Counter[Place]:
+        """By a reader that goes up to the last stable offset of now, where all that was begun has ended."""
+        consumer = ck.Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"reader-{self._target}",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.assign([ck.TopicPartition(self._target, number, 0) for number in range(PARTITIONS)])
+        found: Counter[Place] = Counter()
+        at_end: set[int | None] = set()
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(at_end) < PARTITIONS:
+            assert time.monotonic() < deadline
+            for message in consumer.consume(500, timeout=0.2):
+                error = message.error()
+                if error is not None:
+                    assert error.code() == ck.KafkaError._PARTITION_EOF, error
+                    at_end.add(message.partition())
+                    continue
+                partition, offset, _ = (message.value() or b"").split()
+                found[int(partition), int(offset)] += 1
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def copying(group_bootstrap: str, group_topic: MakeTopic) -> TopicScenario:
+    return TopicScenario(group_bootstrap, group_topic(PARTITIONS), group_topic(PARTITIONS))
+
+
+@pytest.mark.parametrize(
+    ("function", "moment", "count"),
+    [
+        ("write", "after", 75),
+        ("write_positions", "before", 2),
+        ("write_positions", "after", 2),
+        ("commit", "before", 2),
+        ("commit", "after", 2),
+    ],
+)
+def test_exactly_once_from_topic_to_topic(copying: TopicScenario, function: str, moment: str, count: int) -> None:
+    for _ in range(2):
+        copying.killed(function, moment, count)
+    copying.finished(copying.committed_all)
+    written = copying.written()
+    assert (lost(written), doubled(written)) == (0, 0)
+
+
 def test_a_member_that_was_overtaken_changes_nothing(tmp_path: Path) -> None:
     program = load(str(PROGRAMS / "exactly_once_sqlite.py"))
     database = program.open_database(str(tmp_path / "results"))
