@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.testing.process import HOST, ServerFailed, ServerProcess, free_port
 
@@ -25,21 +26,36 @@ FORMAT_TIMEOUT_S = 120
 START_TIMEOUT_S = 90.0
 CLUSTER_ID = "SGVhZHJhY2VPcmFjbGUxMQ"
 
-ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.slf4j", "slf4j-simple", "1.7.36"),
+LOGGER = ("org.slf4j", "slf4j-simple", "1.7.36")
+"""It writes to standard error."""
+
+
+class Bundle(NamedTuple):
+    """Jars that are fetched and kept together."""
+
+    name: str
+    artifacts: tuple[tuple[str, str, str], ...]
+
+
+BROKER = Bundle(
+    "kafka",
+    (
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        LOGGER,
+    ),
 )
-"""The server, its command-line tools, and a logger that writes to standard error."""
+"""The server and its command-line tools."""
+STREAMS = Bundle("kafka-streams", (("org.apache.kafka", "kafka-streams", KAFKA_VERSION), LOGGER))
 
 
 class OracleUnavailable(Exception):
     """Java, Maven or the jars are missing; the message says what to do."""
 
 
-def cache_dir() -> Path:
+def cache_dir(bundle: Bundle = BROKER) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "headrace" / f"kafka-{KAFKA_VERSION}"
+    return Path(base) / "headrace" / f"{bundle.name}-{KAFKA_VERSION}"
 
 
 def _tool(name: str) -> str:
@@ -52,12 +68,12 @@ def _tool(name: str) -> str:
     return path
 
 
-def project_file() -> str:
+def project_file(bundle: Bundle) -> str:
     """A Maven project whose dependencies are the jars we want."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
         "</dependency>"
-        for group, artifact, version in ARTIFACTS
+        for group, artifact, version in bundle.artifacts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -66,16 +82,16 @@ def project_file() -> str:
     )
 
 
-def fetch_libraries() -> Path:
+def fetch_libraries(bundle: Bundle = BROKER) -> Path:
     """The directory with the jars; they are downloaded the first time only."""
-    target = cache_dir()
+    target = cache_dir(bundle)
     if (target / "libs").is_dir():
         return target / "libs"
     _tool("java")
     maven = _tool("mvn")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as work:
-        (Path(work) / "pom.xml").write_text(project_file())
+        (Path(work) / "pom.xml").write_text(project_file(bundle))
         arguments = ["-q", "-B", "-f", os.path.join(work, "pom.xml"), "dependency:copy-dependencies"]
         result = subprocess.run(
             [maven, *arguments, f"-DoutputDirectory={work}/kafka/libs"],
