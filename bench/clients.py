@@ -101,7 +101,7 @@ def parse_end_to_end_latency(text: str, records: int) -> ClientResult:
 
 
 def librdkafka(mode: str, bootstrap: str, topic: str, **options: int | str) -> ClientResult:
-    """`mode` is produce, sync or consume; see `librdkafka_client`."""
+    """`mode` is produce, sync, transactions or consume; see `librdkafka_client`."""
     arguments = json.dumps({"mode": mode, "bootstrap": bootstrap, "topic": topic, **options})
     done = subprocess.run(
         [sys.executable, "-m", "bench.librdkafka_client", arguments],

@@ -116,9 +116,13 @@ class Link(asyncio.Protocol):
         return self._transport, self._waiting
 
     async def ask(self, request: Request, kind: type[R]) -> R:
+        return decoded(kind, type(request), await self.exchange(encoded(request)))
+
+    async def exchange(self, request: bytes) -> bytes:
+        """The answer to one frame."""
         transport, waiting = self._begin(self._answered)
-        transport.write(encoded(request))
-        return decoded(kind, type(request), await waiting)
+        transport.write(request)
+        return await waiting
 
     def _answered(self, answer: bytes) -> None:
         if self._waiting is not None and not self._waiting.done():

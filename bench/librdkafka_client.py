@@ -4,6 +4,7 @@ Each tells how long it took and how much of a core its busiest thread had meanwh
 
 produce  `records` records of `size` bytes as fast as they go, over all partitions
 sync     one record at a time, each acknowledged before the next: round trips
+transactions  `records` records in transactions of `batch`, one after the other; a latency is that of a transaction
 consume  `records` records from the beginning of `partitions` partitions, assigned by hand (no group)
 """
 
@@ -24,7 +25,12 @@ CONSUME_TIMEOUT_S = 60
 
 def main() -> int:
     options: dict[str, Any] = json.loads(sys.argv[1])
-    modes = {"produce": produce, "sync": produce_one_by_one, "consume": consume}
+    modes = {
+        "produce": produce,
+        "sync": produce_one_by_one,
+        "transactions": produce_in_transactions,
+        "consume": consume,
+    }
     print(json.dumps(modes[options["mode"]](options)))
     return 0
 
@@ -36,6 +42,7 @@ def _producer(options: dict[str, Any]) -> Producer:
             "linger.ms": options.get("linger_ms", 5),
             "batch.size": options.get("batch_size", 1_000_000),
             "acks": "all",
+            "enable.idempotence": bool(options.get("idempotent", 0)),
             "queue.buffering.max.messages": 1_000_000,
             "log_level": 0,
         }
@@ -84,6 +91,27 @@ def produce_one_by_one(options: dict[str, Any]) -> dict[str, Any]:
     return {"records": len(times), "seconds": sum(times), "errors": errors, "latency": _percentiles(times)}
 
 
+def produce_in_transactions(options: dict[str, Any]) -> dict[str, Any]:
+    producer = Producer(
+        {
+            "bootstrap.servers": options["bootstrap"],
+            "transactional.id": options["name"],
+            "linger.ms": 0 if options["batch"] == 1 else 5,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(FLUSH_TIMEOUT_S)
+    value, topic, times = b"x" * options["size"], options["topic"], []
+    for done in range(0, options["records"], options["batch"]):
+        started = time.perf_counter()
+        producer.begin_transaction()
+        for _ in range(min(options["batch"], options["records"] - done)):
+            producer.produce(topic, value)
+        producer.commit_transaction(FLUSH_TIMEOUT_S)
+        times.append(time.perf_counter() - started)
+    return {"records": options["records"], "seconds": sum(times), "errors": 0, "latency": _percentiles(times)}
+
+
 def _percentiles(seconds: list[float]) -> dict[str, float]:
     found = sorted(seconds)
     at = {
@@ -99,6 +127,7 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
             "bootstrap.servers": options["bootstrap"],
             "group.id": "bench",
             "enable.auto.commit": False,
+            "isolation.level": options.get("isolation", "read_committed"),
             "fetch.message.max.bytes": 1 << 20,
             # Each time its queue is full librdkafka waits for a second: that would be all we see.
             "fetch.queue.backoff.ms": 5,
