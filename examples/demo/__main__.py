@@ -35,8 +35,8 @@ from examples.demo.results import Results, read_results
 from examples.demo.screen import Screen, bar, plot
 
 TICK_S = 0.5
-SPARK_TIMEOUT_S = 120.0
-DRAIN_TIMEOUT_S = 120.0
+SPARK_TIMEOUT_S = 300.0
+DRAIN_TIMEOUT_S = 300.0
 
 
 @dataclass(slots=True)
