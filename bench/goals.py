@@ -54,6 +54,8 @@ GOALS = (
     Goal("Gap after kill -9 of a leader", "W12", "kill -9, leader", "gap_s", 0.1),
     Goal("Gap after kill -9 of the controller", "W12", "kill -9, leader and controller", "gap_s", 0.1),
     Goal("Gap after SIGTERM of a leader", "W12", "SIGTERM, leader", "gap_s", 0.3),
+    Goal("Transactions of 1 record per CPU second", "W14", "1 record", "requests_per_cpu_s", 1.3, True),
+    Goal("Transactions of 100 records per CPU second", "W14", "100 records", "requests_per_cpu_s", 1.3, True),
     Goal("fsync per batch, 64 connections, one partition", "W16", "1 partitions", "requests_per_s", 3, True),
     Goal("fsync per batch, 64 connections, eight partitions", "W16", "8 partitions", "requests_per_s", 3, True),
 )
