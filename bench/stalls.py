@@ -13,24 +13,29 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.hand_driven import Client, HandDrivenBroker
+from bench.requests import batch, random_values
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS, Api
-from headrace.model.limits import MAX_PRODUCE_PARTITIONS
+from headrace.model.limits import MAX_FETCH_REQUEST_BYTES, MAX_PRODUCE_PARTITIONS
 from headrace.node import settle_memory
 from headrace.wire.primitives import Primitive
-from headrace.wire.schema import Array, Field, Struct
+from headrace.wire.schema import Array, Field, Request, Struct
 
 PARTITIONS = 100_000
+SAMPLE = 100
 GOAL_SECONDS = 0.05
 TOPIC = "stalls"
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 PATIENCE_SECONDS = 120.0
+FETCH_PARTITION_BYTES = 28
+"""In version 11."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,34 @@ def frame(key: int, version: int, body: bytes, flexible: bool) -> bytes:
 # -- the largest request of an API, from its schema
 
 
-def largest(api: Api, wide: bool, count: int = PARTITIONS) -> bytes | None:
-    """With all elements in one array inside (`wide` false) or at the top; None if it has no arrays."""
+def largest(api: Api, wide: bool, most: int = PARTITIONS) -> bytes | None:
+    """The largest that is taken, of `most` elements at most; None if it has no arrays.
+
+    They are in one array inside (`wide` false), or at the top.
+    """
+    assert api.request is not None
+    sample = _request(api, wide, SAMPLE)
+    if sample is None:
+        return None
+    per_element = -(-_elements(sample) // SAMPLE)
+    count = min(most, api.request.max_elements // per_element - 1)
+    request = _request(api, wide, count)
+    assert request is not None
+    version = api.versions[-1]
+    return frame(api.key, version, request.encode(version), version >= api.flexible_since)
+
+
+def _elements(struct: Struct) -> int:
+    """Of all arrays, nested ones included: what a request may hold is limited by it."""
+    total = 0
+    for spec_name, spec in struct._fields.items():
+        values = getattr(struct, spec_name)
+        if isinstance(spec.type, Array) and values:
+            total += len(values) + sum(_elements(value) for value in values if isinstance(value, Struct))
+    return total
+
+
+def _request(api: Api, wide: bool, count: int) -> Request | None:
     assert api.request is not None
     version = api.versions[-1]
     arrays = [name for name, spec in api.request._fields.items() if _is_array(spec, version)]
@@ -61,8 +92,7 @@ def largest(api: Api, wide: bool, count: int = PARTITIONS) -> bytes | None:
     for name, spec in api.request._fields.items():
         if isinstance(spec.type, Primitive) and spec.type.name == "string" and spec.in_version(version):
             values[name] = "g"
-    body = api.request(**values).encode(version)
-    return frame(api.key, version, body, version >= api.flexible_since)
+    return api.request(**values)
 
 
 def _is_array(spec: Field, version: int) -> bool:
@@ -116,9 +146,11 @@ def full_fetch(count: int) -> bytes:
     return frame(FETCH, 11, body, flexible=False)
 
 
-def full_produce(count: int) -> bytes:
-    parts = b"".join(struct.pack(">ii", index, -1) for index in range(count))
-    head = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", 1) + b"t"
+def full_produce(count: int, topic: str = "t", data: bytes | None = None) -> bytes:
+    """Batches for one topic: none at all, or the same one for partition 0 again and again."""
+    size = struct.pack(">i", -1 if data is None else len(data)) + (data or b"")
+    parts = b"".join(struct.pack(">i", index if data is None else 0) + size for index in range(count))
+    head = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", len(topic)) + topic.encode()
     return frame(PRODUCE, 8, head + struct.pack(">i", count) + parts, flexible=False)
 
 
@@ -162,18 +194,20 @@ class Meeting:
             self._longest_collection = max(self._longest_collection, time.thread_time() - self._collecting_since)
 
 
-def cases() -> Iterator[tuple[str, bytes]]:
+def cases() -> Iterator[tuple[str, Callable[[], bytes | None]]]:
     load_all()
     for key in sorted(APIS):
         api = APIS[key]
         if api.request is None:
             continue
         for wide in (False, True):
-            data = largest(api, wide)
-            if data is not None:
-                yield f"{api.name}, {'many at the top' if wide else 'many in one'}", data
-    yield "Fetch, 100,000 partitions", full_fetch(PARTITIONS)
-    yield "Produce, as many partitions as are taken", full_produce(MAX_PRODUCE_PARTITIONS)
+            yield f"{api.name}, {'many at the top' if wide else 'many in one'}", partial(largest, api, wide)
+    most = MAX_FETCH_REQUEST_BYTES // FETCH_PARTITION_BYTES - 2
+    yield "Fetch, as many partitions as are taken", partial(full_fetch, most)
+    most = MAX_PRODUCE_PARTITIONS
+    yield "Produce, as many partitions as are taken", partial(full_produce, most)
+    tiny = batch(random_values(1, 1))
+    yield "Produce, as many batches as are taken", partial(full_produce, most, TOPIC, tiny)
 
 
 def main(arguments: list[str]) -> int:
@@ -186,8 +220,9 @@ def main(arguments: list[str]) -> int:
         settle_memory()
         broker.create_topic(TOPIC)
         meeting = Meeting(broker)
-        for name, data in cases():
-            if options.only not in name:
+        for name, make in cases():
+            data = make() if options.only in name else None
+            if data is None:
                 continue
             found = meeting.measure(broker.connect(), data, 1)
             over += found.longest_turn > GOAL_SECONDS

@@ -6,6 +6,10 @@ MAX_PAGE); the cursor says where the next one begins.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from heapq import merge
+from itertools import islice
+
 from headrace.handlers.context import Context, topic_describe
 from headrace.handlers.listener_view import TOPIC_OPERATIONS, ListenerView
 from headrace.handlers.registry import api
@@ -22,6 +26,8 @@ from headrace.wire.messages.describe_topic_partitions import (
 )
 
 MAX_PAGE = 2000
+SORTED_AT_ONCE = 5000
+"""Names: some milliseconds."""
 
 
 @api(
@@ -34,12 +40,15 @@ async def describe_topic_partitions(
     ctx: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Tells where topics' partitions are, page by page."""
-    asked = sorted({topic.name for topic in request.topics})
+    asked = {topic.name async for topic in ctx.each(request.topics)}
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
+        refused = [
+            _failed(name, ErrorCode.INVALID_REQUEST) async for name in ctx.each(await _in_order(ctx, asked))
+        ]
+        return DescribeTopicPartitionsResponse(topics=refused)
     view = ListenerView.of(ctx)
-    names = asked or sorted(view.image.topics)
+    names = await _in_order(ctx, asked or view.image.topics)
     left = max(1, min(request.response_partition_limit, MAX_PAGE))
     response = DescribeTopicPartitionsResponse()
     async for name in ctx.each(names):
@@ -57,6 +66,15 @@ async def describe_topic_partitions(
             response.next_cursor = CursorResult(topic_name=name, partition_index=next_partition)
             break
     return response
+
+
+async def _in_order(ctx: Context, names: Collection[str]) -> Iterator[str]:
+    """Sorted in runs, so that others are served between, and merged as they are taken."""
+    rest = iter(names)
+    runs = []
+    async for _ in ctx.each(range(0, len(names), SORTED_AT_ONCE)):
+        runs.append(sorted(islice(rest, SORTED_AT_ONCE)))
+    return merge(*runs)
 
 
 def _first_partition(name: str, cursor: Cursor | None) -> int:

@@ -30,13 +30,14 @@ async def write_txn_markers(ctx: Context, request: WriteTxnMarkersRequest) -> Wr
     """Ends transactions in partitions."""
     broker = ctx.broker
     wanted = [
-        (_marker(asked), TopicPartition(topic.name, index))
-        for asked in request.markers
+        (marker, TopicPartition(topic.name, index))
+        async for asked, marker in ctx.each((asked, _marker(asked)) for asked in request.markers)
         for topic in asked.topics
-        for index in topic.partition_indexes
+        async for index in ctx.each(topic.partition_indexes)
     ]
-    codes = iter(await TransactionMarkers(broker.env, broker.replicas, broker.groups).write(wanted))
-    return WriteTxnMarkersResponse(markers=[_result(asked, codes) for asked in request.markers])
+    markers = TransactionMarkers(broker.env, broker.replicas, broker.groups)
+    codes = iter(await markers.write(wanted, ctx.each))
+    return WriteTxnMarkersResponse(markers=[await _result(ctx, asked, codes) for asked in request.markers])
 
 
 def _marker(asked: WritableTxnMarker) -> EndMarker:
@@ -49,7 +50,7 @@ def _marker(asked: WritableTxnMarker) -> EndMarker:
     )
 
 
-def _result(asked: WritableTxnMarker, codes: Iterator[ErrorCode]) -> WritableTxnMarkerResult:
+async def _result(ctx: Context, asked: WritableTxnMarker, codes: Iterator[ErrorCode]) -> WritableTxnMarkerResult:
     return WritableTxnMarkerResult(
         producer_id=asked.producer_id,
         topics=[
@@ -57,9 +58,9 @@ def _result(asked: WritableTxnMarker, codes: Iterator[ErrorCode]) -> WritableTxn
                 name=topic.name,
                 partitions=[
                     WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(codes))
-                    for index in topic.partition_indexes
+                    async for index in ctx.each(topic.partition_indexes)
                 ],
             )
-            for topic in asked.topics
+            async for topic in ctx.each(asked.topics)
         ],
     )

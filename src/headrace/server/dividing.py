@@ -51,6 +51,7 @@ DIVISIONS = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Division("topics", "responses", "partitions", "partitions"),
     ApiKey.OFFSET_DELETE: _PARTITIONS,
     ApiKey.ALTER_CLIENT_QUOTAS: Division("entries", "entries"),
+    ApiKey.ALTER_PARTITION: _PARTITIONS,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Division("users", "results"),
     ApiKey.DESCRIBE_PRODUCERS: Division("topics", "topics", "partition_indexes", "partitions"),
     ApiKey.DESCRIBE_TRANSACTIONS: Division("transactional_ids", "transaction_states"),

@@ -7,7 +7,8 @@ the group service writes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from headrace.env import Env
 from headrace.model.errors import ErrorCode, KafkaError
@@ -28,6 +29,15 @@ _SEND_AGAIN = frozenset(
     }
 )
 """Told to the coordinator of a transaction as NOT_LEADER_OR_FOLLOWER: it looks for the leader, and asks again."""
+
+
+T = TypeVar("T")
+
+
+class Each(Protocol):
+    """The items of a long loop, with others served between."""
+
+    def __call__(self, items: Iterable[T]) -> AsyncIterator[T]: ...
 
 
 class _Replication:
@@ -59,10 +69,10 @@ class TransactionMarkers:
         self._replicas = replicas
         self._groups = groups
 
-    async def write(self, wanted: Sequence[tuple[EndMarker, TopicPartition]]) -> list[ErrorCode]:
-        """One answer for each: all are appended first, and then waited for."""
-        begun = [self._begin(partition, marker) for marker, partition in wanted]
-        return [one if isinstance(one, ErrorCode) else await self._outcome(*one) for one in begun]
+    async def write(self, wanted: Sequence[tuple[EndMarker, TopicPartition]], each: Each) -> list[ErrorCode]:
+        """One answer for each: all are appended first, and then waited for. `each` serves others between."""
+        begun = [self._begin(partition, marker) async for marker, partition in each(wanted)]
+        return [one if isinstance(one, ErrorCode) else await self._outcome(*one) async for one in each(begun)]
 
     def _begin(
         self, topic_partition: TopicPartition, marker: EndMarker
@@ -74,20 +84,22 @@ class TransactionMarkers:
             waiter = _Replication(partition, partition.append_marker(marker))
         except KafkaError as error:
             return _told(error.code)
-        partition.waiters[waiter] = None
         waiter.wake()
+        if not waiter.done.done():  # one that waits for nothing would be woken by every marker after it
+            partition.waiters[waiter] = None
         return waiter.done, partition, waiter
 
     async def _outcome(
         self, done: asyncio.Future[None], partition: Partition, waiter: _Replication | None
     ) -> ErrorCode:
-        timer = self._env.clock.call_later(REPLICATION_SECONDS, lambda: _time_out(done))
+        timer = None if done.done() else self._env.clock.call_later(REPLICATION_SECONDS, lambda: _time_out(done))
         try:
             await done
         except KafkaError as error:
             return _told(error.code)
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             if waiter is not None:
                 partition.waiters.pop(waiter, None)
         return ErrorCode.NONE

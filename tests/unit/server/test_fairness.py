@@ -15,11 +15,18 @@ import pytest
 from bench.hand_driven import HandDrivenBroker
 from bench.stalls import Meeting, frame, largest
 from headrace.handlers import load_all
+from headrace.handlers.describe_topic_partitions import SORTED_AT_ONCE
 from headrace.handlers.registry import APIS
+from headrace.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 
 PARTITIONS = 10_000
 Note = Callable[[str, object], None]
 FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 1, 2, 3, 8, 9
+WRITE_TXN_MARKERS, ALTER_PARTITION, DESCRIBE_TOPIC_PARTITIONS = 27, 56, 75
 
 
 @pytest.fixture
@@ -29,14 +36,35 @@ def broker(tmp_path: Path) -> Iterator[HandDrivenBroker]:
     running.close()
 
 
-@pytest.mark.parametrize("key", [LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH])
+@pytest.mark.parametrize(
+    "key",
+    [
+        LIST_OFFSETS,
+        METADATA,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
+        WRITE_TXN_MARKERS,
+        ALTER_PARTITION,
+        DESCRIBE_TOPIC_PARTITIONS,
+    ],
+)
 def test_one_large_request(broker: HandDrivenBroker, key: int, record_property: Note) -> None:
     load_all()
-    data = largest(APIS[key], wide=False, count=PARTITIONS)
+    data = largest(APIS[key], wide=False, most=PARTITIONS)
     assert data is not None
     found = Meeting(broker).measure(broker.connect(), data, 1)
     record_property("longest turn in ms", found.longest_turn * 1000)
     assert found.polite_answers >= 10
+
+
+def test_names_of_topics_are_answered_in_order_however_many(broker: HandDrivenBroker) -> None:
+    load_all()
+    names = [f"t{number}" for number in range(2 * SORTED_AT_ONCE + 1)]
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in [*names, names[0]]])
+    client = broker.connect()
+    Meeting(broker).measure(client, frame(DESCRIBE_TOPIC_PARTITIONS, 0, request.encode(0), flexible=True), 1)
+    found = DescribeTopicPartitionsResponse.decode(client.answers.pop(), 0, 5)
+    assert [topic.name for topic in found.topics] == sorted(names)
 
 
 def fetch(session: int, epoch: int, partitions: int) -> bytes:

@@ -26,6 +26,7 @@ class EntryData(Struct):
 
 
 class AlterClientQuotasRequest(Request, key=49, versions=range(2), flexible=1):
+    max_elements = 10_000
     entries: list[EntryData] = field(array(EntryData))
     validate_only: bool = field(BOOL)
 
