@@ -12,7 +12,8 @@ def said(result: DrillResult) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "zookeeper"), [("kill-all", False), ("double-failover", False), ("kill-two", True)]
+    ("name", "zookeeper"),
+    [("kill-all", False), ("double-failover", False), ("kill-two", True), ("move-under-load", False)],
 )
 def test_nothing_acknowledged_is_lost(name: str, zookeeper: bool) -> None:
     result = run_drill(name, seconds=1, zookeeper=zookeeper)

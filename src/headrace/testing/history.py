@@ -14,6 +14,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+UNKNOWN_OFFSET = -1
+"""Of an acknowledged value that must be somewhere."""
+
 
 def value_of(producer: int, number: int) -> bytes:
     return b"%d:%d" % (producer, number)

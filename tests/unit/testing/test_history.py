@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.testing.history import Ack, History, Verdict, value_of
+from headrace.testing.history import UNKNOWN_OFFSET, Ack, History, Verdict, value_of
 
 
 def history(read: dict[int, list[bytes]], acks: list[Ack]) -> History:
@@ -69,3 +69,10 @@ def test_what_was_read_meanwhile_stays() -> None:
     made.note_seen(0, 2, A2)
     assert made.judge().conflicts == 3
     assert made.judge({0: 1}).conflicts == 1, "what an unclean election lost may have been read"
+
+
+def test_an_ack_without_an_offset_must_be_somewhere() -> None:
+    there = [Ack(0, UNKNOWN_OFFSET, A0)]
+    assert verdict({0: [A0]}, there) == (0, 0, 0, 0)
+    assert verdict({0: [A1]}, there) == (1, 0, 0, 0)
+    assert history({0: [A0]}, there).kept_after_all({}) == 0

@@ -10,6 +10,7 @@ from headrace.testing.drills.damage import failed_directory, reboot, wiped_disk
 from headrace.testing.drills.divergence import double_failover, slow_follower, unclean_off, unclean_on
 from headrace.testing.drills.faults import kill_all, kill_leader_every, kill_two, none, rolling_restart
 from headrace.testing.drills.groups import groups_through_failovers
+from headrace.testing.drills.moves import move_under_load
 from headrace.testing.drills.networks import (
     half_open,
     isolated_leader,
@@ -48,6 +49,13 @@ DRILLS: dict[str, Drill] = {
     "kill-all": Drill("all brokers are killed at once", kill_all, 8, 60),
     "kill-two": Drill("any two of three are killed", kill_two, 8, 60),
     "kill-controller": Drill("the controller is killed while topics are made and deleted", kill_controller, 8, 60),
+    "move-under-load": Drill(
+        "all partitions move while the controller and brokers that copy are killed",
+        move_under_load,
+        1,
+        60,
+        mutant="move-at-once",
+    ),
     "rolling-restart": Drill("one broker after the other is restarted", rolling_restart, 5, 60),
     "pause-leader": Drill(
         "a leader is stopped (SIGSTOP) beyond its lease", pause_leader(10), 1, 120, mutant="endless-lease"

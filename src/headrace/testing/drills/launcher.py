@@ -58,12 +58,30 @@ def trust_every_disk() -> None:
     Liveness.of = staticmethod(lambda image: Liveness(known(image).epochs))  # type: ignore[method-assign]
 
 
+def move_at_once() -> None:
+    """A partition has moved as soon as it is asked to: nobody waits for the copies."""
+    from dataclasses import replace
+
+    from headrace.metadata import partition_decisions
+
+    end = partition_decisions.end_move
+
+    def at_once(partition: Any, liveness: Any) -> Any:
+        is_alive = set(partition.target) <= set(liveness.epochs)
+        return end(
+            replace(partition, isr=partition.replicas) if partition.target and is_alive else partition, liveness
+        )
+
+    partition_decisions.end_move = at_once
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "ack-before-replication": ack_before_replication,
     "elect-anybody": elect_anybody,
     "high-watermark-of-one": high_watermark_of_one,
     "endless-lease": endless_lease,
     "trust-every-disk": trust_every_disk,
+    "move-at-once": move_at_once,
 }
 """What is broken, by name."""
 
