@@ -26,6 +26,8 @@ class SteadyProducer:
         )
         self._topic = topic
         self._times: dict[int, list[float]] = {number: [] for number in range(partitions)}
+        self._latencies: list[tuple[float, float]] = []
+        """(when it was acknowledged, after how many seconds)."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._produce)
         self.failures: list[str] = []
@@ -47,6 +49,11 @@ class SteadyProducer:
         """Seconds between two acknowledgements of a partition, where the later one came after `since`."""
         gaps = [later - earlier for earlier, later in pairwise(self._times[partition]) if later > since]
         return max(gaps, default=float("inf"))
+
+    def latency_us(self, share: float, since: float, until: float) -> float:
+        """A percentile of what was acknowledged in a span of time."""
+        found = sorted(latency for when, latency in list(self._latencies) if since <= when < until)
+        return found[min(int(len(found) * share), len(found) - 1)] * 1e6 if found else float("inf")
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -74,4 +81,6 @@ class SteadyProducer:
         if error is not None:
             self.failures.append(str(error))
         else:
-            self._times[message.partition()].append(time.monotonic())
+            now = time.monotonic()
+            self._times[message.partition()].append(now)
+            self._latencies.append((now, message.latency()))

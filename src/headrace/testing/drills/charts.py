@@ -12,6 +12,8 @@ from headrace.testing.drills.timeline import BIN_SECONDS, Moment, Timeline
 CLIP = 2.2
 """Times the usual rate: what was held back and comes at once is cut off there."""
 MOST_BARS = 400
+GAP_BINS = 3
+"""So many without an acknowledgement in a row are shown as a gap."""
 LABEL_STEP = 13
 LABEL_ROWS = 3
 CHARACTER = 5.6
@@ -67,9 +69,11 @@ def _chart(timeline: Timeline, frame: Frame, kind: str) -> str:
         f'<svg class="chart {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" '
         f'aria-label="writes and reads over time">',
         *_grid(frame),
+        *_gaps(timeline.acks, frame),
         f'<path class="acks" d="{_area(timeline.acks, frame, limit, -1)}"/>',
         f'<path class="reads" d="{_area(timeline.reads, frame, limit, 1)}"/>',
         f'<line class="axis" x1="0" x2="{frame.width}" y1="{frame.axis}" y2="{frame.axis}"/>',
+        *(_scale(usual(timeline), frame) if kind else ()),
         *_moments(timeline.moments, frame, bool(kind)),
         "</svg>",
     ]
@@ -86,6 +90,33 @@ def _area(counts: Sequence[int], frame: Frame, limit: float, sign: int) -> str:
         high = min(sum(some) / len(some) / limit, 1.0) * frame.half
         points.append(f"V{frame.axis + sign * high:.1f}H{frame.x((place + len(some)) * BIN_SECONDS):.1f}")
     return "".join([*points, f"V{frame.axis}Z"])
+
+
+def _gaps(acks: Sequence[int], frame: Frame) -> list[str]:
+    """A band wherever nothing was acknowledged for a while."""
+    bands, began = [], None
+    for place, count in enumerate([*acks, 1]):
+        if count == 0:
+            began = place if began is None else began
+            continue
+        if began is not None and place - began >= GAP_BINS:
+            since, until = max(began * BIN_SECONDS, frame.since), min(place * BIN_SECONDS, frame.until)
+            if since < until:
+                bands.append(
+                    f'<rect class="gap" x="{frame.x(since):.1f}" width="{frame.x(until) - frame.x(since):.1f}" '
+                    f'y="{frame.top}" height="{2 * frame.half}"/>'
+                )
+        began = None
+    return bands
+
+
+def _scale(rate: float, frame: Frame) -> list[str]:
+    """The usual rate of writes, as a line with its number."""
+    y = frame.axis - frame.half / CLIP
+    return [
+        f'<line class="scale" x1="0" x2="{frame.width}" y1="{y:.1f}" y2="{y:.1f}"/>',
+        f'<text class="tick end" x="{frame.width}" y="{y - 3:.1f}">{rate:g}</text>',
+    ]
 
 
 def _grid(frame: Frame) -> list[str]:

@@ -22,6 +22,7 @@ def kill_leader_every(pause_s: float) -> Fault:
             broker.kill()
             time.sleep(min(DOWN_SECONDS, pause_s / 2))
             broker.start()
+            scene.note_event("back")
             time.sleep(max(pause_s - DOWN_SECONDS, pause_s / 2))
 
         repeat(scene, seconds, kill)
@@ -35,6 +36,7 @@ def kill_all(scene: Scene, seconds: float) -> None:
         scene.cluster.kill()
         scene.check_noted()
         scene.cluster.start()
+        scene.note_event("back")
         scene.until_acked()
         time.sleep(SETTLE_SECONDS)
 
@@ -52,6 +54,7 @@ def kill_two(scene: Scene, seconds: float) -> None:
         time.sleep(DOWN_SECONDS)
         for broker in chosen:
             broker.start()
+        scene.note_event("back")
         scene.until_whole()
 
     repeat(scene, seconds, kill)

@@ -79,7 +79,7 @@ def html(runs: list[Ran]) -> str:
 <p>Three real brokers under load while something goes wrong. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC</p>
 {_summary(runs)}
 <p class="legend"><i class="acks"></i>acknowledged writes per 100 ms <i class="reads"></i>reads per 100 ms
-<i class="fault"></i>fault <i class="event"></i>healed</p>
+<i class="fault"></i>fault <i class="event"></i>healed <i class="gap"></i>nothing acknowledged</p>
 </header>
 {cards}
 </main>
