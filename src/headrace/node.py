@@ -57,6 +57,7 @@ from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
+from headrace.services.cluster_figures import ClusterFigures
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService, TopicCreator
@@ -209,9 +210,10 @@ class Node:
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
         replication = ReplicationFigures(
-            self._env, metadata, replicas, self._membership.lease, lambda: self._membership.problem
+            self._env, replicas, self._membership.lease, lambda: self._membership.problem
         )
-        figures = [cleaner.families, maintenance.families, scrub.families, replication.families]
+        cluster = ClusterFigures(metadata, self._config)
+        figures = [cleaner.families, maintenance.families, scrub.families, replication.families, cluster.families]
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
         self._handover = Handover(self._env, link, metadata, replicas)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)

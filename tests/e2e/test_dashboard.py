@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, Producer
 
 from headrace.testing import Broker
 from headrace.testing.process import free_port
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "dashboards" / "headrace.json"
+ALERTS = DASHBOARD.with_name("alerts.yml")
 METRIC = re.compile(r"\b(?:headrace|kafka|process)_[a-z_]+\b")
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
 GROUPED = re.compile(r"by \(([^)]*)\)")
@@ -96,6 +98,24 @@ def test_every_expression_can_be_answered(exposed: dict[str, set[str]]) -> None:
     asked = list(expressions(json.loads(DASHBOARD.read_text())))
     assert len(asked) > 20
     assert {one: wrong for one in asked if (wrong := problems(one, exposed))} == {}
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def test_every_alert_can_fire_and_says_what_to_do(exposed: dict[str, set[str]]) -> None:
+    assert {name: wrong for name, rule in alerts().items() if (wrong := problems(rule["expr"], exposed))} == {}
+    for rule in alerts().values():
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert rule["annotations"].keys() == {"summary", "description"}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_takes_the_alerts() -> None:
+    done = subprocess.run(["promtool", "check", "rules", str(ALERTS)], text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_check_finds_what_is_not_there(exposed: dict[str, set[str]]) -> None:

@@ -1,7 +1,7 @@
 """How replication stands, for `/metrics`, under the names of Kafka's JMX exporter and the Kafka exporter.
 
-Each partition is told of by its leader, the ones without a leader by the controller, so that sums over the brokers
-are right.
+Each partition is told of by its leader, the ones without a leader by the controller (`cluster_figures`), so that
+sums over the brokers are right.
 """
 
 from __future__ import annotations
@@ -10,28 +10,24 @@ from collections.abc import Callable, Iterator
 
 from headrace.coordination.lease import LeaseState
 from headrace.env import Env
-from headrace.metadata.cluster import ClusterMetadata
-from headrace.metadata.image import NO_LEADER, PartitionImage
+from headrace.metadata.image import PartitionImage
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 
 MANAGER = "kafka_server_replicamanager"
-CONTROLLER = "kafka_controller_kafkacontroller"
 
 
 class ReplicationFigures:
     def __init__(
         self,
         env: Env,
-        metadata: ClusterMetadata,
         replicas: ReplicaSet,
         lease: LeaseState,
         problem: Callable[[], str | None],
     ) -> None:
         """`problem` says why this broker is not part of the cluster."""
         self._env = env
-        self._metadata = metadata
         self._replicas = replicas
         self._lease = lease
         self._problem = problem
@@ -50,6 +46,11 @@ class ReplicationFigures:
             sum(len(_image(one).isr) < one.min_in_sync for one in led),
         )
         yield gauge(
+            f"{MANAGER}_atminisrpartitioncount",
+            "Led partitions with as many replicas in sync as min.insync.replicas: the loss of one stops acks=all.",
+            sum(len(_image(one).isr) == one.min_in_sync for one in led),
+        )
+        yield gauge(
             f"{MANAGER}_offlinereplicacount",
             "Replicas of this broker that it cannot serve: a data directory failed.",
             len(self._replicas.offline),
@@ -59,22 +60,8 @@ class ReplicationFigures:
         yield counter(
             f"{MANAGER}_isrexpands_total", "Replicas that joined an in-sync set led here.", changes.joined
         )
-        yield from self._controller_families()
         yield from _partition_families(led)
         yield from self._session_families()
-
-    def _controller_families(self) -> Iterator[Family]:
-        image = self._metadata.image
-        active = image.controller_id == self._replicas.broker_id
-        yield gauge(f"{CONTROLLER}_activecontrollercount", "1 on the controller, 0 elsewhere.", int(active))
-        leaderless = 0
-        if active:
-            leaderless = sum(
-                partition.leader == NO_LEADER for topic in image.topics.values() for partition in topic.partitions
-            )
-        yield gauge(
-            f"{CONTROLLER}_offlinepartitionscount", "Partitions without a leader; on the controller.", leaderless
-        )
 
     def _session_families(self) -> Iterator[Family]:
         left = self._lease.deadline - self._env.clock.boottime()
@@ -100,6 +87,11 @@ def _partition_families(led: list[Partition]) -> Iterator[Family]:
             "kafka_topic_partition_under_replicated_partition",
             "1 if fewer replicas are in sync than there are.",
             lambda held: int(_is_under_replicated(held)),
+        ),
+        (
+            "kafka_topic_partition_leader_is_preferred",
+            "1 if the first replica leads.",
+            lambda held: int(_image(held).leader == _image(held).replicas[0]),
         ),
     )
     for name, help_text, measure in measures:

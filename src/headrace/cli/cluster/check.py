@@ -13,24 +13,11 @@ from headrace.client.admin import ConfigEntry, ConfigResource, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.view import ClusterView
+from headrace.config.differing import DIFFER_BY_NATURE
 from headrace.model.config_resources import ResourceType
 from headrace.model.errors import KafkaError
 
 FEWEST_BROKERS = 3
-DIFFER_BY_NATURE = frozenset(
-    {
-        "broker.id",
-        "node.id",
-        "broker.rack",
-        "listeners",
-        "advertised.listeners",
-        "headrace.admin.port",
-        "log.dir",
-        "log.dirs",
-        "metadata.log.dir",
-        "process.roles",
-    }
-)
 Settings = dict[int, dict[str, ConfigEntry]]
 
 

@@ -39,6 +39,7 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
     refused = [
         (name, one) for name, one in lagging if len(one.in_sync) < min(minimums.get(name, 1), len(one.replicas))
     ]
+    minimal = [(name, one) for name, one in lagging if len(one.in_sync) == minimums.get(name, 0)]
     misplaced = [(name, one) for name, one in partitions if one.leader not in (NO_LEADER, *one.replicas[:1])]
     findings = []
     if offline:
@@ -48,6 +49,9 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
     if refused:
         advice = "acks=all is refused there until enough replicas are in sync again."
         findings.append(Finding(WRONG, f"{_count(refused)} below min.insync.replicas: {_some(refused)}", advice))
+    if minimal:
+        advice = "One replica less and acks=all is refused there: bring back those that are missing first."
+        findings.append(Finding(DOUBT, f"{_count(minimal)} at min.insync.replicas: {_some(minimal)}", advice))
     if lagging:
         behind = Counter(broker for _, one in lagging for broker in set(one.replicas) - set(one.in_sync))
         who = ", ".join(f"{broker} ({count})" for broker, count in behind.most_common(SHOWN))

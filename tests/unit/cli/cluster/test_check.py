@@ -111,7 +111,7 @@ def test_the_store_of_another_product_is_not_guessed() -> None:
 
 def test_health_of_partitions() -> None:
     assert states(partition_findings(cluster(3, (1, 2, 3)), {})) == [OK]
-    (lagging,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(1, 2)), {"t": 2})
+    (lagging,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(1, 2)), {"t": 1})
     assert (lagging.state, lagging.what) == (WRONG, "1 partition is under-replicated: t 0.")
     assert "3 (1)" in lagging.advice
     (leaderless,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(2,), leader=-1), {})
@@ -145,3 +145,8 @@ def test_many_partitions_are_told_by_topic() -> None:
     (finding,) = partition_findings(view._replace(topics=topics), {})
     assert finding.what.startswith("49 partitions are under-replicated: a 0, 1, 2, 3, 4, ...; b 0")
     assert finding.what.endswith("and 2 other topics.")
+
+
+def test_partitions_at_their_minimum() -> None:
+    minimal, _ = partition_findings(cluster(3, (1, 2, 3), in_sync=(1, 2)), {"t": 2})
+    assert (minimal.state, "at min.insync.replicas" in minimal.what) == (DOUBT, True)
