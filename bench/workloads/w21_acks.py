@@ -98,7 +98,8 @@ def send(producer: Producer, topic: str, acknowledged: set[bytes], seconds: floa
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         producer.produce(topic, b"%d" % time.monotonic_ns(), partition=0, on_delivery=told)
-        producer.poll(1 / RECORDS_PER_S)
+        producer.poll(0)
+        time.sleep(1 / RECORDS_PER_S)
 
 
 def values(bootstrap: str, topic: str) -> set[bytes]:
