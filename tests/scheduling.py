@@ -36,6 +36,7 @@ SECONDS = {
     "tests/spark/test_cluster.py": 60,
     "tests/cluster/test_crash.py": 60,
     "tests/cluster/test_drills.py": 80,
+    "tests/cluster/test_exactly_once.py": 35,
     "tests/e2e/test_docs.py": 90,
     "tests/e2e/test_demo.py": 40,
     "tests/spark": 30,

@@ -1,6 +1,8 @@
 """Types of the calls of aiokafka that we use."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
@@ -8,7 +10,6 @@ from aiokafka.structs import ConsumerRecord as ConsumerRecord
 from aiokafka.structs import OffsetAndTimestamp as OffsetAndTimestamp
 from aiokafka.structs import RecordMetadata as RecordMetadata
 from aiokafka.structs import TopicPartition as TopicPartition
-import asyncio
 
 class AIOKafkaProducer:
     def __init__(
@@ -27,6 +28,7 @@ class AIOKafkaProducer:
         metadata_max_age_ms: int = ...,
         partitioner: Callable[[bytes | None, Sequence[int], Sequence[int]], int] = ...,
         transactional_id: str | None = ...,
+        transaction_timeout_ms: int = ...,
     ) -> None: ...
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -34,6 +36,8 @@ class AIOKafkaProducer:
     async def begin_transaction(self) -> None: ...
     async def commit_transaction(self) -> None: ...
     async def abort_transaction(self) -> None: ...
+    def transaction(self) -> AbstractAsyncContextManager[None]: ...
+    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, int], group_id: str) -> None: ...
     async def partitions_for(self, topic: str) -> set[int]: ...
     async def send(
         self,
