@@ -55,6 +55,8 @@ class ReplicaSet:
         """As they were when the broker stopped; each is used once."""
         self._untouched: dict[TopicPartition, None] = {}
         """Logs as the start found them, until they have a role."""
+        self._stale: dict[Partition, None] = {}
+        """Of these, those that cannot be copied anew for want of room: they do not follow meanwhile."""
         self._away_ms = 0
         """How long ago this broker last wrote down where its logs stood."""
         self._sync_rounds = SyncRounds(env)
@@ -234,6 +236,12 @@ class ReplicaSet:
         if self.offline and self._directories.online:
             self._retry = True
             self.follow(self._image, self._target)
+        for partition in list(self._stale):
+            is_here = self.by_id.get(partition.topic_id, {}).get(partition.topic_partition.partition) is partition
+            if not is_here or partition.is_leader or partition.image is None:
+                del self._stale[partition]
+            else:
+                self._follow_leader(partition, partition.image)
 
     def take_offline(self, failed: LogDirectory) -> None:
         """A data directory failed: its partitions are not to be had any more, the others go on."""
@@ -305,15 +313,15 @@ class ReplicaSet:
             local is not None and local.epoch == state.leader_incarnation
         )
 
-    def _forget_if_stale(self, partition: Partition, state: PartitionImage) -> None:
+    def _forget_if_stale(self, partition: Partition, state: PartitionImage) -> bool:
         """Once after a start: a compacted log that was away for long may hold values whose tombstones are gone.
 
         The leader has removed them by now, and nothing will ever tell this replica: it copies the log anew.
         A member of the in-sync set, or who may lead besides, does not: its log may be needed.
+        False if it should and cannot for want of room: then it must not follow, and it is tried again.
         """
         if partition.topic_partition not in self._untouched or not partition.follows:
-            return
-        del self._untouched[partition.topic_partition]
+            return True
         config = partition.log.config
         is_needed = self.broker_id in state.isr or self.broker_id in state.elr
         if config.compacted and not is_needed and self._away_ms > config.delete_retention_ms:
@@ -321,12 +329,24 @@ class ReplicaSet:
                 "%s is copied anew from its leader: this broker was away for longer than delete.retention.ms",
                 partition.topic_partition,
             )
-            partition.restart_at(0)
+            try:
+                partition.restart_at(0)
+            except KafkaError as error:
+                log.error(
+                    "%s does not follow its leader until it can be copied: %s", partition.topic_partition, error
+                )
+                return False
+        del self._untouched[partition.topic_partition]
+        return True
 
     def _follow_leader(self, partition: Partition, state: PartitionImage) -> None:
         same_leader = partition.follows and partition.leader_epoch == state.leader_epoch
         partition.become_follower(state)
-        self._forget_if_stale(partition, state)
+        if self._forget_if_stale(partition, state):
+            self._stale.pop(partition, None)
+        else:
+            self._stale[partition] = None
+            partition.resign()
         if self._fetchers is not None and not same_leader:
             if partition.follows:
                 self._fetchers.follow(partition)

@@ -86,6 +86,16 @@ class LeaderEpochs:
         self._dirty = self._dirty or bool(self._entries)
         self._entries = []
 
+    def forget(self, disk: Disk) -> None:
+        """None is left, and so is no checkpoint: to remove it takes no room."""
+        with _SAVING:
+            self._entries = []
+            self._dirty = False
+            try:
+                disk.unlink(self._path)
+            except FileNotFoundError:
+                pass
+
     def save(self, disk: Disk) -> None:
         """Write the checkpoint if something changed since the last time.
 

@@ -378,17 +378,20 @@ class Log(LogParts):
         self._save_leader_epochs()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and go on at `offset`."""
+        """Drop everything and go on at `offset`. Without room for a new file the log stays as it is."""
         self._abort_cleaning()
         try:
-            self._segments.restart(self.directory, offset, self.config.file_delete_delay_ms)
+            fresh = self._segments.create_beside(self.directory, offset)
+        except OSError as error:
+            raise self._refused(error) from error
+        try:
+            self._segments.restart(fresh, self.config.file_delete_delay_ms)
             self.start_offset = self.end_offset = offset
             self._durability.restarted(offset)
             self._durability.directory_changed()
             self.first_dirty_offset = -1
-            self.leader_epochs.clear()
+            self.leader_epochs.forget(self._resources.env.disk)
             self._leader_epoch = -1
-            self._save_leader_epochs()
             self._producers.clear(self.directory, self._resources.env.disk)
         except OSError as error:
             raise self._failed(error) from error

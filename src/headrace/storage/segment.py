@@ -26,6 +26,7 @@ SNAPSHOT = ".snapshot"
 TRANSACTION_INDEX = ".txnindex"
 DELETED = ".deleted"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+OWN_FILES = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 OFFSET_DIGITS = 20
 _MAX_OFFSET = f"{2**63 - 1:020d}"
@@ -189,9 +190,7 @@ class Segment:
             resources.transaction_cache.drop(self)
         resources.file_cache.drop(self)
 
-    def bury(
-        self, resources: StorageResources, delay_ms: int, suffixes: Sequence[str] = (*SEGMENT_SUFFIXES, SNAPSHOT)
-    ) -> None:
+    def bury(self, resources: StorageResources, delay_ms: int, suffixes: Sequence[str] = OWN_FILES) -> None:
         """Rename the files away, to be removed later off the loop. Readers keep what they have open."""
         self.drop_caches(resources)
         for suffix in suffixes:

@@ -13,16 +13,18 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 
+from headrace.env.env import CREATE, READ_WRITE, TRUNCATE
 from headrace.records.batch import HEADER_SIZE
 from headrace.storage.compaction.swap import take_place
-from headrace.storage.files import FileRange
+from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import BatchPlace
-from headrace.storage.segment import Segment
+from headrace.storage.segment import LOG, OWN_FILES, Segment
 from headrace.storage.transaction_index import AbortedTransaction
 
 MAX_EMPTY_BATCHES = 1000
 """That one read passes over."""
+TEMPORARY = ".tmp"
 _BASE_OFFSET = attrgetter("base_offset")
 
 
@@ -154,13 +156,29 @@ class SegmentList:
         active.truncate(place, end_offset, self._resources)
         return end_offset
 
-    def restart(self, directory: str, offset: int, delete_delay_ms: int) -> None:
-        """Drop every segment and go on with a new one."""
-        doomed, self._all = self._all, []
-        for segment in doomed:
-            segment.bury(self._resources, delete_delay_ms)
-        self.active = self.create(directory, offset)
-        self._all = [self.active]
+    def create_beside(self, directory: str, base_offset: int) -> Segment:
+        """As `create`, under a name of its own, whatever there is; a start removes it."""
+        segment = Segment(directory, base_offset)
+        segment.created_ms = self._resources.env.clock.wall_ms()
+        flags = READ_WRITE | CREATE | TRUNCATE
+        segment.file = OpenFile(
+            self._resources.env.disk, segment.path(LOG) + TEMPORARY, flags, self._resources.health
+        )
+        return segment
+
+    def restart(self, fresh: Segment, delete_delay_ms: int) -> None:
+        """Drop every segment and go on with one that was created beside them. Nothing here needs room.
+
+        From the end, and the first one is replaced by a rename: a crash between leaves a log, of what was.
+        """
+        disk, doomed = self._resources.env.disk, self._all
+        self._all, self.active = [fresh], fresh
+        for segment in reversed(doomed):
+            if segment.base_offset != fresh.base_offset:
+                segment.bury(self._resources, delete_delay_ms)
+            else:
+                segment.bury(self._resources, delete_delay_ms, [suffix for suffix in OWN_FILES if suffix != LOG])
+        disk.rename(fresh.path(LOG) + TEMPORARY, fresh.path(LOG))
         self._look_for_aborted()
 
     def drop_first(self, count: int, delete_delay_ms: int) -> None:

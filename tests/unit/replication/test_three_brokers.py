@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
+from headrace.storage.segment_list import SegmentList
 from headrace.testing.in_process import Client
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
 from headrace.wire.messages.create_topics import (
@@ -182,6 +184,35 @@ async def test_a_compacted_replica_that_was_away_for_long_is_copied_anew(
         await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
         assert contents(cluster, 1) == contents(cluster, 2) != b""
         assert ("is copied anew from its leader" in caplog.text) is anew
+
+
+async def test_a_stale_replica_without_room_to_be_copied_waits_and_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, through=1, replicas=[1, 2], cleanup_policy="compact")
+        assert (await produce(cluster, key=b"a")).error_code == 0
+        await cluster.stop(2)
+        await cluster.until(lambda: cluster.state(T0).isr == (1,))
+        checkpoint = tmp_path / "broker-2" / "replication-offset-checkpoint"
+        then = checkpoint.stat().st_mtime - 2 * 86_400
+        os.utime(checkpoint, (then, then))
+
+        def no_room(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentList, "create_beside", no_room)
+            await cluster.start(2)
+            replica = cluster.replica(2, T0)
+            assert not replica.follows
+            assert replica.end_offset == 1
+            cluster.nodes[2].replicas.retry_offline()
+            assert not replica.follows
+        cluster.nodes[2].replicas.retry_offline()
+        assert replica.follows
+        await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
+        assert contents(cluster, 1) == contents(cluster, 2) != b""
 
 
 def fetch(offset: int, rack: str = "") -> FetchRequest:
