@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("headrace.cli.topic.commands:topic", "Topics: list, create, describe, produce, consume, ..."),
     "group": ("headrace.cli.group.commands:group", "Consumer groups: list, describe, watch, seek, delete."),
     "acl": ("headrace.cli.acl.commands:acl", "Access rules: list, add, remove."),
+    "txn": ("headrace.cli.txn.commands:txn", "Transactions: list, describe, commit, abort, find-hanging."),
     "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),
     "partition": (
         "headrace.cli.partition.commands:partition",
@@ -43,6 +44,7 @@ KAFKA_TOOLS: dict[str, tuple[str, str]] = {
         ("kafka-console-producer", "console"),
         ("kafka-console-consumer", "console"),
         ("kafka-consumer-groups", "consumer_groups"),
+        ("kafka-transactions", "transactions"),
         ("kafka-configs", "configs"),
         ("kafka-get-offsets", "offsets"),
         ("kafka-dump-log", "dump_log"),

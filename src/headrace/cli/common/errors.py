@@ -11,6 +11,7 @@ _EXIT_CODES: dict[ErrorCode, int] = {
     ErrorCode.UNKNOWN_TOPIC_ID: NOT_FOUND,
     ErrorCode.RESOURCE_NOT_FOUND: NOT_FOUND,
     ErrorCode.GROUP_ID_NOT_FOUND: NOT_FOUND,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: NOT_FOUND,
     ErrorCode.BROKER_NOT_AVAILABLE: NOT_FOUND,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: DENIED,
@@ -33,6 +34,8 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "Raise the topic's max.message.bytes, or send smaller records.",
     ErrorCode.NON_EMPTY_GROUP: "Stop its members first; `headrace group describe --members` shows them.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its members still read that topic: stop them first.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows what there is.",
+    ErrorCode.INVALID_TXN_STATE: "`headrace txn describe` shows its state.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
     ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
 }
