@@ -497,6 +497,21 @@ async def test_who_may_write_somewhere_may_be_idempotent(restricted: tuple[Node,
     assert answer.error_code == ErrorCode.NONE
 
 
+async def test_two_phase_commit_needs_a_right_of_its_own(restricted: tuple[Node, int]) -> None:
+    node, port = restricted
+    await allow(node, rule("x", Operation.WRITE, resource=Resource.TRANSACTIONAL_ID))
+    client = await connected(port)
+    two_phase = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000, enable2_pc=True)
+    answer = await client.ask(two_phase, InitProducerIdResponse, 6)
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    ordinary = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+    answer = await client.ask(ordinary, InitProducerIdResponse, 6)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR, "allowed; nobody has asked for the coordinator yet"
+    await allow(node, rule("x", Operation.TWO_PHASE_COMMIT, resource=Resource.TRANSACTIONAL_ID))
+    answer = await client.ask(two_phase, InitProducerIdResponse, 6)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_pattern_assigns_no_hidden_topics(restricted: tuple[Node, int]) -> None:
     node, port = restricted
     await allow(node, rule("g", Operation.READ, resource=Resource.GROUP), rule(KNOWN, Operation.READ))

@@ -31,9 +31,14 @@ BETWEEN_BROKERS_SINCE = 4
 
 
 def init_producer_id(asking: Asking, request: InitProducerIdRequest) -> Ruling:
-    """Without a transaction, whoever may write anywhere may do it idempotently (KIP-679)."""
+    """Without a transaction, whoever may write anywhere may do it idempotently (KIP-679).
+
+    Two-phase commit needs a right of its own, since what is prepared has no timeout (KIP-939).
+    """
     if request.transactional_id is not None:
         if not asking.transaction(WRITE, request.transactional_id):
+            raise refusal(NOT_THIS_TRANSACTION)
+        if request.enable2_pc and not asking.transaction(Operation.TWO_PHASE_COMMIT, request.transactional_id):
             raise refusal(NOT_THIS_TRANSACTION)
     elif not asking.rights.may_somewhere(WRITE, Resource.TOPIC):
         asking.require_cluster(Operation.IDEMPOTENT_WRITE)
