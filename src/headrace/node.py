@@ -18,6 +18,7 @@ from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
+from headrace.config.setting import value_text
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
 from headrace.env.real import real_env
@@ -28,6 +29,7 @@ from headrace.handlers.context import ANONYMOUS, Context
 from headrace.handlers.registry import APIS
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
+from headrace.metadata.cordons import CORDONED, cordoned_directories, parse_directories
 from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS, CHANGES
@@ -231,6 +233,8 @@ class Node:
             self._directories.ids,
             min_in_sync=self._config.integer("min.insync.replicas"),
             lacking=frozenset() if may_have_lost else lacking,
+            log_dirs=tuple(os.path.abspath(path) for path in self._config.log_dirs),
+            cordoned=parse_directories(value_text(self._config.value(CORDONED)) or ""),
         )
 
     def _watch_transactions(self, transactions: TransactionService) -> None:
@@ -354,6 +358,7 @@ class Node:
             raise StartError(str(error)) from error
         await self._forget_suspicion()
         metadata.subscribe(self._membership.follow)
+        self._follow_limits(metadata.image, metadata.image)
         await controller.start()
 
     async def _forget_suspicion(self) -> None:
@@ -493,6 +498,9 @@ class Node:
         if old.broker_configs is not new.broker_configs:
             for listener in self._listeners:
                 listener.connections.limits = self._connection_limits(new)
+        local = new.brokers.get(self._config.node_id)
+        if local is not None:
+            self._directories.cordoned = cordoned_directories(new, local)
 
 
 def transaction_parts(

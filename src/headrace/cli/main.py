@@ -28,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headrace.cli.partition.commands:partition",
         "Where partitions are: move, balance, status, cancel, elect.",
     ),
+    "broker": (
+        "headrace.cli.broker.commands:broker",
+        "Taking brokers out of a cluster: drain, undrain, decommission.",
+    ),
     "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
     "perf": ("headrace.cli.perf.commands:perf", "Measure: produce, consume, e2e."),
     "plan": ("headrace.cli.planning.plan:plan", "How many partitions, brokers, disks a load needs."),

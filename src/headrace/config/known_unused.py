@@ -30,7 +30,6 @@ KAFKA_4: frozenset[str] = frozenset(
         "controller.quota.window.num",
         "controller.quota.window.size.seconds",
         "controller.socket.timeout.ms",
-        "cordoned.log.dirs",
         "create.topic.policy.class.name",
         "delegation.token.expiry.check.interval.ms",
         "delegation.token.expiry.time.ms",

@@ -6,6 +6,14 @@ from headrace.config.setting import LONG_MAX, ConfigType, Importance, Setting, U
 
 MOVING: tuple[Setting, ...] = (
     Setting(
+        "cordoned.log.dirs",
+        ConfigType.LIST,
+        "",
+        Importance.MEDIUM,
+        "Data directories that get no new replicas; * stands for all of them, and then the broker gets none.",
+        update_mode=UpdateMode.PER_BROKER,
+    ),
+    Setting(
         "controlled.shutdown.enable",
         ConfigType.BOOLEAN,
         "true",

@@ -38,6 +38,8 @@ def _start(ctx: Context, path: str, name: TopicPartition) -> ErrorCode:
     target = next((held for held in broker.directories if configured_path(held) == os.path.abspath(path)), None)
     if target is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
+    if broker.directories.is_cordoned(target):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     partition = broker.replicas.by_name.get(name.topic.encode(), {}).get(name.partition)
     try:
         if partition is None:

@@ -1,7 +1,7 @@
 """DescribeLogDirs (35), v1-5. The data directories of this broker and what the partitions in them weigh.
 
 v3 an error for the whole answer, which we never need; v4 total and usable bytes of the volume (KIP-827); v5
-whether a directory is cordoned (KIP-1066), which none is. Null asks for every partition. A directory
+whether a directory is cordoned (KIP-1066). Null asks for every partition. A directory
 that failed, or cannot be read, is told of as KAFKA_STORAGE_ERROR. A log on its way into a directory
 (AlterReplicaLogDirs) is shown there as a future one, with what it lacks.
 """
@@ -86,5 +86,9 @@ async def _describe(
             topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
             topic.partitions.append(_future(index, move))
     return DescribeLogDirsResult(
-        log_dir=path, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
+        log_dir=path,
+        topics=list(topics.values()),
+        total_bytes=total,
+        usable_bytes=usable,
+        is_cordoned=ctx.broker.directories.is_cordoned(directory),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.handlers.context import Context
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode
-from headrace.model.topics import TopicPartition
+from headrace.model.topics import TopicId, TopicPartition
 
 # Kafka's numbers of ACL operations, as bits. Without ACLs everybody may do everything.
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)
@@ -51,6 +51,11 @@ class ListenerView:
         self._own_id = own_id
         self._own_offline = own_offline
         self._doubted = doubted
+        self._failed: dict[tuple[TopicId, int], list[int]] = {}
+        """Partitions whose data directory failed on some brokers, as they told the cluster."""
+        for broker in image.brokers.values():
+            for held in broker.offline:
+                self._failed.setdefault(held, []).append(broker.id)
         self._reachable = {
             broker.id: (broker, endpoint)
             for broker in image.brokers.values()
@@ -83,6 +88,10 @@ class ListenerView:
 
     def partition(self, name: TopicPartition, partition: PartitionImage) -> PartitionStatus:
         offline = [replica for replica in partition.replicas if replica not in self.image.brokers]
+        if self._failed:
+            topic = self.image.topics[name.topic]
+            failed = self._failed.get((topic.id, name.partition), ())
+            offline += [id for id in failed if id in partition.replicas and id != self._own_id]
         if name in self._own_offline and self._own_id in partition.replicas:
             offline.append(self._own_id)
         if partition.leader == NO_LEADER or partition.leader in offline or partition.leader in self._doubted:

@@ -1,25 +1,24 @@
-"""UnregisterBroker (64), v0. Forgets a broker that will not come back.
+"""UnregisterBroker (64), v0. Forgets a broker that will not come back: its settings, and what it registered with.
 
-Registered brokers are those that live, and a living one is not forgotten: INVALID_REQUEST says to stop it first.
+One that runs is not forgotten (INVALID_REQUEST), and neither is one that partitions still name as a replica: it
+may have records that nobody else has.
 """
 
 from __future__ import annotations
 
 from headrace.handlers.context import Context, cluster_alter
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
-from headrace.model.errors import ErrorCode
+from headrace.model.errors import KafkaError
 from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 @api(UnregisterBrokerRequest, UnregisterBrokerResponse, versions=range(1), authorize=cluster_alter)
-def unregister_broker(ctx: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+@on_controller(UnregisterBrokerResponse)
+async def unregister_broker(ctx: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Forgets a broker that will not come back."""
-    if request.broker_id not in ctx.broker.metadata.image.brokers:
-        return UnregisterBrokerResponse(
-            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
-            error_message=f"Broker {request.broker_id} is not registered.",
-        )
-    return UnregisterBrokerResponse(
-        error_code=ErrorCode.INVALID_REQUEST,
-        error_message=f"Broker {request.broker_id} is running: stop it first.",
-    )
+    try:
+        await ctx.broker.controller.unregister_broker(request.broker_id)
+    except KafkaError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    return UnregisterBrokerResponse(error_message=None)

@@ -95,6 +95,14 @@ class AclDeleted:
     acl_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerForgotten:
+    """What the store still knows of a broker that will not come back."""
+
+    broker_id: int
+    paths: tuple[str, ...]
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -104,6 +112,7 @@ Change = (
     | BrokerConfigured
     | GroupConfigured
     | SuspectCleared
+    | BrokerForgotten
     | AclCreated
     | AclDeleted
 )
@@ -144,6 +153,9 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
                 yield Delete(path)
         case SuspectCleared(broker_id):
             yield Delete(suspect_path(broker_id))
+        case BrokerForgotten(_, paths):
+            for path in paths:
+                yield Delete(path)
         case AclCreated(acl):
             yield Create(acl_path(acl.id), encode_acl(acl))
         case AclDeleted(acl_id):
@@ -172,7 +184,9 @@ def changed_partitions(changes: Sequence[Change]) -> dict[str, list[int]]:
 
 
 def changed_brokers(changes: Sequence[Change]) -> list[str]:
-    return [change.name for change in changes if isinstance(change, BrokerConfigured)]
+    names = {change.name: None for change in changes if isinstance(change, BrokerConfigured)}
+    names.update((str(change.broker_id), None) for change in changes if isinstance(change, BrokerForgotten))
+    return list(names)
 
 
 def changed_groups(changes: Sequence[Change]) -> list[str]:

@@ -191,7 +191,8 @@ class ClusterMetadata:
             image = image.with_topics(list(loaded.values()), [name for name in topics if name not in loaded])
         if brokers:
             configs = await load_broker_configs(self._store, brokers)
-            image = replace(image, broker_configs={**image.broker_configs, **configs})
+            others = {name: known for name, known in image.broker_configs.items() if name not in brokers}
+            image = replace(image, broker_configs=others | configs)
         groups = list(dict.fromkeys(name for entry in fields for name in entry.get("groups", ())))
         if groups:
             kept = {name: configs for name, configs in image.group_configs.items() if name not in groups}

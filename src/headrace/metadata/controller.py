@@ -40,6 +40,7 @@ from headrace.coordination.contract import (
 from headrace.env import Env
 from headrace.metadata.acl_decisions import decide_create_acls, decide_delete_acls
 from headrace.metadata.changes import (
+    BrokerForgotten,
     Change,
     PartitionsAdded,
     PartitionsChanged,
@@ -65,15 +66,19 @@ from headrace.metadata.layout import (
     CHANGES,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    broker_config_path,
     change_path,
     decode_json,
+    directories_path,
     encode_json,
+    suspect_path,
 )
 from headrace.metadata.partition_decisions import (
     Election,
     InSyncOutcome,
     InSyncWish,
     Liveness,
+    check_forgettable,
     decide_election,
     decide_in_sync,
     decide_without,
@@ -279,6 +284,25 @@ class Controller:
 
         await self._see_all_brokers()
         return await self.change(decide)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is stopped, holds nothing and will not come back."""
+        paths = (directories_path(broker_id), suspect_path(broker_id), broker_config_path(str(broker_id)))
+        await self._see_all_brokers()
+        try:
+            nodes = await self._store.get_many(paths)
+        except StoreError as error:
+            raise _unknown_result() from error
+        present = tuple(path for path, node in zip(paths, nodes, strict=True) if node is not None)
+
+        def decide(image: MetadataImage) -> tuple[None, list[Change]]:
+            check_forgettable(image, broker_id)
+            if not present:
+                detail = f"Broker {broker_id} is not registered."
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, detail)
+            return None, [BrokerForgotten(broker_id, present)]
+
+        await self.change(decide)
 
     async def reassign(
         self, requests: Sequence[Reassignment], may_change_factor: bool = True

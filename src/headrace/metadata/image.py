@@ -36,6 +36,10 @@ class BrokerImage:
     """What its file says of `min.insync.replicas`; unknown of a broker of an older version."""
     lacking: frozenset[tuple[TopicId, int]] = frozenset()
     """If it is suspect: the partitions of which alone it may have lost records; none means of all."""
+    log_dirs: tuple[str, ...] = ()
+    """Its data directories, as absolute paths."""
+    cordoned: tuple[str, ...] = ()
+    """What its file says of `cordoned.log.dirs`."""
 
     @property
     def host(self) -> str:

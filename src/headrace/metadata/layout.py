@@ -243,6 +243,8 @@ def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
         endpoints=endpoints,
         rack=broker.rack,
         min_in_sync=broker.min_in_sync,
+        log_dirs=broker.log_dirs,
+        cordoned=broker.cordoned,
     )
 
 
@@ -272,4 +274,6 @@ def decode_broker(
         offline=decode_partitions(offline) if offline is not None else frozenset(),
         min_in_sync=fields.get("min_in_sync"),
         lacking=decode_partitions(suspect) if suspect is not None and suspect.value else frozenset(),
+        log_dirs=tuple(fields.get("log_dirs", ())),
+        cordoned=tuple(fields.get("cordoned", ())),
     )

@@ -24,6 +24,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Protocol
 
+from headrace.metadata.cordons import open_brokers
 from headrace.metadata.eligible import MinInSync, one_is_enough, with_eligible, without_suspects
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, add_replicas
@@ -162,6 +163,18 @@ def decide_without(
                 yield TopicPartition(topic.name, index), partition, partition if stays else after
 
 
+def check_forgettable(image: MetadataImage, broker_id: int) -> None:
+    """INVALID_REQUEST for a broker that runs, or that partitions still name: it may have what nobody else has."""
+    if broker_id in image.brokers:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is running: stop it first.")
+    held = sum(
+        broker_id in partition.replicas for topic in image.topics.values() for partition in topic.partitions
+    )
+    if held:
+        detail = f"Broker {broker_id} has replicas of {held} partitions: move them to other brokers first."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+
+
 def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
     """The partition on its target alone, if it moves and all of that is alive and in sync; else as it is."""
     target, live = partition.target, liveness.epochs
@@ -192,9 +205,10 @@ def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> lis
     For the cluster's own topics: they are made by the first broker that needs them.
     """
     grown: list[TopicImage] = []
+    brokers = open_brokers(image)
     for name, factor in wanted.items():
         topic = image.topics.get(name)
-        reachable = min(factor, len(image.brokers))
+        reachable = min(factor, len(brokers))
         if topic is None or all(len(partition.replicas) >= reachable for partition in topic.partitions):
             continue
         load = Load.of(topic.partitions)
@@ -202,7 +216,7 @@ def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> lis
         partitions = []
         for partition in topic.partitions:
             lacking = 0 if partition.target else max(reachable - len(partition.replicas), 0)
-            replicas = add_replicas(image.brokers, partition.replicas, lacking, load, cluster)
+            replicas = add_replicas(brokers, partition.replicas, lacking, load, cluster)
             partitions.append(
                 partition if replicas == partition.replicas else replace(partition, replicas=replicas)
             )

@@ -14,12 +14,13 @@ the partition's state in the store, so a new controller goes on where the old on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from headrace.metadata.cordons import open_brokers
 from headrace.metadata.eligible import MinInSync, one_is_enough
-from headrace.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
+from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from headrace.metadata.partition_decisions import Liveness, Rules, decide_leader, led_by
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
@@ -67,7 +68,7 @@ def _decide(
         if not partition.target:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         return move_to(partition, partition.original, own, min_in_sync)
-    _check(image.brokers, partition, request.replicas)
+    _check(image, partition, request.replicas)
     factor = len(partition.original or partition.replicas)
     if not may_change_factor and len(request.replicas) != factor:
         detail = f"The replication factor is {factor} and may not become {len(request.replicas)}."
@@ -75,12 +76,14 @@ def _decide(
     return move_to(partition, request.replicas, own, min_in_sync)
 
 
-def _check(brokers: Mapping[int, BrokerImage], partition: PartitionImage, replicas: tuple[int, ...]) -> None:
+def _check(image: MetadataImage, partition: PartitionImage, replicas: tuple[int, ...]) -> None:
     if not replicas:
         raise _bad("A partition is assigned to no broker.")
+    usable = open_brokers(image)
     for broker_id in replicas:
-        if broker_id not in brokers and broker_id not in partition.replicas:
-            raise _bad(f"Broker {broker_id} is in the assignment, and is not registered.")
+        if broker_id not in usable and broker_id not in partition.replicas:
+            why = "is cordoned" if broker_id in image.brokers else "is not registered"
+            raise _bad(f"Broker {broker_id} is in the assignment, and {why}.")
     if len(set(replicas)) < len(replicas):
         raise _bad(f"The assignment names a broker twice: {list(replicas)}.")
 

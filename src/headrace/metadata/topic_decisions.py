@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from headrace.config.naming import is_allowed
 from headrace.config.settings import Value
 from headrace.config.topic_config import check_topic_overrides
+from headrace.metadata.cordons import open_brokers
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, place
 from headrace.model.errors import ErrorCode, KafkaError
@@ -148,7 +149,7 @@ class _Creation:
 
     def _replicas(self, request: TopicCreation) -> list[ReplicaAssignment]:
         if request.assignments:
-            return _manual_replicas(self._image.brokers, request)
+            return _manual_replicas(open_brokers(self._image), request)
         if request.replication_factor < DEFAULT or request.replication_factor == 0:
             detail = "The replication factor must be at least 1, or -1 for the broker's default."
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
@@ -158,7 +159,7 @@ class _Creation:
         count = self._defaults.num_partitions if request.num_partitions == DEFAULT else request.num_partitions
         factor = request.replication_factor
         factor = self._defaults.replication_factor if factor == DEFAULT else factor
-        return place(self._image.brokers, count, factor, Load(), self._load)
+        return place(open_brokers(self._image), count, factor, Load(), self._load)
 
 
 def _manual_replicas(brokers: Mapping[int, BrokerImage], request: TopicCreation) -> list[ReplicaAssignment]:
@@ -185,7 +186,8 @@ def _check_assignments(
             raise _bad_assignment("A partition is assigned to no broker.")
         unknown = [broker_id for broker_id in replicas if broker_id not in brokers]
         if unknown:
-            raise _bad_assignment(f"Broker {unknown[0]} is in an assignment, and is not registered.")
+            detail = f"Broker {unknown[0]} is in an assignment, and is not registered, or is cordoned."
+            raise _bad_assignment(detail)
         if len(set(replicas)) < len(replicas):
             raise _bad_assignment(f"An assignment names a broker twice: {list(replicas)}.")
         if len(replicas) != replication_factor:
@@ -200,14 +202,14 @@ def _grown(image: MetadataImage, request: NewPartitions, cluster: Load) -> Topic
     present = len(topic.partitions)
     added = request.count - present
     _check_growth(request, present)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].target or topic.partitions[0].replicas)
     if request.assignments is None:
-        replicas = place(image.brokers, added, factor, Load.of(topic.partitions), cluster)
+        replicas = place(open_brokers(image), added, factor, Load.of(topic.partitions), cluster)
     elif len(request.assignments) != added:
         raise _bad_assignment(f"{added} partitions to add, but {len(request.assignments)} assignments.")
     else:
         replicas = list(request.assignments)
-        _check_assignments(image.brokers, replicas, factor)
+        _check_assignments(open_brokers(image), replicas, factor)
     new = (_new_partition(image, assignment) for assignment in replicas)
     return replace(topic, partitions=(*topic.partitions, *new))
 

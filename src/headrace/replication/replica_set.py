@@ -143,11 +143,7 @@ class ReplicaSet:
         changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
         self._drop_all(self._departed(old, new), new)
         again = [new.topics_by_id[topic_id] for topic_id in self._offline_ids() if topic_id in new.topics_by_id]
-        self.offline = {
-            partition: topic_id
-            for partition, topic_id in self.offline.items()
-            if self._is_ours(topic_id, partition, new)
-        }
+        self._forget_offline(new)
         changed = list({topic.id: topic for topic in [*changed, *again]}.values())
         missing = list(self._missing(changed))
         if missing:
@@ -205,6 +201,13 @@ class ReplicaSet:
 
     def _holds(self, partition: PartitionImage) -> bool:
         return self.broker_id in partition.replicas
+
+    def _forget_offline(self, image: MetadataImage) -> None:
+        """What has moved to other brokers may be made anew here if it comes back, on another disk."""
+        gone = [(name, id) for name, id in self.offline.items() if not self._is_ours(id, name, image)]
+        for name, topic_id in gone:
+            del self.offline[name]
+            self._elsewhere.discard((topic_id, name.partition))
 
     def _is_ours(self, topic_id: TopicId, name: TopicPartition, image: MetadataImage) -> bool:
         topic = image.topics_by_id.get(topic_id)

@@ -34,6 +34,8 @@ class LogDirectories:
         self._directories = [LogDirectory(env, os.path.join(path, f"broker-{node_id}")) for path in paths]
         self._opened: list[LogDirectory] = []
         self._loaded = False
+        self.cordoned: frozenset[str] = frozenset()
+        """Of the paths: they get no new logs, as long as there is another."""
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._directories)
@@ -108,8 +110,12 @@ class LogDirectories:
             directory.set_log_aside(partition, "another topic has its name now")
         if not self.online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All data directories are offline")
-        emptiest = min(self.online, key=lambda directory: len(directory.logs))
+        open_ones = [one for one in self.online if not self.is_cordoned(one)] or self.online
+        emptiest = min(open_ones, key=lambda directory: len(directory.logs))
         return emptiest.create_log(partition, topic_id, config, start_offset)
+
+    def is_cordoned(self, directory: LogDirectory) -> bool:
+        return os.path.abspath(os.path.dirname(directory.path)) in self.cordoned
 
     def holds(self, partition: TopicPartition) -> bool:
         return self._holder(partition) is not None

@@ -118,6 +118,7 @@ def show_and_carry_out(
 @click.option("--from", "source", type=int, metavar="BROKER", help="Replicas on this broker go to --to.")
 @click.option("--to", "taker", type=int, metavar="BROKER", help="Where the replicas of --from go.")
 @click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="So many replicas each.")
+@click.option("--offline", is_flag=True, help="Replicas on dead brokers and failed disks go to other brokers.")
 @click.option("--file", "path", metavar="FILE", help="A plan in the format of kafka-reassign-partitions.")
 @way_options
 def move(
@@ -129,25 +130,31 @@ def move(
     source: int | None,
     taker: int | None,
     factor: int | None,
+    offline: bool,
     path: str | None,
 ) -> None:
     """Move partitions to other brokers, or give them more or fewer replicas.
 
     The old replicas stay until all new ones are in sync; clients go on meanwhile. The plan is shown first.
     """
-    ways = [replicas, brokers, source, factor, path]
+    ways = [replicas, brokers, source, factor, path, offline or None]
     if sum(one is not None for one in ways) != 1 or (source is None) != (taker is None):
         raise click.UsageError(
-            "Say where to: one of --replicas, --brokers, --from with --to, --replication-factor, --file."
+            "Say where to: --replicas, --brokers, --from and --to, --replication-factor, --offline, or --file."
         )
-    if (path is None) != bool(partitions):
-        raise click.UsageError("Name the partitions, such as orders or orders:3; with --file the file does.")
+    if (path is None and not offline) != bool(partitions):
+        raise click.UsageError(
+            "Name the partitions, such as orders or orders:3, but not with --file or --offline, which find them."
+        )
 
     async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
         if path is not None:
             plan = read_plan(path)
             view, _ = await named_partitions(cluster, [f"{one.topic}:{one.partition}" for one in plan])
             return view, plan
+        if offline:
+            view = await cluster.metadata()
+            return view, _without_offline(view)
         view, names = await named_partitions(cluster, partitions)
         there = assignment(view)
         now = {name: there[name] for name in names}
@@ -200,6 +207,17 @@ def evacuation(view: ClusterView, broker: int) -> Wanted:
     others = {id: place for id, place in places(view).items() if id != broker}
     held = {name: to for name, to in assignment(view).items() if broker in to}
     return evacuate(others, held)
+
+
+def _without_offline(view: ClusterView) -> Wanted:
+    """Each partition that has replicas offline, without them."""
+    wanted: dict[TopicPartition, Replicas] = {}
+    for topic in view.topics.values():
+        for one in topic.partitions:
+            if one.offline:
+                usable = {id: place for id, place in places(view).items() if id not in one.offline}
+                wanted |= evacuate(usable, {TopicPartition(topic.name, one.number): one.replicas})
+    return wanted
 
 
 def _check_alive(view: ClusterView, brokers: Replicas) -> None:

@@ -1,0 +1,85 @@
+"""`headrace broker drain|undrain|decommission` against brokers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headrace.metadata.cordons import CORDONED
+from headrace.testing.in_process_cluster import running_cluster
+from tests.unit.cli.partition.test_partition_commands import T0, CommandLine
+from tests.unit.replication.test_three_brokers import create, produce
+
+
+@pytest.fixture
+async def headrace(tmp_path: Path) -> AsyncIterator[CommandLine]:
+    async with running_cluster(tmp_path, 3, auto_leader_rebalance_enable="false") as cluster:
+        await create(cluster, 1, [1, 3])
+        await cluster.until(lambda: cluster.replica(1, T0).is_leader)
+        assert (await produce(cluster)).error_code == 0
+        await cluster.until(lambda: all(cluster.image(n).partition(T0) is not None for n in cluster.nodes))
+        yield CommandLine(cluster)
+
+
+async def test_leaders_or_everything_leaves_a_broker(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    led = await headrace("broker", "drain", "1", "--leaders", "--yes")
+    assert "Moved 1 partition." in led.stderr
+    await cluster.until(lambda: cluster.state(T0).leader == 3 and cluster.state(T0).replicas == (3, 1))
+    plan = await headrace("broker", "drain", "1", "--dry-run")
+    assert "1 partition, 1 replica to copy" in plan.stderr
+    assert not cluster.image(1).broker_configs.get("1")
+    await headrace("broker", "drain", "1", "--yes")
+    await cluster.until(lambda: sorted(cluster.state(T0).replicas) == [2, 3])
+    await cluster.until(lambda: cluster.image(1).broker_configs["1"] == {CORDONED: "*"})
+    code, told = await headrace.refused("partition", "move", "t", "--replicas", "1,2", "--yes")
+    assert (code, "No partition moves." in told) == (1, True)
+    await headrace("broker", "undrain", "1")
+    await headrace("partition", "move", "t", "--replicas", "1,2", "--yes")
+    await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+async def test_a_broker_is_forgotten_once_it_has_stopped(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    going = asyncio.ensure_future(headrace("broker", "decommission", "3", "--yes"))
+    await cluster.until(lambda: 3 not in cluster.state(T0).replicas)
+    await cluster.until(lambda: not cluster.state(T0).target)
+    await cluster.stop(3)
+    assert "Broker 3 is forgotten." in (await going).stderr
+    await cluster.until(lambda: "3" not in cluster.image(1).broker_configs)
+    code, told = await headrace.refused("broker", "decommission", "3", "--yes")
+    assert (code, "not registered" in told) == (1, True)
+
+
+async def test_a_dead_broker_is_replaced_and_forgotten(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    await cluster.stop(3)
+    await cluster.until(lambda: 3 not in cluster.image(2).brokers)
+    await cluster.until(lambda: cluster.state(T0).isr == (1,))
+    done = await headrace("broker", "decommission", "3", "--yes")
+    assert "Broker 3 is forgotten." in done.stderr
+    await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+async def test_the_partitions_of_a_failed_directory_go_elsewhere(tmp_path: Path) -> None:
+    """To another broker; and back, to another directory of the one whose disk failed."""
+    directories = f"{tmp_path}/one,{tmp_path}/two"
+    async with running_cluster(tmp_path / "one", 3, log_dirs=directories) as cluster:
+        headrace = CommandLine(cluster)
+        await create(cluster, 1, [1, 3])
+        await cluster.until(lambda: cluster.replica(1, T0).is_leader)
+        assert (await produce(cluster)).error_code == 0
+        failed = next(one for one in cluster.nodes[3]._directories if T0 in one.logs)
+        failed.fail(OSError(errno.EIO, "made up"))
+        await cluster.until(lambda: any(broker.offline for broker in cluster.image(2).brokers.values()))
+        await cluster.until(lambda: cluster.image(2).partition(T0) is not None)
+        await headrace("partition", "move", "--offline", "--yes")
+        await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+        await cluster.until(lambda: not cluster.nodes[3].replicas.offline)
+        await headrace("partition", "move", "t", "--replicas", "3,1", "--yes")
+        await cluster.until(lambda: cluster.replica(3, T0).is_leader)
+        assert not cluster.replica(3, T0).log.directory.startswith(failed.path)
