@@ -18,6 +18,8 @@ from typing import Any
 
 MAX_TURNS_AT_ONE_TIME = 20_000
 """So many without the clock moving mean that somebody spins."""
+MAX_TURNS = 1_000_000
+"""Thirty times what a run takes: somebody waits again and again for almost no time."""
 
 
 class Process:
@@ -107,6 +109,8 @@ class VirtualLoop(BaseEventLoop):
     def pass_time(self, timeout: float | None) -> None:
         self.turns += 1
         self.on_turn()
+        if self.turns > MAX_TURNS:
+            raise SimulationStuck(f"after {MAX_TURNS} turns of the loop there is no end, at {self._now:.6f}")
         if timeout is None:
             raise SimulationStuck("nothing is left to do")
         if timeout > 0:

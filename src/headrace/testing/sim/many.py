@@ -1,8 +1,12 @@
-"""Many seeds, each in a process of its own, on all cores; a seed that fails is told with how to see it again."""
+"""Many seeds, each in a process of its own, on all cores; a seed that fails is told with how to see it again.
+
+A run that does not come to an end is killed, counts as failed, and leaves on stderr where it was.
+"""
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import multiprocessing
 import os
@@ -10,19 +14,77 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from itertools import islice
+from multiprocessing.connection import Connection, wait
 
 from headrace.testing.sim.mutants import MUTANTS
 from headrace.testing.sim.run import Outcome, run_seed
 
 SHOWN_LINES = 60
+MOST_SECONDS = 300.0
+"""What one run may take by the wall clock; usually it is one to three seconds."""
+_FORK = multiprocessing.get_context("fork")
 
 
-def outcomes(seeds: Iterable[int], workers: int, mutant: str | None = None) -> Iterator[tuple[Outcome, float]]:
+class _Child:
+    """The process of one run."""
+
+    def __init__(self, seed: int, mutant: str | None, most_seconds: float) -> None:
+        self.seed = seed
+        self.results, send = _FORK.Pipe(duplex=False)
+        self._process = _FORK.Process(target=_run_child, args=(send, seed, mutant, most_seconds))
+        self._process.start()
+        send.close()
+        self._ends = time.monotonic() + most_seconds
+
+    @property
+    def left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def outcome(self) -> tuple[Outcome, float]:
+        """Once there is a result, or its time is up."""
+        try:
+            if self.results.poll():
+                found: tuple[Outcome, float] = self.results.recv()
+                return found
+            problem = "the run did not come to an end and was killed"
+        except EOFError:
+            problem = "the process of the run died"
+        return Outcome(self.seed, [problem]), 0.0
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.results.close()
+
+
+def outcomes(
+    seeds: Iterable[int], workers: int, mutant: str | None = None, most_seconds: float = MOST_SECONDS
+) -> Iterator[tuple[Outcome, float]]:
     """With the CPU seconds that each took. Every run has a fresh process: nothing is left of the one before."""
-    context = multiprocessing.get_context("fork")
-    with context.Pool(workers, maxtasksperchild=1) as pool:
-        yield from pool.imap(partial(_one, mutant), seeds, chunksize=1)
+    rest = iter(seeds)
+    running: list[_Child] = []
+    try:
+        while True:
+            for seed in islice(rest, workers - len(running)):
+                running.append(_Child(seed, mutant, most_seconds))
+            if not running:
+                return
+            soonest = max(min(child.left for child in running), 0.0)
+            ready = wait([child.results for child in running], soonest)
+            for child in [child for child in running if child.results in ready or child.left <= 0]:
+                running.remove(child)
+                found = child.outcome()
+                child.end()
+                yield found
+    finally:
+        for child in running:
+            child.end()
+
+
+def _run_child(send: Connection, seed: int, mutant: str | None, most_seconds: float) -> None:
+    faulthandler.dump_traceback_later(most_seconds * 0.9)
+    send.send(_one(mutant, seed))
 
 
 def _one(mutant: str | None, seed: int) -> tuple[Outcome, float]:
@@ -65,9 +127,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _look_for(mutant: str, workers: int) -> int:
     """Until it is found, or for as many seeds as it may take: 1 if it was not."""
     seeds = range(1, MUTANTS[mutant].seeds + 1)
-    for count, (outcome, _) in enumerate(outcomes(seeds, workers, mutant), 1):
+    for outcome, _ in outcomes(seeds, workers, mutant):
         if outcome.violations:
-            print(f"{mutant}: found with seed {count} of {len(seeds)}: {outcome.violations[0].splitlines()[0]}")
+            first = outcome.violations[0].splitlines()[0]
+            print(f"{mutant}: found with seed {outcome.seed} of {len(seeds)}: {first}")
             return 0
     print(f"{mutant}: not found in {len(seeds)} seeds")
     return 1
