@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -80,7 +81,7 @@ class Known:
     """Where producers write and readers read."""
 
 
-class SimClient:
+class SimClient(ABC):
     def __init__(self, world: World, name: str, known: Known) -> None:
         self.world = world
         self.name = name
@@ -101,8 +102,9 @@ class SimClient:
     def begin(self) -> None:
         self.task = self.world.loop.create_task(self.run(), context=self.process.context)
 
+    @abstractmethod
     async def run(self) -> None:
-        raise NotImplementedError
+        """Until it is told to stop."""
 
     async def leader(self, place: TopicPartition) -> int:
         return (await self.cluster.metadata([place.topic])).leader(place)

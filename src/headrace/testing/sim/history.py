@@ -2,16 +2,20 @@
 
 An answer that never came, a lost connection, an error after a send: unknown, never failed. Checked at the end:
 acknowledged values are there, at the offset that was told; no value is there twice; the values of a producer are
-in the order of their sending; a commit of a group that was acknowledged has not gone back.
+in the order of their sending. A commit of a group that was acknowledged has not gone back, at any time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from headrace.model.topics import TopicPartition
 from headrace.testing.sim.ledger import Ledger
 from headrace.testing.sim.world import World
+
+STALE_SECONDS = 5.0
+"""Twice the time of a session, and some: so long a coordinator that was replaced may answer."""
 
 
 @dataclass
@@ -20,6 +24,16 @@ class Commits:
 
     attempted: int = -1
     acknowledged: int = -1
+    log: list[tuple[float, int]] = field(default_factory=list)
+    """What was acknowledged when."""
+
+    def acknowledge(self, offset: int, time: float) -> None:
+        self.acknowledged = offset
+        self.log.append((time, offset))
+
+    def acknowledged_before(self, time: float) -> int:
+        place = bisect_left(self.log, (time, -1))
+        return self.log[place - 1][1] if place else -1
 
 
 @dataclass
@@ -50,6 +64,17 @@ class History:
             self.world.violated(
                 f"group {group} has {offset} for {place}; {commits.acknowledged} was acknowledged and "
                 f"{commits.attempted} attempted"
+            )
+
+    def committed_offset_was(self, group: str, place: TopicPartition, offset: int, asked: float) -> None:
+        """What a coordinator said to a request of that time; one that was replaced may not know it yet."""
+        commits = self.commits_of(group, place)
+        least = commits.acknowledged_before(asked - STALE_SECONDS)
+        self.world.count("commits looked at, stale", offset < commits.acknowledged_before(asked))
+        if not least <= offset <= commits.attempted:
+            self.world.violated(
+                f"group {group} has {offset} for {place}; {least} was acknowledged {STALE_SECONDS} s before, "
+                f"and {commits.attempted} attempted"
             )
 
     # -- the verdict

@@ -127,7 +127,11 @@ class Scenario:
         lossy = Producer(world, "lossy", client)
         lossy.acks = ACKS_LEADER
         readers = [Reader(world, f"reader{number}", client) for number in range(2)]
-        members = [ClassicMember(world, "classic", client), ConsumerMember(world, "consumer", client)]
+        members = [
+            kind(world, f"{name}{number}", client, name, place)
+            for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember))
+            for number, place in enumerate(self._places)
+        ]
         clients = [*producers, lossy, *readers, admin, *members]
         for one in clients:
             one.begin()
@@ -192,7 +196,6 @@ class Scenario:
             found = await self._inside(reader, reader.read_all(place, committed.end_offset))
             self._history.judge(place, found)
         for member in members:
-            place = self._places[0]
-            if self._history.commits_of(member.group, place).acknowledged >= 0:
-                offset = await self._inside(member, member.committed(place))
-                self._history.committed_offset_is(member.group, place, offset)
+            if self._history.commits_of(member.group, member.place).acknowledged >= 0:
+                offset = await self._inside(member, member.committed())
+                self._history.committed_offset_is(member.group, member.place, offset)
