@@ -119,10 +119,12 @@ class ClusterMetadata:
         self._stale.update(paths)
         async with self._loading:
             stale, self._stale = self._stale, set()
+            read_before = self._loaded, self._sequence
             try:
                 image = await self._load(stale)
             except BaseException:
                 self._stale |= stale
+                self._loaded, self._sequence = read_before  # what was read is not in any image
                 raise
             self._show(image)
 

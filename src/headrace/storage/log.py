@@ -356,7 +356,10 @@ class Log(LogParts):
         """Drop everything from `offset` on. A batch that holds it goes whole, so the end may come before it."""
         if offset >= self.end_offset:
             # An epoch that began here, and in which nothing was written, is not in the leader's history.
-            self._cut_leader_epochs()
+            try:
+                self._cut_leader_epochs()
+            except OSError as error:
+                raise self._refused(error) from error  # the checkpoint is written with the next change
             return
         if offset <= self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)

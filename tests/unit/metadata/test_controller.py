@@ -24,7 +24,7 @@ from headrace.metadata.controller import (
     TopicCreation,
 )
 from headrace.metadata.image import NO_CONTROLLER, BrokerImage, Endpoint, MetadataImage, TopicImage
-from headrace.metadata.layout import CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_json
+from headrace.metadata.layout import BROKER_IDS, CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_json
 from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 
@@ -389,3 +389,29 @@ async def test_two_brokers_on_one_sqlite_file(tmp_path: Path) -> None:
     assert set(third.image.topics) == {"t", "u"}
     assert third.image.controller_epoch == 3
     await third.close()
+
+
+class Unwatched(ClusterMetadata):
+    """Reads only when it is told to."""
+
+    def _on_change(self, path: str) -> None: ...
+
+
+async def test_what_was_read_before_the_store_failed_is_read_again(
+    node: Node, ensemble: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: a controller whose image lacked one change for ever elected nobody any more."""
+    metadata = Unwatched(ENV, ensemble.connect())
+    await metadata.start()
+    await node.create("t")
+
+    async def fail(store: Store) -> None:
+        raise Unknown("/", "the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.metadata.cluster.load_brokers", fail)
+        with pytest.raises(Unknown):
+            await metadata.catch_up(CHANGES, BROKER_IDS)
+    await metadata.catch_up(CHANGES)
+    assert metadata.image.topics == node.image.topics
+    await metadata.close()

@@ -65,3 +65,17 @@ def test_only_the_new_file_takes_room(store: Any, disk: FaultyDisk, offset: int)
     disk.fail(log.directory, errno.ENOSPC, "open", "pwrite", "truncate", "fsync", "fdatasync")
     log._segments.restart(fresh, 0)
     assert log.segments == (fresh,)
+
+
+def test_an_epoch_without_records_is_given_up_on_a_full_disk_too(store: Any, disk: FaultyDisk) -> None:
+    """Found by the simulation: the checkpoint that could not be written ended the broker."""
+    log = store.log
+    log.leader_epochs.assign(7, log.end_offset)
+    disk.fail(log.directory, errno.ENOSPC, "open")
+    with pytest.raises(KafkaError) as error:
+        log.truncate_to(log.end_offset)
+    assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.failure is None
+    disk.heal()
+    log.truncate_to(log.end_offset)
+    assert log.leader_epochs.latest < 7

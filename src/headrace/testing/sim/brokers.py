@@ -210,6 +210,7 @@ class Machine:
     def _stopped(self, process: Process) -> None:
         if process is self.process:
             self.kill()
+            self._world.network.later(self._world.rng.uniform(0.1, 4.0), self.start_if_down)
 
     def stop(self) -> None:
         assert self.process is not None

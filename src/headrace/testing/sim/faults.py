@@ -118,7 +118,6 @@ class Faults:
         if machine is not None and machine.ready:
             self._say(f"stop {machine.host}")
             machine.stop()
-            self._later(self._rng.uniform(3.0, 6.0), machine.start_if_down)
 
     def _pause(self) -> None:
         machine = self._running()
