@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.model.topics import TopicPartition
-from headrace.records.batch import HEADER_SIZE, parse_header
+from headrace.records.batch import CONTROL, HEADER_SIZE, parse_header
 from headrace.records.reader import read_records
 from headrace.replication.partition import Partition
 from headrace.storage.log import Log
@@ -50,6 +50,8 @@ class Committed:
             return f"offsets {self.end_offset} to {batch.base_offset} were skipped"
         self.batches[batch.base_offset] = batch
         self.end_offset = batch.end_offset
+        if parse_header(batch.data).attributes & CONTROL:
+            return None
         problem = None
         for record in read_records(batch.data):
             value = bytes(record.value or b"")

@@ -25,7 +25,9 @@ from headrace.replication.leadership import Leadership
 from headrace.replication.partition import ACKS_ALL, REPLICA, Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.storage import log as log_module
+from headrace.storage.log import Log
 from headrace.storage.log_directories import LogDirectories
+from headrace.storage.producer_state import ProducerStates
 
 Patched = Any
 """A class or module whose attribute is replaced."""
@@ -210,6 +212,22 @@ def followers_forget_producers() -> None:
     _replace(log_module, "apply_batch", lambda *arguments: None)
 
 
+def no_verification() -> None:
+    """KIP-890 switched off for clients of transactions version 1: partitions do not ask the coordinator."""
+    before = Log.start_verification
+
+    def start_verification(self: Log, id: int, epoch: int, sequence: int, bumps_epochs: bool) -> Any:
+        return before(self, id, epoch, sequence, bumps_epochs) if bumps_epochs else None
+
+    _replace(Log, "start_verification", start_verification)
+    _replace(ProducerStates, "_check_verified", lambda self, header, entry, guard: None)
+
+
+def aborted_transactions_forgotten() -> None:
+    """Readers of committed records are not told what was aborted."""
+    _replace(Log, "aborted_transactions", lambda self, offset, found: [])
+
+
 MUTANTS: dict[str, Mutant] = {
     "ack-before-replication": Mutant(ack_before_replication, ("kill", "isolate"), 3),
     "no-epoch-check": Mutant(no_epoch_check, ("kill", "isolate"), 20),
@@ -228,4 +246,6 @@ MUTANTS: dict[str, Mutant] = {
     "commits-below-min-in-sync": Mutant(commits_below_min_in_sync, ("kill", "kill all"), 20),
     "new-leader-trusts-its-log-end": Mutant(new_leader_trusts_its_log_end, ("kill", "isolate"), 10),
     "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),
+    "no-verification": Mutant(no_verification, ("kill",), 20),
+    "aborted-transactions-forgotten": Mutant(aborted_transactions_forgotten, ("kill",), 3),
 }

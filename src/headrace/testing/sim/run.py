@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from headrace.model.topics import TopicPartition
@@ -17,6 +17,7 @@ from headrace.testing.sim.faults import Faults
 from headrace.testing.sim.history import History
 from headrace.testing.sim.loop import SimulationStuck
 from headrace.testing.sim.members import ClassicMember, ConsumerMember, GroupMember
+from headrace.testing.sim.transactors import Ledger, Transactor
 from headrace.testing.sim.world import LogLines, Violation, World
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ SETTINGS = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "3000",
@@ -114,6 +117,8 @@ class Scenario:
         for machine in self._machines:
             machine.before_death = self._checks.look
         self._places = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+        self._moves = [TopicPartition("moves", 0), TopicPartition("moves", 1)]
+        """Where transactions are written."""
         self._faults = Faults(world, self._machines, faults)
 
     async def play(self) -> None:
@@ -123,6 +128,7 @@ class Scenario:
         world.loop.on_turn = self._on_turn
         admin = Administrator(world, "admin", client)
         await self._inside(admin, admin.create("orders", 2))
+        await self._inside(admin, admin.create("moves", len(self._moves)))
         producers = [Producer(world, f"safe{number}", client) for number in range(2)]
         lossy = Producer(world, "lossy", client)
         lossy.acks = ACKS_LEADER
@@ -132,7 +138,13 @@ class Scenario:
             for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember))
             for number, place in enumerate(self._places)
         ]
-        clients = [*producers, lossy, *readers, admin, *members]
+        transactions = Ledger()
+        moving = replace(client, places=self._moves)
+        transactors = [
+            Transactor(world, f"transactor{number}", moving, transactions, second=number < 2)
+            for number in range(3)
+        ]
+        clients = [*producers, lossy, *readers, admin, *members, *transactors]
         for one in clients:
             one.begin()
         await self._faults.run(self._seconds, [one.name for one in clients])
@@ -143,6 +155,7 @@ class Scenario:
         await self._until_done(clients)
         await self._until_healed()
         await self._judge(readers[0], members)
+        await self._judge_transactions(transactors[0], transactions)
 
     def _on_turn(self) -> None:
         world = self._world
@@ -199,3 +212,11 @@ class Scenario:
             if self._history.commits_of(member.group, member.place).acknowledged >= 0:
                 offset = await self._inside(member, member.committed())
                 self._history.committed_offset_is(member.group, member.place, offset)
+
+    async def _judge_transactions(self, reader: Transactor, transactions: Ledger) -> None:
+        found = {}
+        for place in self._moves:
+            committed = self._checks.ledger.by_name(place)
+            assert committed is not None
+            found[place] = await self._inside(reader, reader.read_committed(place, committed.end_offset))
+        transactions.judge(self._world, found)
