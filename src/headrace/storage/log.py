@@ -356,10 +356,7 @@ class Log(LogParts):
         """Drop everything from `offset` on. A batch that holds it goes whole, so the end may come before it."""
         if offset >= self.end_offset:
             # An epoch that began here, and in which nothing was written, is not in the leader's history.
-            try:
-                self._cut_leader_epochs()
-            except OSError as error:
-                raise self._refused(error) from error  # the checkpoint is written with the next change
+            self._cut_leader_epochs()
             return
         if offset <= self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)
@@ -370,15 +367,19 @@ class Log(LogParts):
             self._durability.cut(self.end_offset)
             self.start_offset = min(self.start_offset, self.end_offset)
             self.first_dirty_offset = min(self.first_dirty_offset, self.end_offset)
-            self._cut_leader_epochs()
             self._producers.reload(self.directory, self.segments, self.end_offset, self._resources)
         except OSError as error:
             raise self._failed(error) from error
+        self._cut_leader_epochs()
 
     def _cut_leader_epochs(self) -> None:
+        """If there is no room for the checkpoint, the one of before stays: a start corrects it by the batches."""
         self.leader_epochs.truncate_from_end(self.end_offset)
         self._leader_epoch = self.leader_epochs.latest
-        self._save_leader_epochs()
+        try:
+            self._save_leader_epochs()
+        except OSError as error:
+            raise self._refused(error) from error
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`. Without room for a new file the log stays as it is."""

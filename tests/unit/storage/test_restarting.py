@@ -67,15 +67,18 @@ def test_only_the_new_file_takes_room(store: Any, disk: FaultyDisk, offset: int)
     assert log.segments == (fresh,)
 
 
-def test_an_epoch_without_records_is_given_up_on_a_full_disk_too(store: Any, disk: FaultyDisk) -> None:
-    """Found by the simulation: the checkpoint that could not be written ended the broker."""
+@pytest.mark.parametrize("offset", [60, 50, 30], ids=["nothing", "part of a segment", "segments"])
+def test_a_log_that_is_cut_while_the_disk_is_full(store: Any, disk: FaultyDisk, offset: int) -> None:
+    """Found by the simulation: without room for the checkpoint of its epochs a follower's cut ended its broker."""
     log = store.log
-    log.leader_epochs.assign(7, log.end_offset)
-    disk.fail(log.directory, errno.ENOSPC, "open")
+    log.assign_leader_epoch(7)  # nothing is written in it: it is not in the leader's history
+    disk.fail(f"{log.directory}/leader-epoch-checkpoint", errno.ENOSPC, "open", "pwrite")
     with pytest.raises(KafkaError) as error:
-        log.truncate_to(log.end_offset)
+        log.truncate_to(offset)
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.failure is None
+    assert (log.end_offset, log.leader_epochs.latest) == (offset, 0)
+    store.append()
     disk.heal()
-    log.truncate_to(log.end_offset)
-    assert log.leader_epochs.latest < 7
+    store.reopen(clean=False)
+    assert (store.log.end_offset, store.log.leader_epochs.latest) == (offset + 1, 0)
