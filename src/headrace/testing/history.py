@@ -1,4 +1,4 @@
-"""What producers were told and what can be read afterwards: the four zeros that every drill must show.
+"""What producers were told and what can be read afterwards: the four zeros that drills and simulation must show.
 
 Values are "producer:number", numbered by their producer, so that each is unique and its order is known:
 - acked_missing: acknowledged values that cannot be read (lost),
@@ -22,9 +22,9 @@ def value_of(producer: int, number: int) -> bytes:
     return b"%d:%d" % (producer, number)
 
 
-def _parsed(value: bytes) -> tuple[int, int]:
-    producer, number = value.split(b":")
-    return int(producer), int(number)
+def _parsed(value: bytes) -> tuple[bytes, int]:
+    producer, _, number = value.rpartition(b":")
+    return producer, int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,29 @@ class History:
             read=sum(counts.values()),
             acked_missing=sum(ack.value not in counts for ack in kept),
             duplicates=sum(count > 1 for count in counts.values()),
-            order_violations=sum(_order_violations(values) for values in self.read.values()),
+            order_violations=sum(len(_out_of_order(values)) for values in self.read.values()),
             conflicts=sum(self._conflicts(ack) for ack in kept) + self.seen_twice + self._unseen_since(lost),
             lost_by_intention=len(self.acks) - len(kept),
         )
+
+    def problems(self) -> list[str]:
+        """The same in words, for whoever looks for the reason."""
+        offsets: dict[bytes, list[tuple[int, int]]] = {}
+        for partition, values in self.read.items():
+            for offset, value in values.items():
+                offsets.setdefault(value, []).append((partition, offset))
+        found = [f"{value!r} is there at {places}" for value, places in offsets.items() if len(places) > 1]
+        for ack in self.acks:
+            told = f"{ack.value!r} was acknowledged at {ack.partition}, {ack.offset}"
+            if ack.value not in offsets:
+                found.append(f"{told} and is missing")
+            elif ack.offset != UNKNOWN_OFFSET and (ack.partition, ack.offset) not in offsets[ack.value]:
+                found.append(f"{told} and is at {offsets[ack.value]}")
+        for partition, values in self.read.items():
+            found += [
+                f"{values[offset]!r} at {partition}, {offset} comes too late" for offset in _out_of_order(values)
+            ]
+        return found
 
     def kept_after_all(self, lost_from: Mapping[int, int]) -> int:
         """Acknowledged records that are said to be lost and are there."""
@@ -102,11 +121,13 @@ class History:
         return read is not None and read != ack.value
 
 
-def _order_violations(values: dict[int, bytes]) -> int:
-    latest: dict[int, int] = {}
-    violations = 0
+def _out_of_order(values: dict[int, bytes]) -> list[int]:
+    """The offsets of values that come after a later one of their producer."""
+    latest: dict[bytes, int] = {}
+    found = []
     for offset in sorted(values):
         producer, number = _parsed(values[offset])
-        violations += latest.get(producer, -1) >= number
+        if latest.get(producer, -1) >= number:
+            found.append(offset)
         latest[producer] = max(latest.get(producer, -1), number)
-    return violations
+    return found

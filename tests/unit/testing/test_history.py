@@ -76,3 +76,18 @@ def test_an_ack_without_an_offset_must_be_somewhere() -> None:
     assert verdict({0: [A0]}, there) == (0, 0, 0, 0)
     assert verdict({0: [A1]}, there) == (1, 0, 0, 0)
     assert history({0: [A0]}, there).kept_after_all({}) == 0
+
+
+def test_problems_are_told_in_words() -> None:
+    history = History(
+        acks=[Ack(0, 0, b"a:0"), Ack(0, 1, b"a:1"), Ack(0, UNKNOWN_OFFSET, b"a:3"), Ack(0, 9, b"a:2")],
+        read={0: {0: b"a:0", 1: b"a:3", 2: b"a:2", 3: b"b:0", 4: b"b:0"}},
+    )
+    assert history.problems() == [
+        "b'b:0' is there at [(0, 3), (0, 4)]",
+        "b'a:1' was acknowledged at 0, 1 and is missing",
+        "b'a:2' was acknowledged at 0, 9 and is at [(0, 2)]",
+        "b'a:2' at 0, 2 comes too late",
+        "b'b:0' at 0, 4 comes too late",
+    ]
+    assert History(acks=[Ack(0, 0, b"a:0")], read={0: {0: b"a:0"}}).problems() == []
