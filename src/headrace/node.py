@@ -27,15 +27,16 @@ from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import ANONYMOUS, Context
 from headrace.handlers.registry import APIS
+from headrace.metadata import levels
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import Controller
 from headrace.metadata.cordons import CORDONED, cordoned_directories, parse_directories
 from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS, CHANGES
-from headrace.metadata.leaders import Leaders
+from headrace.metadata.levels import LevelRefused
 from headrace.metadata.membership import Membership
-from headrace.metadata.preferred_leaders import PreferredLeaders
+from headrace.metadata.standing_work import start_standing_work
 from headrace.metadata.stores import renewal_interval, silence_limit, store_path
 from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import ErrorCode, KafkaError
@@ -181,7 +182,7 @@ class Node:
         endpoints = await self._bind(broker)
         report = OfflineReport(self._env, self._membership.store, replicas)
         await self._join(report, self._registration(metadata.image, endpoints))
-        self._start_elections(metadata)
+        start_standing_work(self._env, self._membership.store, metadata, self._controller, self._config)
         metadata.subscribe(replicas.follow)
         metadata.subscribe(keeper.follow)
         metadata.subscribe(self._follow_limits)
@@ -233,6 +234,7 @@ class Node:
             self._directories.ids,
             min_in_sync=self._config.integer("min.insync.replicas"),
             lacking=frozenset() if may_have_lost else lacking,
+            format_level=levels.METADATA_LEVEL,
             log_dirs=tuple(os.path.abspath(path) for path in self._config.log_dirs),
             cordoned=parse_directories(value_text(self._config.value(CORDONED)) or ""),
         )
@@ -240,12 +242,6 @@ class Node:
     def _watch_transactions(self, transactions: TransactionService) -> None:
         self._env.background.run("Aborting transactions past their timeout", transactions.abort_overdue())
         self._env.background.run("Expiring transactional ids", transactions.expire())
-
-    def _start_elections(self, metadata: ClusterMetadata) -> None:
-        assert self._controller is not None
-        Leaders(self._env, metadata, self._controller, self._config.node_id, self._config).start()
-        preferred = PreferredLeaders(self._env, metadata, self._controller, self._config)
-        self._env.background.run("Electing preferred leaders", preferred.run())
 
     def _broker(
         self,
@@ -332,7 +328,7 @@ class Node:
             self._env.background.run("Keeping the session", self._membership.run())
             metadata = ClusterMetadata(self._env, self._membership.store)
             await metadata.start()
-        except (StoreError, DirectoryRefused, OSError) as error:
+        except (StoreError, DirectoryRefused, LevelRefused, OSError) as error:
             raise StartError(str(error)) from error
         return metadata
 

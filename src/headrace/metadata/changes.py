@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.coordination.contract import Create, Delete, Op, Put
 from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.layout import (
+    FORMAT,
     acl_path,
     broker_config_path,
     encode_acl,
@@ -103,6 +104,14 @@ class BrokerForgotten:
     paths: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LevelRaised:
+    """The format of the metadata, if its node is as it was at the decision."""
+
+    level: int
+    node_version: int
+
+
 Change = (
     TopicCreated
     | TopicDeleted
@@ -113,6 +122,7 @@ Change = (
     | GroupConfigured
     | SuspectCleared
     | BrokerForgotten
+    | LevelRaised
     | AclCreated
     | AclDeleted
 )
@@ -153,6 +163,8 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
                 yield Delete(path)
         case SuspectCleared(broker_id):
             yield Delete(suspect_path(broker_id))
+        case LevelRaised(level, node_version):
+            yield Put(FORMAT, str(level).encode(), node_version)
         case BrokerForgotten(_, paths):
             for path in paths:
                 yield Delete(path)

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.coordination.contract import Create, NodeExists, SessionLost, Store, TreeNode, Unknown
 from headrace.env import Env
+from headrace.metadata import levels
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.layout import (
     ACLS,
@@ -23,6 +24,7 @@ from headrace.metadata.layout import (
     CHANGES,
     CLUSTER_ID,
     CONTROLLER,
+    FORMAT,
     OFFLINE,
     SKELETON,
     TOPICS,
@@ -31,6 +33,7 @@ from headrace.metadata.layout import (
     encode_json,
     new_cluster_id,
 )
+from headrace.metadata.levels import check_level
 from headrace.metadata.loading import (
     load_acls,
     load_broker_config_names,
@@ -233,6 +236,9 @@ class ClusterMetadata:
         """Make what is missing in one write; returns the cluster id."""
         while True:
             cluster, *nodes = await self._store.get_many([CLUSTER_ID, *SKELETON])
+            level = nodes[list(SKELETON).index(FORMAT)]
+            if level is not None:
+                check_level(int(level.value), levels.METADATA_LEVEL)
             if cluster is not None and None not in nodes:
                 return str(decode_json(cluster)["id"])
             missing = [path for path, node in zip(SKELETON, nodes, strict=True) if node is None]

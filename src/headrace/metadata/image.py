@@ -38,6 +38,8 @@ class BrokerImage:
     """If it is suspect: the partitions of which alone it may have lost records; none means of all."""
     log_dirs: tuple[str, ...] = ()
     """Its data directories, as absolute paths."""
+    format_level: int = 1
+    """The highest level of the metadata's format that it reads (`format_level`)."""
     cordoned: tuple[str, ...] = ()
     """What its file says of `cordoned.log.dirs`."""
 

@@ -1,6 +1,7 @@
 """Where the cluster's metadata stands in the store, and how: Kafka's familiar paths, each node a JSON object.
 
     /cluster/id                                   {"version", "id"}
+    /cluster/format                               a number: the level of all this (`format_level`)
     /brokers/ids/<id>              ephemeral      {"version", "epoch", "session", "endpoints", "rack",
                                                    "min_in_sync"}
     /brokers/topics/<name>                        {"version", "topic_id", "partitions": {"0": [replicas]}}
@@ -45,6 +46,7 @@ from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
 
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
+FORMAT = "/cluster/format"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 SUSPECTS = "/brokers/suspects"
@@ -62,6 +64,7 @@ CHANGES = "/changes"
 
 SKELETON: Mapping[str, bytes] = {
     CLUSTER: b"",
+    FORMAT: b"1",
     "/brokers": b"",
     BROKER_IDS: b"",
     TOPICS: b"",
@@ -245,6 +248,7 @@ def encode_broker(broker: BrokerImage, session_id: str) -> bytes:
         min_in_sync=broker.min_in_sync,
         log_dirs=broker.log_dirs,
         cordoned=broker.cordoned,
+        format_level=broker.format_level,
     )
 
 
@@ -276,4 +280,5 @@ def decode_broker(
         lacking=decode_partitions(suspect) if suspect is not None and suspect.value else frozenset(),
         log_dirs=tuple(fields.get("log_dirs", ())),
         cordoned=tuple(fields.get("cordoned", ())),
+        format_level=fields.get("format_level", 1),
     )

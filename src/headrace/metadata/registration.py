@@ -24,6 +24,7 @@ from headrace.metadata.image import BrokerImage
 from headrace.metadata.layout import (
     BROKER_EPOCH,
     CONTROLLER,
+    FORMAT,
     PRODUCER_ID_BLOCK,
     broker_path,
     decode_json,
@@ -35,6 +36,7 @@ from headrace.metadata.layout import (
     offline_path,
     suspect_path,
 )
+from headrace.metadata.levels import LevelRefused, check_level
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 
@@ -66,15 +68,17 @@ async def register(
     failures = 0
     while failures < MAX_ATTEMPTS:
         try:
-            epoch, present = await store.get_many([BROKER_EPOCH, path])
+            epoch, present, level = await store.get_many([BROKER_EPOCH, path, FORMAT])
             assert epoch is not None, "the store is not laid out"
+            assert level is not None, "the store is not laid out"
+            _check_level(broker, level)
             owner = decode_json(present)["session"] if present is not None else None
             if present is not None and owner == store.session.id:
                 return replace(broker, epoch=decode_json(present)["epoch"])  # An attempt whose answer was lost.
             if present is not None and owner not in former_sessions:
                 await _wait_for_another(clock, broker.id, gives_up)
                 continue
-            return await _announce(store, broker, epoch, present)
+            return await _announce(store, broker, epoch, present, level)
         except (BadVersion, NodeExists, NoNode):
             failures += 1
         except Unknown:
@@ -89,10 +93,21 @@ async def _wait_for_another(clock: Clock, broker_id: int, gives_up: float) -> No
     await clock.sleep(RETRY_SECONDS)
 
 
-async def _announce(store: Store, broker: BrokerImage, epoch: TreeNode, former: TreeNode | None) -> BrokerImage:
+def _check_level(broker: BrokerImage, level: TreeNode) -> None:
+    try:
+        check_level(int(level.value), broker.format_level)
+    except LevelRefused as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
+
+
+async def _announce(
+    store: Store, broker: BrokerImage, epoch: TreeNode, former: TreeNode | None, level: TreeNode
+) -> BrokerImage:
     path = broker_path(broker.id)
     registered = replace(broker, epoch=int(epoch.value) + 1)
-    ops: list[Op] = [Delete(path, former.version)] if former is not None else []
+    ops: list[Op] = [Check(FORMAT, level.version)]
+    if former is not None:
+        ops.append(Delete(path, former.version))
     ops.append(Put(BROKER_EPOCH, str(registered.epoch).encode(), epoch.version))
     ops.append(Create(path, encode_broker(registered, store.session.id), ephemeral=True))
     ops += await _confess(store, broker)

@@ -99,7 +99,14 @@ def failing_disk() -> None:
     real.RealDisk = Disk  # type: ignore[misc]
 
 
-LAUNCHES = {**MUTANTS, "failing-disk": failing_disk}
+def newer_format() -> None:
+    """The next version of Headrace, as far as the format of the metadata goes."""
+    from headrace.metadata import levels
+
+    levels.METADATA_LEVEL += 1
+
+
+LAUNCHES = {**MUTANTS, "failing-disk": failing_disk, "newer-format": newer_format}
 
 
 def main() -> None:
