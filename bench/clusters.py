@@ -61,12 +61,12 @@ class BenchCluster:
             future.result()
         wait_until(lambda: self.is_whole(name, partitions), f"all replicas of {name} in sync", PATIENCE_S)
 
-    def is_whole(self, topic: str, partitions: int) -> bool:
+    def is_whole(self, topic: str, partitions: int, replicas: int = REPLICAS) -> bool:
         """Whether every broker says that all replicas are in sync: they learn of a change one after the other."""
         for server in self.servers.brokers.values():
             found = admin_client(server.bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
             if len(found) < partitions or any(
-                one.leader < 0 or len(one.isrs) < REPLICAS for one in found.values()
+                one.leader < 0 or len(one.isrs) < replicas for one in found.values()
             ):
                 return False
         return True

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench import probes
 from bench.admin import TIMEOUT_S, admin_client
-from bench.clusters import PATIENCE_S, BenchCluster, running_cluster
+from bench.clusters import PATIENCE_S, REPLICAS, BenchCluster, running_cluster
 from bench.measure import Measurement
 from bench.registry import workload
 from bench.run import Run
@@ -98,16 +98,22 @@ def until_created(bootstrap: str) -> None:
                 raise
 
 
-def create(cluster: BenchCluster, name: str, leader: int) -> float:
-    """A topic whose partitions are all led by one broker; seconds until all its replicas are in sync."""
-    others = [id for id in sorted(cluster.servers.brokers) if id != leader]
+def create(cluster: BenchCluster, name: str, leader: int, replicas: int = REPLICAS) -> float:
+    """A topic whose partitions are all led by one broker, or have their only replica on each in turn; seconds
+    until all replicas are in sync."""
+    ids = sorted(cluster.servers.brokers)
+    others = [id for id in ids if id != leader]
     turns = [[leader, *(others if number % 2 else others[::-1])] for number in range(PER_TOPIC)]
+    if replicas == 1:
+        turns = [[ids[number % len(ids)]] for number in range(PER_TOPIC)]
     began = time.monotonic()
-    topic = NewTopic(name, PER_TOPIC, replica_assignment=turns, config={"min.insync.replicas": "2"})
+    topic = NewTopic(
+        name, PER_TOPIC, replica_assignment=turns, config={"min.insync.replicas": str(min(2, replicas))}
+    )
     client = admin_client(cluster.bootstrap)
     for future in client.create_topics([topic], request_timeout=TIMEOUT_S).values():
         future.result()
-    wait_until(lambda: cluster.is_whole(name, PER_TOPIC), f"all replicas of {name} in sync", PATIENCE_S)
+    wait_until(lambda: cluster.is_whole(name, PER_TOPIC, replicas), f"{name} in sync", PATIENCE_S)
     return round(time.monotonic() - began, 3)
 
 

@@ -29,7 +29,7 @@ def acks(run: Run) -> Iterator[Measurement]:
     (librdkafka), each acknowledged before the next. Loss: acknowledged records that cannot be read afterwards, of
     a producer of 500 records a second without retries. Followers stop (SIGSTOP) for 0.8 s, and then (one dead) the
     leader is killed while both are stopped, or (two dead) the leader and the only follower that was not stopped.
-    Kafka has no acks=2."""
+    Kafka has no acks=2, and with two of three nodes dead no controller."""
     with running_cluster(run.system.name) as cluster:
         for value in ACKS:
             if value == "2" and run.system.name == "kafka":
@@ -40,7 +40,8 @@ def acks(run: Run) -> Iterator[Measurement]:
                 "sync", cluster.bootstrap, topic, records=run.choose(5_000, 500), size=100, acks=value
             )
             figures = latencies(done.latency)
-            for dead in (1, 2):
+            # With two of its three nodes dead Kafka has no controller, and nobody is elected.
+            for dead in (1,) if run.system.name == "kafka" else (1, 2):
                 figures[f"lost_{dead}_dead"] = lost(cluster, f"{topic}-{dead}", value, dead)
             yield Measurement(f"acks={value}", figures, done.errors)
 

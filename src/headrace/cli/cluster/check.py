@@ -81,14 +81,17 @@ def _replication(view: ClusterView) -> list[Finding]:
     for topic in view.topics.values():
         factor = topic.replication_factor
         if factor > available:
-            advice = "Start the missing brokers, or move the replicas."
+            advice = (
+                "Start the missing brokers, or move their replicas: `headrace partition move --from ID --to ID`."
+            )
             findings.append(
                 Finding(
                     WRONG, f"{topic.name} has replication factor {factor}, with {available} brokers up.", advice
                 )
             )
         elif factor == 1 and available > 1:
-            advice = "Raise its replication factor, unless it can be made again."
+            factor = min(available, FEWEST_BROKERS)
+            advice = f"Unless it can be made again: `headrace partition move {topic.name} -r {factor}`."
             findings.append(Finding(DOUBT, f"{topic.name} has one replica: it is lost with its broker.", advice))
     return findings or [Finding(OK, "Replication factors fit the number of brokers.")]
 

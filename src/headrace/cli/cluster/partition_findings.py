@@ -25,7 +25,8 @@ def absent_brokers(view: ClusterView) -> list[Finding]:
         Finding(
             WRONG,
             f"Broker {broker} is down; it holds {plural(count, 'replica')}.",
-            "Start it; it catches up and rejoins by itself.",
+            "Start it; it catches up and rejoins by itself. If it is lost, give its replicas to another: "
+            f"`headrace partition move --from {broker} --to BROKER`.",
         )
         for broker, count in sorted(held.items())
     ]
@@ -58,7 +59,7 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
         advice = f"Not in sync, by broker: {who}. Each is down or behind; its log says which."
         findings.append(Finding(WRONG, f"{_count(lagging)} under-replicated: {_some(lagging)}", advice))
     if misplaced:
-        advice = "As after a failover. No harm while leaders are spread evenly."
+        advice = "As after a failover. `headrace partition elect` has the preferred replicas lead again."
         findings.append(
             Finding(
                 DOUBT, f"{_count(misplaced)} led by another than the preferred replica: {_some(misplaced)}", advice
@@ -84,7 +85,7 @@ def leader_skew(view: ClusterView) -> list[Finding]:
     fewest = led[least] or "none"
     what = f"Broker {broker} leads {most} partitions and broker {least} {fewest}; an even share is {share:.0f}."
     advice = (
-        f"Restart broker {broker} at a quiet moment, with all replicas in sync: others take over what it leads."
+        "`headrace partition elect` if it follows a failover; `headrace partition balance` evens out the rest."
     )
     return [Finding(DOUBT, what, advice)]
 

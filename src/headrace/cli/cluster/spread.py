@@ -50,4 +50,5 @@ def _together(view: ClusterView, place: Callable[[BrokerView], str], kind: str) 
         return [Finding(OK, f"Replicas are spread over {kind}s.")]
     listed = ", ".join(topics[:SHOWN]) + (", ..." if len(topics) > SHOWN else "")
     what = f"{plural(len(topics), 'topic')} with all replicas of a partition on one {kind}: {listed}."
-    return [Finding(DOUBT, what, f"They are lost with that {kind}. New topics are spread over {kind}s.")]
+    advice = f"They are lost with that {kind}: `headrace partition move TOPIC --brokers ...` spreads them."
+    return [Finding(DOUBT, what, advice)]
