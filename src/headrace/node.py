@@ -436,7 +436,10 @@ class Node:
             await self._metadata.close()
         await self._membership.close()
         if self._replicas is not None:
-            await self._env.run_blocking(self._replicas.save_high_watermarks)
+            try:
+                await self._env.run_blocking(self._replicas.save_high_watermarks)
+            except OSError as error:  # a full disk: the next start asks the others, as after a crash
+                log.warning("The high watermarks could not be written: %s", error)
         await self._env.run_blocking(self._directories.close)
 
     async def _load_logs(self, image: MetadataImage) -> None:

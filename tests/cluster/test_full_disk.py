@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.compat.confluent_admin import AdminClient, NewTopic
 
 pytestmark = pytest.mark.headrace_only
 VALUE = b"x" * 20_000
+LISTEN = ("--override", "listeners=PLAINTEXT://127.0.0.1:0")
 FILLER_BYTES = 3 * 1024 * 1024
 
 
@@ -122,3 +125,20 @@ def test_a_clean_stop_on_a_full_disk_loses_nothing(broker: BrokerProcess, small_
     broker.start()
     with RawClient(broker.bootstrap) as client:
         assert stored(client) == acknowledged
+
+
+def test_a_start_on_a_full_disk_says_so(small_disk: Path) -> None:
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    started = subprocess.run(
+        [sys.executable, "-m", "headrace", "start", "--data-dir", str(small_disk / "data"), *LISTEN],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert started.returncode == 1
+    assert "no space is left on its disk" in started.stderr or "No space left on device" in started.stderr
+    assert "Traceback" not in started.stderr
+    assert "Unknown" not in started.stderr

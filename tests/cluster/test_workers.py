@@ -23,6 +23,7 @@ from headrace.cli.broker.run_files import is_broker, run_files
 PATIENCE_S = 60
 READY = re.compile(r"Headrace brokers 4, 5, 6 are ready at ((?:127\.0\.0\.1:\d+,?){3}), data in (.+)\n")
 ANY_PORT = "listeners=PLAINTEXT://127.0.0.1:0"
+STATUS = ("status", "--timeout", "50s", "--format", "json")
 
 
 def command(data: Path, workers: object, *more: str) -> list[str]:
@@ -97,7 +98,18 @@ def test_a_cluster_that_loses_a_worker_and_is_stopped(workers: Workers) -> None:
     wait_until(lambda: in_sync(workers.bootstrap) == [3, 3, 3], "in sync again")
     produce(workers.bootstrap, 30)
     status = subprocess.run(
-        [sys.executable, "-m", "headrace", "status", "--data-dir", str(workers.data), "--format", "json"],
+        [
+            sys.executable,
+            "-m",
+            "headrace",
+            "status",
+            "--timeout",
+            "50s",
+            "--data-dir",
+            str(workers.data),
+            "--format",
+            "json",
+        ],
         capture_output=True,
         check=True,
     )
@@ -143,7 +155,7 @@ def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def states(data: Path) -> list[str]:
-    rows = json.loads(headrace("status", "--format", "json", "--data-dir", str(data)).stdout)
+    rows = json.loads(headrace(*STATUS, "--data-dir", str(data)).stdout)
     return [row["state"] for row in rows]
 
 

@@ -82,6 +82,27 @@ def test_configs(bootstrap: str, cli: Cli, topic: str) -> None:
     )
 
 
+def test_settings_of_groups(bootstrap: str, cli: Cli, topic: str) -> None:
+    group = f"group-of-{topic}"
+    server = ("--bootstrap-server", bootstrap)
+    entity = ("--entity-type", "groups", "--entity-name", group)
+    setting = "consumer.session.timeout.ms"
+    changed = cli("kafka-configs", *server, "--alter", *entity, "--add-config", f"{setting}=50000")
+    assert changed == f"Completed updating config for group {group}.\n"
+    shown = cli("kafka-configs", *server, "--describe", "--group", group).splitlines()
+    assert shown[0] == f"Dynamic configs for group {group} are:"
+    assert [line.split()[0] for line in shown[1:]] == [f"{setting}=50000"]
+    assert shown[0] in cli("kafka-configs", *server, "--describe", "--entity-type", "groups")
+    (row,) = json.loads(cli("group", "config", group, "--format", "json"))
+    assert (row["name"], row["value"], row["source"]) == (setting, "50000", "group")
+    cli("group", "config", group, "--set", f"{setting}=55000")
+    (row,) = json.loads(cli("group", "config", group, setting, "--format", "json"))
+    assert row["value"] == "55000"
+    cli("group", "config", group, "--delete", setting)
+    assert json.loads(cli("group", "config", group, "--format", "json")) == []
+    refused(bootstrap, 4, "no setting nope", "group", "config", group, "nope")
+
+
 def test_cluster_commands(bootstrap: str, cli: Cli, topic: str) -> None:
     info = json.loads(cli("cluster", "info", "--format", "json"))
     assert [f"{one['host']}:{one['port']}" for one in info["brokers"]] == [bootstrap]

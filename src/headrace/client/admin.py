@@ -52,6 +52,7 @@ from headrace.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from headrace.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 BROKER_DEFAULT = -1
 
@@ -59,7 +60,7 @@ BROKER_DEFAULT = -1
 class ConfigResource(NamedTuple):
     type: ResourceType
     name: str
-    """A topic, a broker's number, or "" for all brokers."""
+    """A topic, a broker's number, "" for all brokers, or a group."""
 
 
 CONFIG_SOURCES = {
@@ -158,7 +159,7 @@ async def create_partitions(cluster: Cluster, name: str, total: int, validate_on
 async def describe_configs(
     cluster: Cluster, resource: ConfigResource, names: Sequence[str] | None = None, documentation: bool = False
 ) -> list[ConfigEntry]:
-    """The settings of a topic or a broker, by name. A broker is asked itself."""
+    """The settings of a topic, a broker or a group, by name. A broker is asked itself."""
     asked = DescribeConfigsResource(
         resource_type=int(resource.type),
         resource_name=resource.name,
@@ -173,6 +174,15 @@ async def describe_configs(
     if result.error_code:
         raise kafka_error(result.error_code, result.error_message)
     return sorted(_config_entry(entry) for entry in result.configs)
+
+
+async def configured(cluster: Cluster, kind: ResourceType) -> list[str]:
+    """The names of all topics or brokers, or of the groups that have settings of their own."""
+    request = ListConfigResourcesRequest(resource_types=[int(kind)])
+    response = await (await cluster.controller()).request(request, ListConfigResourcesResponse)
+    if response.error_code:
+        raise kafka_error(response.error_code)
+    return sorted(one.resource_name for one in response.config_resources)
 
 
 def _config_entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -66,6 +66,10 @@ class SessionLost(StoreError):
 class Unknown(StoreError):
     """The connection or the file failed under the call: the write may have happened or not."""
 
+    def __str__(self) -> str:
+        """For people: what it means for a write is the caller's business."""
+        return super().__str__().removeprefix(f"{type(self).__name__} ")
+
 
 class IncompatibleStore(StoreError):
     """What is there is not a store, or one of a newer release; nothing was touched."""

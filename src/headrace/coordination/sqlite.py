@@ -36,6 +36,7 @@ from headrace.env import Env
 
 T = TypeVar("T")
 
+DISK_FULL = "no space is left on its disk"
 POLL_SECONDS = 0.1
 SESSION_TOKEN_BYTES = 12
 SESSION_TIMEOUT_SECONDS = 6.0
@@ -235,7 +236,7 @@ class _StoreThread:
         try:
             result = work()
         except sqlite3.Error as error:
-            unknown = Unknown(self._path, str(error))
+            unknown = Unknown(self._path, DISK_FULL if error.sqlite_errorname == "SQLITE_FULL" else str(error))
             unknown.__cause__ = error
             self._tell(_fail, future, unknown)
         except BaseException as error:

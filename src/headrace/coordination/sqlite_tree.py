@@ -385,7 +385,8 @@ def _create_schema(connection: sqlite3.Connection) -> int:
                 connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself rolls back where the disk is full
+            connection.execute("ROLLBACK")
         raise
     return _schema_version(connection)
 

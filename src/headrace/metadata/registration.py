@@ -65,7 +65,7 @@ async def register(
     """
     path = broker_path(broker.id)
     gives_up = clock.boottime() + wait_seconds
-    failures = 0
+    failures, reason = 0, ""
     while failures < MAX_ATTEMPTS:
         try:
             epoch, present, level = await store.get_many([BROKER_EPOCH, path, FORMAT])
@@ -81,10 +81,10 @@ async def register(
             return await _announce(store, broker, epoch, present, level)
         except (BadVersion, NodeExists, NoNode):
             failures += 1
-        except Unknown:
-            failures += 1
+        except Unknown as error:
+            failures, reason = failures + 1, str(error)
             await clock.sleep(RETRY_SECONDS)
-    raise _busy()
+    raise _busy(reason)
 
 
 async def _wait_for_another(clock: Clock, broker_id: int, gives_up: float) -> None:
@@ -224,5 +224,6 @@ def _duplicate(broker_id: int) -> KafkaError:
     return KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, detail)
 
 
-def _busy() -> KafkaError:
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordination store did not take the write.")
+def _busy(reason: str = "") -> KafkaError:
+    detail = f"The coordination store did not take the write{': ' if reason else ''}{reason}."
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)

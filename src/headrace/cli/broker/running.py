@@ -17,7 +17,6 @@ from headrace.cli.common.options import Target, duration, format_option
 from headrace.cli.common.output import Column, emit_rows, note, number
 
 POLL_S = 0.02
-ANSWER_TIMEOUT_S = 2.0
 COLUMNS = (
     number("broker", "BROKER"),
     Column("state", "STATE"),
@@ -52,26 +51,34 @@ def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> 
 
 @click.command()
 @_where
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=duration,
+    default="5s",
+    show_default=True,
+    help="How long to wait for it.",
+)
 @format_option
-def status(file: Path | None, data_dir: str | None, broker_id: int | None, format: str) -> None:
+def status(file: Path | None, data_dir: str | None, broker_id: int | None, timeout_s: float, format: str) -> None:
     """Show the brokers of a data directory: whether they run, and whether they answer.
 
     Exit code 1 if one of them does not.
     """
     _, found = _brokers(file, data_dir, broker_id)
-    rows = [_state(one) for one in found]
+    rows = [_state(one, timeout_s) for one in found]
     emit_rows(rows, COLUMNS, format)
     if any(row["state"] != "running" for row in rows):
         raise click.exceptions.Exit(FAILED)
 
 
-def _state(one: BrokerRunFiles) -> dict[str, Any]:
+def _state(one: BrokerRunFiles, timeout_s: float) -> dict[str, Any]:
     pid, supervisor = one.pid(), one.supervisor()
     address = one.address() if pid is not None else None
     if pid is None:
         state = "stopped" if supervisor is None else "starting"
     else:
-        state = "running" if address and _answers(address) else "not answering"
+        state = "running" if address and _answers(address, timeout_s) else "not answering"
     return {
         "broker": one.broker_id,
         "state": state,
@@ -82,7 +89,7 @@ def _state(one: BrokerRunFiles) -> dict[str, Any]:
     }
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, timeout_s: float) -> bool:
     from headrace.cli.common.session import run
     from headrace.client.address import parse_bootstrap
     from headrace.client.cluster import Cluster
@@ -91,7 +98,7 @@ def _answers(address: str) -> bool:
         await cluster.entry()
 
     try:
-        run(Target(parse_bootstrap(address), ANSWER_TIMEOUT_S), ask)
+        run(Target(parse_bootstrap(address), timeout_s), ask)
     except CommandError:
         return False
     return True

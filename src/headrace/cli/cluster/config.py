@@ -61,19 +61,28 @@ def config(
 
 
 async def _alter(cluster: Cluster, resource: ConfigResource, changes: list[Any]) -> None:
+    await altered(cluster, resource, changes, f"broker {resource.name}" if resource.name else "all brokers")
+
+
+async def altered(cluster: Cluster, resource: ConfigResource, changes: list[Any], whose: str) -> None:
     try:
         await alter_configs(cluster, resource, changes)
     except KafkaError as error:
-        raise explain_kafka(error, f"broker {resource.name}" if resource.name else "all brokers") from None
+        raise explain_kafka(error, whose) from None
 
 
 async def _shown(cluster: Cluster, broker: int | None, names: tuple[str, ...], everything: bool) -> list[Row]:
     asked = (await cluster.metadata([])).controller_id if broker is None else broker
-    entries = await describe_configs(
-        cluster, ConfigResource(ResourceType.BROKER, str(asked)), names or None, documentation=True
-    )
+    resource = ConfigResource(ResourceType.BROKER, str(asked))
+    return await shown(cluster, resource, f"Broker {asked}", names, everything)
+
+
+async def shown(
+    cluster: Cluster, resource: ConfigResource, whose: str, names: tuple[str, ...], everything: bool
+) -> list[Row]:
+    entries = await describe_configs(cluster, resource, names or None, documentation=True)
     if missing := [name for name in names if name not in {entry.name for entry in entries}]:
-        raise CommandError(f"Broker {asked} has no setting {', '.join(missing)}.", NOT_FOUND)
+        raise CommandError(f"{whose} has no setting {', '.join(missing)}.", NOT_FOUND)
     return [as_row(entry) for entry in entries if everything or names or not entry.is_default]
 
 

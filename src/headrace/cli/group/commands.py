@@ -14,6 +14,7 @@ group = noun(
         "list": (f"{_SHOW}:list_command", "List the groups, with --lag how far behind they are."),
         "describe": (f"{_SHOW}:describe", "Show groups: positions and lag, members, state."),
         "watch": ("headrace.cli.group.watch:watch", "Watch the lag of groups, live."),
+        "config": ("headrace.cli.group.config:config", "Show or change the settings of a group."),
         "seek": (f"{_CHANGE}:seek", "Move the positions of a group: earliest, latest, an offset, a time."),
         "delete": (f"{_CHANGE}:delete", "Delete groups, or their positions in some topics."),
     },

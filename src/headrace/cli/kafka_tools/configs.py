@@ -1,4 +1,4 @@
-"""`headrace kafka-configs`: Kafka's tool for settings of topics and brokers, its flags and its output."""
+"""`headrace kafka-configs`: Kafka's tool for settings of topics, brokers and groups, its flags and its output."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from headrace.client.admin import (
     ConfigEntry,
     ConfigResource,
     alter_configs,
+    configured,
     describe_configs,
 )
 from headrace.client.cluster import Cluster
 from headrace.model.config_resources import ConfigOperation, ResourceType
 
 _PAIR = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
-_OTHER_TYPES = ("users", "clients", "ips", "client-metrics", "groups", "broker-loggers")
+_OTHER_TYPES = ("users", "clients", "ips", "client-metrics", "broker-loggers")
+_NAMES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", ResourceType.GROUP: "group"}
 
 
 @click.command("kafka-configs")
 @click.option("--describe", is_flag=True)
 @click.option("--alter", is_flag=True)
-@click.option("--entity-type", type=click.Choice(["topics", "brokers", *_OTHER_TYPES]))
+@click.option("--entity-type", type=click.Choice(["topics", "brokers", "groups", *_OTHER_TYPES]))
 @click.option("--entity-name")
 @click.option("--entity-default", is_flag=True)
 @click.option("--topic")
 @click.option("--broker")
 @click.option("--broker-defaults", is_flag=True)
+@click.option("--group")
 @click.option("--add-config", default="", metavar="K=V,K=[V,V],...")
 @click.option("--delete-config", default="", metavar="K,K,...")
 @click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
@@ -46,13 +49,17 @@ def kafka_configs(
     topic: str | None,
     broker: str | None,
     broker_defaults: bool,
+    group: str | None,
     add_config: str,
     delete_config: str,
     everything: bool,
 ) -> None:
-    """Kafka's tool for settings: --describe or --alter, of topics and brokers."""
+    """Kafka's tool for settings: --describe or --alter, of topics, brokers and groups."""
     action = exactly_one({"--describe": describe, "--alter": alter})
-    kind, name = _entity(entity_type, entity_name, topic, broker, broker_defaults or entity_default)
+    if group is not None or entity_type == "groups":
+        kind, name = ResourceType.GROUP, group or entity_name
+    else:
+        kind, name = _entity(entity_type, entity_name, topic, broker, broker_defaults or entity_default)
     if action == "--describe":
         for line in run(target, lambda cluster: _described(cluster, kind, name, everything)):
             click.echo(line)
@@ -74,11 +81,12 @@ def _entity(
         return ResourceType.TOPIC, entity_name
     if entity_type in _OTHER_TYPES:
         raise click.UsageError(
-            f"--entity-type {entity_type} is not possible here yet; there are topics and brokers."
+            f"--entity-type {entity_type} is not possible here yet; there are topics, brokers and groups."
         )
     if entity_type is None and broker is None and not default:
         raise click.UsageError(
-            "Name what is meant: --entity-type topics|brokers with --entity-name, --topic or --broker."
+            "Name what is meant: --entity-type topics|brokers|groups with --entity-name, "
+            "or --topic, --broker or --group."
         )
     name = "" if default else broker or entity_name
     if name and not name.isdigit():
@@ -87,9 +95,7 @@ def _entity(
 
 
 def _title(kind: ResourceType, name: str) -> str:
-    if kind is ResourceType.TOPIC:
-        return f"config for topic {name}"
-    return f"config for broker {name}" if name else "default config for brokers in the cluster"
+    return f"config for {_NAMES[kind]} {name}" if name else "default config for brokers in the cluster"
 
 
 def _changes(add: str, delete: str) -> list[tuple[str, ConfigOperation, str | None]]:
@@ -121,6 +127,8 @@ async def _described(cluster: Cluster, kind: ResourceType, name: str | None, eve
         names = [name]
     elif kind is ResourceType.TOPIC:
         names = list((await cluster.metadata()).topics)
+    elif kind is ResourceType.GROUP:
+        names = await configured(cluster, kind)
     else:
         names = [*(str(broker) for broker in (await cluster.metadata([])).brokers), ""]
     if kind is ResourceType.TOPIC:
@@ -134,16 +142,16 @@ async def _described(cluster: Cluster, kind: ResourceType, name: str | None, eve
 
 
 def _is_dynamic(entry: ConfigEntry, kind: ResourceType, name: str) -> bool:
-    if kind is ResourceType.TOPIC:
-        return entry.source == "topic"
+    if kind is not ResourceType.BROKER:
+        return entry.source == _NAMES[kind]
     return entry.source == ("broker" if name else "all brokers")
 
 
 def _heading(kind: ResourceType, name: str, everything: bool) -> str:
     which = "All" if everything else "Dynamic"
-    if kind is ResourceType.TOPIC:
-        return f"{which} configs for topic {name} are:"
-    return f"{which} configs for broker {name} are:" if name else "Default configs for brokers in the cluster are:"
+    if not name:
+        return "Default configs for brokers in the cluster are:"
+    return f"{which} configs for {_NAMES[kind]} {name} are:"
 
 
 def _line(entry: ConfigEntry) -> str:

@@ -36,8 +36,8 @@ def test_a_broker_in_the_background(data: str) -> None:
     started = headrace("start", "--daemon", "--data-dir", data, "--override", LISTENER, "--override", "node.id=4")
     assert started.returncode == 0, started.stderr
     assert started.stdout.startswith("Headrace broker 4 is ready at 127.0.0.1:")
-    shown = headrace("status", "--data-dir", data, "--format", "json")
-    assert shown.returncode == 0, shown.stderr
+    shown = headrace("status", "--data-dir", data, "--timeout", "50s", "--format", "json")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
     (row,) = json.loads(shown.stdout)
     assert (row["broker"], row["state"], row["address"]) == (4, "running", started.stdout.split()[6].rstrip(","))
     assert row["pid"] == int(Path(data, "broker-4", "headrace.pid").read_text())
