@@ -141,6 +141,7 @@ class Node:
         self._groups: GroupService | None = None
         self._handover: Handover | None = None
         self._transactions: TransactionService | None = None
+        self._brokers: BrokerLink | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -174,7 +175,7 @@ class Node:
             self._env, self._membership.store, metadata, self._config.node_id, self._config
         )
         groups = self._groups = GroupService(self._env, self._config, metadata, link, replicas)
-        brokers = BrokerLink(peers, self._config.node_id)
+        brokers = self._brokers = BrokerLink(peers, self._config.node_id)
         broker = self._broker(metadata, link, replicas, groups, brokers)
         link.call_here = partial(answer_as_controller, broker)
         brokers.call_here = partial(answer_here, broker)
@@ -428,6 +429,8 @@ class Node:
             listener.connections.close_all()
         self._log_moves.close()
         await self._env.background.close()
+        if self._brokers is not None:
+            self._brokers.close()
         if self._peers is not None:
             self._peers.close()
         if self._controller is not None:
