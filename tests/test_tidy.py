@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "transactions": ("model",),
     "security": ("model",),
     "metadata": ("coordination", "config", "security"),
-    "client": ("wire", "records", "env"),
+    "client": ("wire", "records", "env", "security"),
     "replication": ("storage", "metadata", "client"),
     "services": ("groups", "transactions", "replication", "wire", "metrics"),
     "handlers": CORE,

@@ -55,9 +55,9 @@ from headrace.replication.succession import Succession
 from headrace.replication.throttle import ReplicationThrottle
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
-from headrace.server.authorization.guard import AclGuard
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
+from headrace.server.guards import guard_of
 from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.cluster_figures import ClusterFigures
@@ -462,8 +462,8 @@ class Node:
             self._config.integer("socket.request.max.bytes"),
             self._config.integer("queued.max.request.bytes"),
         )
-        if self._config.text("authorizer.class.name"):
-            dispatcher.set_guard(AclGuard(broker))
+        if (guard := guard_of(broker)) is not None:
+            dispatcher.set_guard(guard)
         sockets = SocketOptions(
             backlog=self._config.integer("socket.listen.backlog.size"),
             send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from headrace.client.address import Address
 from headrace.client.connection import ClientSettings, open_connection
+from headrace.client.errors import CannotReach, Reason
+from headrace.client.login import ClientLogin
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import Store
 from headrace.env import Env
+from headrace.env.real import real_env
 from headrace.metadata.image import Endpoint
 from headrace.metadata.stores import open_store
+from headrace.model.errors import KafkaError
 from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.replication.peers import Connect, Peer
 from headrace.server.connections import ConnectionLimits
 from headrace.server.listener import Listener, SocketOptions
+
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 2.0
 """Brokers are near each other; one that does not answer by then is probably dead."""
@@ -34,9 +41,19 @@ class Outside:
 
 
 def real_outside(config: BrokerConfig) -> Outside:
-    settings = ClientSettings(client_id=f"{BROKER_CLIENT_ID}{config.node_id}", connect_timeout_s=CONNECT_SECONDS)
+    own = config.own_login
+    login = None if own is None else ClientLogin(own.mechanism, own.user, own.password, real_env().rng.bytes)
+    settings = ClientSettings(
+        client_id=f"{BROKER_CLIENT_ID}{config.node_id}", connect_timeout_s=CONNECT_SECONDS, login=login
+    )
 
     async def connect(endpoint: Endpoint) -> Peer:
-        return await open_connection(Address(endpoint.host, endpoint.port), settings)
+        address = Address(endpoint.host, endpoint.port)
+        try:
+            return await open_connection(address, settings)
+        except KafkaError as error:
+            detail = f"it refuses our login: {error.message}"
+            log.warning("Cannot talk to the broker at %s: %s", address, detail)
+            raise CannotReach(address, Reason.OTHER, detail) from error
 
     return Outside(open_store, connect, Listener)

@@ -78,12 +78,15 @@ def test_users_without_credentials(admin: confluent.AdminClient) -> None:
     assert code_of(admin.alter_user_scram_credentials([deletion])[nobody]) == ErrorCode.RESOURCE_NOT_FOUND
 
 
-@pytest.mark.headrace_only
-def test_a_credential_cannot_be_set_yet(admin: confluent.AdminClient, python_admin: KafkaAdminClient) -> None:
-    upsertion = confluent.scram_upsertion("alice", b"secret")
-    with pytest.raises(KafkaException, match="no SCRAM authentication yet"):
-        admin.alter_user_scram_credentials([upsertion])["alice"].result(TIMEOUT_S)
-    assert python_admin.describe_user_scram_credentials() == {}
+def test_a_credential_is_set_described_and_removed(admin: confluent.AdminClient) -> None:
+    unique = unique_name("user")
+    upsertion = confluent.scram_upsertion(unique, b"secret")
+    admin.alter_user_scram_credentials([upsertion])[unique].result(TIMEOUT_S)
+    described: Any = admin.describe_user_scram_credentials([unique])
+    assert described[unique].result(TIMEOUT_S).scram_credential_infos
+    admin.alter_user_scram_credentials([confluent.scram_deletion(unique)])[unique].result(TIMEOUT_S)
+    again: Any = admin.describe_user_scram_credentials([unique])
+    assert code_of(again[unique]) == ErrorCode.RESOURCE_NOT_FOUND
 
 
 @pytest.mark.parametrize("kind", [ElectionType.PREFERRED, ElectionType.UNCLEAN], ids=["preferred", "unclean"])

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("headrace.cli.broker.running:status", "Show the brokers of a data directory and whether they run."),
     "topic": ("headrace.cli.topic.commands:topic", "Topics: list, create, describe, produce, consume, ..."),
     "group": ("headrace.cli.group.commands:group", "Consumer groups: list, describe, watch, seek, delete."),
+    "user": ("headrace.cli.user.commands:user", "Users who log in with SCRAM: list, add, remove."),
     "acl": ("headrace.cli.acl.commands:acl", "Access rules: list, add, remove."),
     "txn": ("headrace.cli.txn.commands:txn", "Transactions: list, describe, commit, abort, find-hanging."),
     "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),

@@ -17,6 +17,7 @@ from headrace.client.buffers import AnswerBuffers
 from headrace.client.diagnosis import probe, recognize
 from headrace.client.errors import CannotReach, ClientError, connect_failure, reason_of
 from headrace.client.framing import RECEIVE_BUFFER_BYTES, FrameReader
+from headrace.client.login import ClientLogin
 from headrace.client.protocol import NO_VERSION_LIMIT, ClientProtocol, Ticket, next_step
 from headrace.model.errors import ProtocolError
 from headrace.wire.schema import Request, Response
@@ -31,6 +32,8 @@ class ClientSettings:
     request_timeout_s: float = 30.0
     retry_backoff_s: float = 0.1
     retry_backoff_max_s: float = 1.0
+    login: ClientLogin | None = None
+    """Who we are, where the brokers ask."""
 
 
 class _Wire(asyncio.BufferedProtocol):
@@ -133,6 +136,14 @@ class ClientConnection:
         while step is not None:
             step = next_step(handshake, await self._roundtrip(*step))
 
+    async def log_in(self) -> None:
+        login = self._settings.login
+        if login is not None:
+            conversation = self._protocol.log_in(login, self._settings.connect_timeout_s)
+            step = next_step(conversation)
+            while step is not None:
+                step = next_step(conversation, await self._roundtrip(*step))
+
     async def flush(self) -> None:
         """Until the broker has taken all that was posted: it reads a connection in order."""
         await self.negotiate()
@@ -174,6 +185,7 @@ async def open_connection(
     connection = ClientConnection(settings, protocol, wire)
     try:
         await connection.negotiate()
+        await connection.log_in()
     except (ClientError, ProtocolError) as error:
         connection.close()
         reason = recognize(connection.first_bytes) or await probe(address) or reason_of(error)

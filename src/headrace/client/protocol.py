@@ -19,10 +19,14 @@ from typing import NamedTuple, TypeVar
 from headrace.client.address import Address
 from headrace.client.errors import ConnectionLost, RequestTimedOut, kafka_error
 from headrace.client.framing import LENGTH, FrameReader
+from headrace.client.login import ClientLogin
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
+from headrace.security.scram import AuthenticationFailed
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.header import parse_response_header, request_header
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from headrace.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -141,6 +145,32 @@ class ClientProtocol:
         if response.error_code:
             raise kafka_error(response.error_code, "the broker refused ApiVersions")
         self.versions = {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys}
+
+    def log_in(self, login: ClientLogin, timeout_s: float) -> Handshake:
+        """Says who we are (KIP-152); SASL_AUTHENTICATION_FAILED if the broker does not believe it."""
+        ticket, out = self.request(SaslHandshakeRequest(mechanism=login.mechanism), 1, timeout_s)
+        agreed = self.decode(ticket, (yield ticket, out), SaslHandshakeResponse)
+        if agreed.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(agreed.mechanisms)
+            raise kafka_error(agreed.error_code, f"The broker has no {login.mechanism}, but {offered}.")
+        if agreed.error_code:
+            raise kafka_error(agreed.error_code, "This listener asks for no login: take SASL out of the settings.")
+        conversation = login.begin()
+        message = next(conversation)
+        try:
+            while True:
+                request = SaslAuthenticateRequest(auth_bytes=message)
+                ticket, out = self.request(request, self.version_for(SaslAuthenticateRequest), timeout_s)
+                answer = self.decode(ticket, (yield ticket, out), SaslAuthenticateResponse)
+                if answer.error_code:
+                    raise kafka_error(answer.error_code, answer.error_message)
+                message = conversation.send(answer.auth_bytes)
+        except StopIteration:
+            return
+        except AuthenticationFailed as error:
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED, f"The broker cannot be trusted: {error}."
+            ) from None
 
     # --- failures
 

@@ -18,6 +18,7 @@ from headrace.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
 from headrace.config.settings import (
     BROKER_NOT_ACTED_ON,
     BROKER_SETTINGS,
@@ -37,7 +38,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class BrokerConfig:
     """Made by `build`, and not changed after."""
 
-    __slots__ = ("_values", "advertised_listeners", "listeners", "sources", "texts", "warnings")
+    __slots__ = ("_values", "advertised_listeners", "listeners", "sasl", "sources", "texts", "warnings")
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class BrokerConfig:
         listeners: tuple[ConfiguredListener, ...],
         advertised_listeners: tuple[ConfiguredListener, ...],
         values: dict[str, Value],
+        sasl: Mapping[str, SaslSettings] = MappingProxyType({}),
     ) -> None:
         self.texts = texts
         """Every setting that was given, as text."""
@@ -55,6 +57,8 @@ class BrokerConfig:
         self.warnings = warnings
         """Sentences for the operator, to be logged once at start."""
         self.listeners = listeners
+        self.sasl = sasl
+        """How clients log in, by the names of the listeners where they must."""
         self.advertised_listeners = advertised_listeners
         """In the order of `listeners`, one for each; port 0 is filled in once the socket is bound."""
         self._values = values
@@ -87,9 +91,14 @@ class BrokerConfig:
         in_file = {name: place for name, place in places.items() if sources[name] == "file"}
         known, values = _parsed(texts, in_file, warnings)
         listeners = _listeners(texts, warnings)
-        check_served(listeners, values.get("headrace.allow.insecure") is True)
+        insecure = values.get("headrace.allow.insecure") is True
+        check_served(listeners, insecure)
+        sasl = sasl_of(listeners, texts, sources)
+        for listener in listeners:
+            if listener.name in sasl:
+                check_open(listener, sasl[listener.name], insecure)
         advertised = _advertised(texts, listeners, host_name)
-        config = BrokerConfig(known, sources, tuple(warnings), listeners, advertised, values)
+        config = BrokerConfig(known, sources, tuple(warnings), listeners, advertised, values, sasl)
         _check(config)
         return config
 
@@ -142,6 +151,12 @@ class BrokerConfig:
             return self.listeners[0]
         return next(listener for listener in self.listeners if listener.name == name.upper())
 
+    @property
+    def own_login(self) -> Login | None:
+        """With which this broker logs in at others; None where they ask for no login."""
+        sasl = self.sasl.get(self.inter_broker_listener.name)
+        return None if sasl is None else sasl.own.get(self.text(INTER_BROKER) or sasl.mechanisms[0])
+
 
 def environment_name(name: str) -> str:
     """The variable that sets a setting. Ours do not repeat the product's name."""
@@ -187,6 +202,8 @@ def _is_used(name: str, warnings: list[str]) -> bool:
         warnings.append(f"{name} is accepted, but nothing follows from it in this version.")
     if name in BROKER_SETTINGS:
         return True
+    if is_sasl_setting(name):
+        return False
     if not is_known_unused(name):
         raise unknown_name("broker", name, [*BROKER_SETTINGS, *KNOWN_UNUSED])
     warnings.append(f"{name} is a Kafka setting that Headrace does not use; it is ignored.")
@@ -232,11 +249,24 @@ def _text(texts: Mapping[str, str], name: str) -> str:
     return texts.get(name) or BROKER_SETTINGS[name].default or ""
 
 
+def _no_own_login(config: BrokerConfig) -> str:
+    listener = config.inter_broker_listener.name
+    mechanism = config.text(INTER_BROKER) or config.sasl[listener].mechanisms[0]
+    key = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    return (
+        f"the listener between brokers, {listener}, has SASL, and this broker has no name and password of its own "
+        f"for {mechanism}: put username and password into {key}, or name a listener without SASL in "
+        "inter.broker.listener.name"
+    )
+
+
 def _check(config: BrokerConfig) -> None:
     """Rules over several settings."""
     name = config.text("inter.broker.listener.name")
     if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")
+    if config.inter_broker_listener.name in config.sasl and config.own_login is None:
+        raise ConfigError(_no_own_login(config))
     check_group_limits(config.integer)
     if not config.log_dirs:
         raise ConfigError("log.dirs names no data directory")

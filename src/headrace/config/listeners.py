@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headrace.config.setting import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT",)
+SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _META_ADDRESSES = ("0.0.0.0", "::")
 MAX_PORT = 65535
 
@@ -89,10 +89,10 @@ def check_served(listeners: tuple[ConfiguredListener, ...], allow_insecure: bool
                 f"listener {listener} needs {listener.security_protocol}, which this version does not serve yet; "
                 f"use {', '.join(SERVED_PROTOCOLS)}"
             )
-        if not (listener.loopback or allow_insecure):
+        if listener.security_protocol == "PLAINTEXT" and not (listener.loopback or allow_insecure):
             raise ConfigError(
                 f"listener {listener} lets everybody on the network read and write without authentication. "
-                "Two ways out: authenticate clients (a SASL_SSL listener; not in this version yet), or accept "
+                "Two ways out: authenticate clients (a SASL_PLAINTEXT listener with SCRAM), or accept "
                 "the risk with --insecure (headrace.allow.insecure=true). "
                 "To serve this machine only, listen on 127.0.0.1."
             )

@@ -32,6 +32,47 @@ def super_users(text: str) -> frozenset[str]:
 
 SECURITY_SETTINGS: tuple[Setting, ...] = (
     Setting(
+        "sasl.enabled.mechanisms",
+        ConfigType.LIST,
+        "",
+        Importance.MEDIUM,
+        "How clients of SASL listeners log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. listener.name.NAME. before it "
+        "is for one listener.",
+    ),
+    Setting(
+        "sasl.jaas.config",
+        ConfigType.PASSWORD,
+        None,
+        Importance.MEDIUM,
+        "Users of PLAIN, and the broker's own name and password, as Kafka writes them. Usually with "
+        "listener.name.NAME.MECHANISM. before it.",
+    ),
+    Setting(
+        "sasl.mechanism.inter.broker.protocol",
+        ConfigType.STRING,
+        None,
+        Importance.MEDIUM,
+        "How this broker logs in at others; the first enabled mechanism if it is not set.",
+        allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    ),
+    Setting(
+        "connections.max.reauth.ms",
+        ConfigType.LONG,
+        "0",
+        Importance.MEDIUM,
+        "After how long a client must log in again; 0 for never.",
+        minimum=0,
+    ),
+    Setting(
+        "connection.failed.authentication.delay.ms",
+        ConfigType.INT,
+        "100",
+        Importance.LOW,
+        "How long the answer to a failed login is held back.",
+        minimum=0,
+        maximum=10_000,
+    ),
+    Setting(
         "authorizer.class.name",
         ConfigType.STRING,
         "",

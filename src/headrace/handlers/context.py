@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from headrace.model.errors import ErrorCode
 from headrace.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
@@ -43,6 +44,26 @@ transactional_id_describe = Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)
 transactional_id_write = Right(Operation.WRITE, Resource.TRANSACTIONAL_ID)
 
 
+class LoginStep(NamedTuple):
+    """The answer to a step of a login."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    answer: bytes = b""
+    session_ms: int = 0
+    """How long it holds; 0 for ever."""
+
+
+class SaslConversation(Protocol):
+    """The login of one connection."""
+
+    def handshake(self, mechanism: str) -> tuple[ErrorCode, tuple[str, ...]]:
+        """Agree on a mechanism; an error, and those that there are."""
+        ...
+
+    async def authenticate(self, message: bytes) -> LoginStep: ...
+
+
 class Slices(Protocol):
     """A long request lets others go first every few milliseconds: `if slices.due(): await slices.give_way()`."""
 
@@ -75,6 +96,8 @@ class Context:
     listener: str
     """The name of the listener it came in on: Metadata answers with that listener's addresses."""
     slices: Slices = UNDIVIDED
+    login: SaslConversation | None = None
+    """How the client of a SASL listener logs in."""
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
         """The items of a long loop, with others served between."""

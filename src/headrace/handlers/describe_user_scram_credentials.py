@@ -1,16 +1,19 @@
 """DescribeUserScramCredentials (50), v0. Which users have SCRAM credentials, and how strong (KIP-554).
 
-There are none yet: a user who is asked for by name does not exist, and all users are an empty list.
+Without names, all users that have some. Nothing of a credential itself is told.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from headrace.handlers.context import Context, cluster_describe
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode
+from headrace.security.scram import MECHANISM_NUMBERS, ScramCredential
 from headrace.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -26,13 +29,29 @@ from headrace.wire.messages.describe_user_scram_credentials import (
 def describe_user_scram_credentials(
     ctx: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Tells which users have SCRAM credentials: none yet."""
-    counts = Counter(user.name for user in request.users or ())
-    return DescribeUserScramCredentialsResponse(results=[_describe(*user) for user in counts.items()])
+    """Tells which users have SCRAM credentials."""
+    users = ctx.broker.metadata.image.users
+    counts = Counter(user.name for user in request.users or ()) or Counter(sorted(users))
+    return DescribeUserScramCredentialsResponse(
+        error_message=None, results=[_describe(user, count, users.get(user)) for user, count in counts.items()]
+    )
 
 
-def _describe(user: str, count: int) -> DescribeUserScramCredentialsResult:
-    code, detail = ErrorCode.RESOURCE_NOT_FOUND, f"The user '{user}' has no SCRAM credentials."
+def _describe(
+    user: str, count: int, credentials: Mapping[str, ScramCredential] | None
+) -> DescribeUserScramCredentialsResult:
     if count > 1:
-        code, detail = ErrorCode.DUPLICATE_RESOURCE, f"The request names the user '{user}' more than once."
+        detail = f"The request names the user '{user}' more than once."
+        return _failed(user, ErrorCode.DUPLICATE_RESOURCE, detail)
+    if credentials is None:
+        return _failed(user, ErrorCode.RESOURCE_NOT_FOUND, f"The user '{user}' has no SCRAM credentials.")
+    infos = [
+        CredentialInfo(mechanism=number, iterations=credentials[mechanism].iterations)
+        for number, mechanism in MECHANISM_NUMBERS.items()
+        if mechanism in credentials
+    ]
+    return DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
+
+
+def _failed(user: str, code: ErrorCode, detail: str) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(user=user, error_code=code, error_message=detail)

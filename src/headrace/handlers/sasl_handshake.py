@@ -1,7 +1,8 @@
-"""SaslHandshake (17), v0-1. Names a SASL mechanism to authenticate with (KIP-43).
+"""SaslHandshake (17), v0-1. Names a SASL mechanism to log in with (KIP-43).
 
-v1 what follows comes as SaslAuthenticate requests (KIP-152). No listener has SASL yet: ILLEGAL_SASL_STATE and no
-mechanism, as on a plaintext listener of Kafka, so that a client with SASL settings says at once what is wrong.
+v1 what follows comes as SaslAuthenticate requests (KIP-152); the bare tokens that followed v0 end the connection.
+On a listener without SASL it is ILLEGAL_SASL_STATE and no mechanism, so that a client with SASL settings says at
+once what is wrong.
 """
 
 from __future__ import annotations
@@ -14,5 +15,8 @@ from headrace.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHand
 
 @api(SaslHandshakeRequest, SaslHandshakeResponse, versions=range(2), authorize=anyone)
 def sasl_handshake(ctx: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Agrees on a SASL mechanism; no listener has SASL yet, and it says so."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    """Agrees on a SASL mechanism."""
+    if ctx.login is None:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    error, mechanisms = ctx.login.handshake(request.mechanism)
+    return SaslHandshakeResponse(error_code=error, mechanisms=list(mechanisms))

@@ -15,14 +15,17 @@ from headrace.metadata.layout import (
     encode_config,
     encode_state,
     encode_topic,
+    encode_user,
     group_config_path,
     partitions_path,
     state_path,
     suspect_path,
     topic_config_path,
     topic_path,
+    user_path,
 )
 from headrace.security.acl import Acl
+from headrace.security.scram import ScramCredential
 
 BYTES_OF_A_PARTITION = 250
 """In a write: what is larger counts as several."""
@@ -92,6 +95,15 @@ class AclCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class UserChanged:
+    name: str
+    credentials: Mapping[str, ScramCredential]
+    """By mechanism; none left: its node goes."""
+    first_time: bool
+    """Whether there is no node for it yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class AclDeleted:
     acl_id: str
 
@@ -125,6 +137,7 @@ Change = (
     | LevelRaised
     | AclCreated
     | AclDeleted
+    | UserChanged
 )
 
 
@@ -172,6 +185,12 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
             yield Create(acl_path(acl.id), encode_acl(acl))
         case AclDeleted(acl_id):
             yield Delete(acl_path(acl_id))
+        case UserChanged(name, credentials, first_time):
+            path, value = user_path(name), encode_user(credentials)
+            if not credentials:
+                yield Delete(path)
+            else:
+                yield Create(path, value) if first_time else Put(path, value)
 
 
 def changed_topics(changes: Sequence[Change]) -> list[str]:
@@ -203,6 +222,10 @@ def changed_brokers(changes: Sequence[Change]) -> list[str]:
 
 def changed_groups(changes: Sequence[Change]) -> list[str]:
     return [change.name for change in changes if isinstance(change, GroupConfigured)]
+
+
+def changed_users(changes: Sequence[Change]) -> list[str]:
+    return [change.name for change in changes if isinstance(change, UserChanged)]
 
 
 def changed_acls(changes: Sequence[Change]) -> list[str]:

@@ -26,8 +26,10 @@ from headrace.metadata.layout import (
     CONTROLLER,
     FORMAT,
     OFFLINE,
+    SECRET_BYTES,
     SKELETON,
     TOPICS,
+    USERS,
     change_path,
     decode_json,
     encode_json,
@@ -44,6 +46,8 @@ from headrace.metadata.loading import (
     load_group_configs,
     load_partitions,
     load_topics,
+    load_user_names,
+    load_users,
 )
 
 RETRY_SECONDS = 0.2
@@ -206,6 +210,10 @@ class ClusterMetadata:
         if acls:
             rest = {acl_id: acl for acl_id, acl in image.acls.items() if acl_id not in acls}
             image = replace(image, acls=rest | await load_acls(self._store, acls))
+        users = list(dict.fromkeys(name for entry in fields for name in entry.get("users", ())))
+        if users:
+            unchanged = {name: known for name, known in image.users.items() if name not in users}
+            image = replace(image, users=unchanged | await load_users(self._store, users))
         return image
 
     async def _reload_partitions(
@@ -228,8 +236,17 @@ class ClusterMetadata:
         configs = await load_broker_configs(self._store, await load_broker_config_names(self._store))
         groups = await load_group_configs(self._store, await load_group_config_names(self._store))
         acls = await load_acls(self._store, await self._store.children(ACLS))
+        users = await load_users(self._store, await load_user_names(self._store))
+        secret = await self._store.get(USERS)
         return replace(
-            image, topics=topics, topics_by_id=by_id, broker_configs=configs, group_configs=groups, acls=acls
+            image,
+            topics=topics,
+            topics_by_id=by_id,
+            broker_configs=configs,
+            group_configs=groups,
+            acls=acls,
+            users=users,
+            secret=secret.value if secret is not None else b"",
         )
 
     async def _lay_out(self) -> str:
@@ -242,7 +259,8 @@ class ClusterMetadata:
             if cluster is not None and None not in nodes:
                 return str(decode_json(cluster)["id"])
             missing = [path for path, node in zip(SKELETON, nodes, strict=True) if node is None]
-            ops = [Create(path, SKELETON[path]) for path in missing]
+            secret = self._env.rng.bytes(SECRET_BYTES).hex().encode()
+            ops = [Create(path, secret if path == USERS else SKELETON[path]) for path in missing]
             if cluster is None:
                 ops.append(Create(CLUSTER_ID, encode_json(id=new_cluster_id(self._env.rng.bytes(16)))))
             try:

@@ -51,6 +51,7 @@ from headrace.metadata.changes import (
     changed_groups,
     changed_partitions,
     changed_topics,
+    changed_users,
     in_writes,
     operations,
 )
@@ -95,6 +96,7 @@ from headrace.metadata.topic_decisions import (
     decide_delete_topics,
 )
 from headrace.metadata.topic_rules import TopicRules
+from headrace.metadata.user_decisions import UserAlteration, decide_alter_users
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.security.acl import Acl, AclFilter
@@ -241,6 +243,10 @@ class Controller:
     async def create_acls(self, wanted: Sequence[Acl | KafkaError]) -> list[KafkaError | None]:
         """For each rule its error or None; one that is there already is a success."""
         return await self.change(lambda image: decide_create_acls(image, wanted))
+
+    async def alter_users(self, alterations: Sequence[UserAlteration]) -> dict[str, KafkaError | None]:
+        """SCRAM credentials: for each user its error or None."""
+        return await self.change(lambda image: decide_alter_users(image, alterations))
 
     async def delete_acls(self, filters: Sequence[AclFilter | KafkaError]) -> list[list[Acl] | KafkaError]:
         """For each filter the rules that are gone now, or its error."""
@@ -423,6 +429,7 @@ class Controller:
             brokers=changed_brokers(changes),
             groups=changed_groups(changes),
             acls=changed_acls(changes),
+            users=changed_users(changes),
             partitions=changed_partitions(changes),
         )
         ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]

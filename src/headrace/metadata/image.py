@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
 from headrace.security.acl import Acl
+from headrace.security.scram import ScramCredential
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -116,6 +117,10 @@ class MetadataImage:
     """The settings of consumer groups by group id as text, only of those that have some."""
     acls: Mapping[str, Acl] = field(default_factory=dict)
     """The access rules, by their ids."""
+    users: Mapping[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
+    """The SCRAM credentials of users, by mechanism."""
+    secret: bytes = field(default=b"", repr=False)
+    """Of the cluster: who does not exist is given a salt made of it."""
 
     def partition(self, partition: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(partition.topic)

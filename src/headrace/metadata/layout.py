@@ -17,6 +17,9 @@
     /config/topics/<name>                         {"version", "config": {name: text}}
     /config/brokers/<id> | <default>              the same
     /config/groups/<name, percent-encoded>        the same; only of groups that have settings
+    /config/users                                 a random secret, from which the salts of unknown users are made
+    /config/users/<name, percent-encoded>         {"version", "scram": {mechanism: {"salt", "iterations",
+                                                   "stored_key", "server_key"}}}, in base64
     /acls/<id>                                    {"version", "resource", "name", "pattern", "principal", "host",
                                                    "operation", "permission"}, an access rule
     /controller                    ephemeral      {"version", "brokerid", "epoch", "session"}
@@ -24,7 +27,7 @@
     /broker_epoch                                 a number; grows with each registration of a broker
     /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
     /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..],
-                                                   "groups": [..], "acls": [..],
+                                                   "groups": [..], "acls": [..], "users": [..],
                                                    "partitions": {topic: [..]}}
 
 A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
@@ -43,6 +46,7 @@ from headrace.coordination.contract import TreeNode
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
 from headrace.model.topics import TopicId, parse_topic_id, topic_id_text
 from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
+from headrace.security.scram import ScramCredential
 
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
@@ -55,6 +59,8 @@ OFFLINE = "/brokers/offline"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+USERS = "/config/users"
+SECRET_BYTES = 32
 ACLS = "/acls"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -75,6 +81,7 @@ SKELETON: Mapping[str, bytes] = {
     TOPIC_CONFIGS: b"",
     BROKER_CONFIGS: b"",
     GROUP_CONFIGS: b"",
+    USERS: b"",
     ACLS: b"",
     CHANGES: b"",
     CONTROLLER_EPOCH: b"0",
@@ -132,6 +139,14 @@ def group_config_path(name: str) -> str:
 
 
 def group_of_node(node_name: str) -> str:
+    return unquote(node_name)
+
+
+def user_path(name: str) -> str:
+    return f"{USERS}/{quote(name, safe='')}"
+
+
+def user_of_node(node_name: str) -> str:
     return unquote(node_name)
 
 
@@ -208,6 +223,32 @@ def encode_config(configs: Mapping[str, str]) -> bytes:
 
 def decode_config(node: TreeNode) -> dict[str, str]:
     return dict(decode_json(node)["config"])
+
+
+def encode_user(credentials: Mapping[str, ScramCredential]) -> bytes:
+    return encode_json(
+        scram={
+            mechanism: {
+                "salt": base64.b64encode(one.salt).decode(),
+                "iterations": one.iterations,
+                "stored_key": base64.b64encode(one.stored_key).decode(),
+                "server_key": base64.b64encode(one.server_key).decode(),
+            }
+            for mechanism, one in credentials.items()
+        }
+    )
+
+
+def decode_user(node: TreeNode) -> dict[str, ScramCredential]:
+    return {
+        mechanism: ScramCredential(
+            base64.b64decode(fields["salt"]),
+            fields["iterations"],
+            base64.b64decode(fields["stored_key"]),
+            base64.b64decode(fields["server_key"]),
+        )
+        for mechanism, fields in decode_json(node)["scram"].items()
+    }
 
 
 def encode_acl(acl: Acl) -> bytes:

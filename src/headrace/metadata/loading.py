@@ -13,6 +13,7 @@ from headrace.metadata.layout import (
     CONTROLLER_EPOCH,
     DEFAULT_BROKER,
     GROUP_CONFIGS,
+    USERS,
     acl_path,
     broker_config_path,
     broker_path,
@@ -22,6 +23,7 @@ from headrace.metadata.layout import (
     decode_json,
     decode_state,
     decode_topic,
+    decode_user,
     group_config_path,
     group_of_node,
     offline_path,
@@ -29,9 +31,12 @@ from headrace.metadata.layout import (
     suspect_path,
     topic_config_path,
     topic_path,
+    user_of_node,
+    user_path,
 )
 from headrace.model.topics import TopicId
 from headrace.security.acl import Acl
+from headrace.security.scram import ScramCredential
 
 
 async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImage]:
@@ -106,6 +111,15 @@ async def load_acls(store: Store, ids: Sequence[str]) -> dict[str, Acl]:
     """Those of the rules that are there."""
     nodes = await store.get_many([acl_path(acl_id) for acl_id in ids])
     return {acl_id: decode_acl(node) for acl_id, node in zip(ids, nodes, strict=True) if node}
+
+
+async def load_user_names(store: Store) -> list[str]:
+    return [user_of_node(name) for name in await store.children(USERS)]
+
+
+async def load_users(store: Store, names: Sequence[str]) -> dict[str, dict[str, ScramCredential]]:
+    nodes = await store.get_many([user_path(name) for name in names])
+    return {name: decode_user(node) for name, node in zip(names, nodes, strict=True) if node}
 
 
 async def load_controller(store: Store) -> tuple[int, int]:

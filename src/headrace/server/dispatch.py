@@ -147,6 +147,7 @@ class Dispatcher:
             client_host=exchange.client_host,
             listener=exchange.listener,
             slices=RequestSlices(self.turns, self.now),
+            login=self._guard.login(exchange) if self._guard is not None else None,
         )
         flexible = version >= api.flexible_since and key != ApiKey.API_VERSIONS
         body = self._handle_cold(exchange, api, context, frame, header.body)

@@ -22,7 +22,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.handlers.context import ANONYMOUS
+from headrace.handlers.context import ANONYMOUS, SaslConversation
 from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_PENDING_RESPONSES
 from headrace.server.framing import Answered, FramedPending, bytes_of
@@ -91,6 +91,7 @@ class Exchange:
         "closed",
         "files_ready",
         "listener",
+        "login",
         "principal",
         "ready",
         "target",
@@ -104,6 +105,8 @@ class Exchange:
         self.broker: Broker = dispatcher.broker
         self.listener = listener
         self.principal = ANONYMOUS
+        self.login: SaslConversation | None = None
+        """How it becomes somebody, on a listener with SASL."""
         self.view: object | None = None
         """The gate's: what this principal may."""
         self.client_host = ""
@@ -173,6 +176,7 @@ class Exchange:
         """The link is gone."""
         self._end()
         self._link = _NoLink()
+        self.login = self.view = None
         for waiting in self._order or ():
             waiting.cancel()
         self._order = None
@@ -343,6 +347,12 @@ class Exchange:
             lines.say(logging.ERROR, "Closed the connection of %s", why, self.client_host, error)
         self._end()
         self._link.close()
+
+    def hang_up(self) -> None:
+        """Enough was said."""
+        if not self.closed:
+            self._end()
+            self._link.close()
 
     def give_up(self, reason: str) -> None:
         """The memory that this holds is needed for others."""

@@ -12,6 +12,7 @@ from headrace.server.framing import FramedPending
 from headrace.services.reply import Piece
 
 if TYPE_CHECKING:
+    from headrace.handlers.context import SaslConversation
     from headrace.handlers.registry import Api, ColdHandler, HotHandler
     from headrace.server.exchange import Exchange
 
@@ -21,6 +22,10 @@ Framed = bytes | list[Piece] | FramedPending | None
 
 class Guard(Protocol):
     """Authentication, authorisation and quotas: the security layer's."""
+
+    def login(self, exchange: Exchange) -> SaslConversation | None:
+        """How this client logs in; None where nobody need."""
+        ...
 
     def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
         """May this cold request be decoded and handled at all?

@@ -106,7 +106,7 @@ def test_an_open_listener_is_refused_with_the_two_ways_out() -> None:
     """R-OPS-5."""
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.build(STOCK_KRAFT_FILE)
-    assert "SASL_SSL" in str(caught.value)
+    assert "SASL_PLAINTEXT" in str(caught.value)
     assert "--insecure" in str(caught.value)
     assert "headrace.allow.insecure=true" in str(caught.value)
 

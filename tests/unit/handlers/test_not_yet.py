@@ -228,12 +228,14 @@ class TestScram:
         request = wire.AlterUserScramCredentialsRequest(
             deletions=[wire.ScramCredentialDeletion(name=name, mechanism=kind) for name, kind in deletions],
             upsertions=[
-                wire.ScramCredentialUpsertion(name=name, mechanism=kind, iterations=iterations)
+                wire.ScramCredentialUpsertion(
+                    name=name, mechanism=kind, iterations=iterations, salt=b"salt", salted_password=b"x" * 32
+                )
                 for name, kind, iterations in upsertions
             ],
         )
         response = await bench.call(request, 0)
-        assert all(row.error_message for row in response.results)
+        assert all(bool(row.error_message) is bool(row.error_code) for row in response.results)
         return {row.user: row.error_code for row in response.results}
 
     async def test_changes(self, bench: Any) -> None:
@@ -244,13 +246,22 @@ class TestScram:
         }
         upsertions = [("ok", 1, 4096), ("weak", 2, 1), ("big", 1, 99_999_999), ("unknown", 7, 4096)]
         assert await self.alter(bench, [], [*upsertions, ("twice", 1, 4096), ("twice", 2, 4096)]) == {
-            "ok": ErrorCode.UNSUPPORTED_VERSION,
+            "ok": ErrorCode.NONE,
             "weak": ErrorCode.UNACCEPTABLE_CREDENTIAL,
             "big": ErrorCode.UNACCEPTABLE_CREDENTIAL,
             "unknown": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
             "twice": ErrorCode.DUPLICATE_RESOURCE,
         }
         assert await self.alter(bench, [("bob", 1)], [("bob", 1, 4096)]) == {"bob": ErrorCode.RESOURCE_NOT_FOUND}
+        assert await self.alter(bench, [("ok", 1)], [("ok", 2, 4096)]) == {"ok": ErrorCode.DUPLICATE_RESOURCE}
+        assert await self.alter(bench, [], [("ok", 2, 8192)]) == {"ok": ErrorCode.NONE}
+        wire = describe_user_scram_credentials
+        everybody = await bench.call(wire.DescribeUserScramCredentialsRequest(users=None), 0)
+        (only,) = everybody.results
+        assert [(info.mechanism, info.iterations) for info in only.credential_infos] == [(1, 4096), (2, 8192)]
+        for kind in (1, 2):
+            assert await self.alter(bench, [("ok", kind)], []) == {"ok": ErrorCode.NONE}
+        assert bench.image.users == {}
 
 
 class TestTransactions:

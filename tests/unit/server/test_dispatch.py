@@ -163,6 +163,8 @@ class Porter:
         self.entered: list[tuple[str, object]] = []
         self.handled: list[str] = []
 
+    def login(self, exchange: Exchange) -> None: ...
+
     def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
         assert request_bytes > 0
         self.entered.append((api.name, api.authorize))

@@ -11,12 +11,19 @@ import click
 
 from headrace.cli.broker.config_file import ConfigFile, read_config_file
 from headrace.cli.broker.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
-from headrace.cli.common.options import BOOTSTRAP_VARIABLE
+from headrace.cli.common.options import BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
 
 NOT_SETTINGS = frozenset(
-    {BOOTSTRAP_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE, "HEADRACE_STATE_DIR", "HEADRACE_NUMBA"}
+    {
+        BOOTSTRAP_VARIABLE,
+        CLIENT_CONFIG_VARIABLE,
+        FORMAT_VARIABLE,
+        LEVEL_VARIABLE,
+        "HEADRACE_STATE_DIR",
+        "HEADRACE_NUMBA",
+    }
 )
 """Variables of ours that are for clients, for pipelines, or for the command itself."""
 

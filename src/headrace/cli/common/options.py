@@ -18,6 +18,8 @@ from headrace.client.address import Address, parse_bootstrap
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+CLIENT_CONFIG = "headrace.client_config"
+CLIENT_CONFIG_VARIABLE = "HEADRACE_CLIENT_CONFIG"
 BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP_SERVERS"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -108,6 +110,23 @@ def _bootstrap_server(callback: Callable[..., Any], told: str) -> Callable[[F], 
     )
 
 
+def keep_client_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        ctx.meta[CLIENT_CONFIG] = path
+
+
+def client_config_option(function: F) -> F:
+    """A file with the settings of a client, as Kafka's tools take it with --command-config."""
+    return click.option(
+        "--client-config",
+        expose_value=False,
+        callback=keep_client_config,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help=f"How to log in: security.protocol, sasl.*.  [env: {CLIENT_CONFIG_VARIABLE}]",
+    )(function)
+
+
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--bootstrap-server and --timeout, given to the command as its first argument, a `Target`."""
     return _target_options(function, "How long to wait.")
@@ -120,6 +139,7 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _target_options(function: Callable[..., Any], told: str) -> Callable[..., Any]:
     @bootstrap_option
+    @client_config_option
     @click.option("--timeout", "timeout_s", type=duration, default="30s", show_default=True, help=told)
     @click.pass_context
     @functools.wraps(function)

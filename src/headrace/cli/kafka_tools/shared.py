@@ -7,10 +7,24 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.cli.common.options import parse_pairs
+from headrace.cli.common.options import keep_client_config, parse_pairs
 from headrace.cli.common.output import warn
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+CLIENT_CONFIG_FILES = ("--command-config", "--producer.config", "--consumer.config", "--admin.config")
+"""Files of which the login counts, and nothing else."""
+
+
+def _login_option(name: str) -> Callable[[F], F]:
+    return click.option(
+        name,
+        hidden=True,
+        expose_value=False,
+        callback=keep_client_config,
+        type=click.Path(exists=True, dir_okay=False),
+    )
 
 
 def ignored(*names: str, flag: bool = False) -> Callable[[F], F]:
@@ -22,6 +36,9 @@ def ignored(*names: str, flag: bool = False) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         for name in names:
+            if name in CLIENT_CONFIG_FILES:
+                function = _login_option(name)(function)
+                continue
             function = click.option(name, is_flag=flag, hidden=True, expose_value=False, callback=tell)(function)
         return function
 

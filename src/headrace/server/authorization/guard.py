@@ -111,6 +111,9 @@ class AclGuard:
 
     # -- what the dispatcher calls
 
+    def login(self, exchange: Exchange) -> None:
+        """Who it is, others have found out."""
+
     def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
         """Rights are asked for when the request is decoded."""
 

@@ -1,0 +1,138 @@
+"""`headrace user list|add|remove`: SCRAM credentials, in a running cluster or before there is one.
+
+A password is asked for on a terminal, or read from a file or standard input, never from the command line:
+everybody on the machine can read those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from headrace.cli.broker.settings import load_config
+from headrace.cli.common.failure import NOT_FOUND, USAGE, CommandError
+from headrace.cli.common.options import Target, cluster_options, confirm, format_option, yes_option
+from headrace.cli.common.output import Column, emit_rows, note, number
+from headrace.cli.common.session import conclude, run
+from headrace.client.cluster import Cluster
+from headrace.client.users import list_users, remove_credentials, set_password
+from headrace.coordination.contract import StoreError
+from headrace.env.real import real_env
+from headrace.metadata.offline_users import ClusterRuns, store_user
+from headrace.metadata.stores import open_store
+from headrace.model.errors import KafkaError
+from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, SALT_BYTES, new_credential
+
+COLUMNS = (Column("user", "USER"), Column("mechanism", "MECHANISM"), number("iterations", "ITERATIONS"))
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+
+
+@click.command("list")
+@format_option
+@cluster_options
+def list_command(target: Target, format: str) -> None:
+    """List the users that have SCRAM credentials."""
+    rows = [one._asdict() for one in run(target, list_users)]
+    emit_rows(rows, COLUMNS, format, empty="There are no users with SCRAM credentials.")
+
+
+@click.command()
+@click.argument("user")
+@click.option(
+    "-m",
+    "--mechanism",
+    type=click.Choice(sorted(MECHANISMS)),
+    default=DEFAULT_MECHANISM,
+    show_default=True,
+    help="What the user logs in with.",
+)
+@click.option(
+    "--password-file",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Read the password from a file, or - for standard input, instead of asking for it.",
+)
+@click.option(
+    "--iterations", type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS), default=MIN_ITERATIONS, show_default=True
+)
+@click.option(
+    "--offline",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="SERVER.PROPERTIES",
+    help="Before any broker of the cluster runs: write to the store that this settings file names.",
+)
+@cluster_options
+def add(
+    target: Target, user: str, mechanism: str, password_file: str | None, iterations: int, offline: str | None
+) -> None:
+    """Add USER, or give one another password."""
+    password = _password(user, password_file)
+    salt = os.urandom(SALT_BYTES)
+    if offline is not None:
+        _store(Path(offline), user, mechanism, password, salt, iterations)
+    else:
+        run(target, lambda cluster: set_password(cluster, user, mechanism, password, salt, iterations))
+    note(f"{user} can log in with {mechanism}.")
+
+
+def _password(user: str, file: str | None) -> str:
+    if file == "-":
+        password = sys.stdin.readline()
+    elif file is not None:
+        try:
+            password = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"Cannot read {file}: {error}.", USAGE) from None
+    elif sys.stdin.isatty():
+        password = click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        raise CommandError("Nobody can be asked for the password here: use --password-file.", USAGE)
+    password = password.removesuffix("\n").removesuffix("\r")
+    if not password:
+        raise CommandError("The password is empty.", USAGE)
+    return password
+
+
+def _store(settings: Path, user: str, mechanism: str, password: str, salt: bytes, iterations: int) -> None:
+    config = load_config(settings, {})
+    env = real_env()
+
+    async def write() -> None:
+        for directory in config.log_dirs:
+            env.disk.make_directory(directory)
+        store = await open_store(env, config)
+        try:
+            await store_user(env, store, user, mechanism, new_credential(mechanism, password, salt, iterations))
+        finally:
+            await store.close()
+
+    try:
+        asyncio.run(write())
+    except ClusterRuns:
+        raise CommandError("Brokers of this cluster run: leave --offline away, and they are asked.") from None
+    except (StoreError, OSError) as error:
+        raise CommandError(f"The store cannot be written: {error}.") from None
+
+
+@click.command()
+@click.argument("users", nargs=-1, required=True, metavar="USER...")
+@yes_option
+@cluster_options
+def remove(target: Target, users: tuple[str, ...], yes: bool) -> None:
+    """Remove all SCRAM credentials of users. Connections that are open stay."""
+    confirm(f"Remove {', '.join(users)}?", yes)
+
+    async def work(cluster: Cluster) -> dict[str, KafkaError | None]:
+        known = [one for one in await list_users(cluster) if one.user in users]
+        missing = sorted(set(users) - {one.user for one in known})
+        if missing:
+            raise CommandError(f"There is no user {missing[0]}.", NOT_FOUND, "`headrace user list` shows them.")
+        return await remove_credentials(cluster, known)
+
+    conclude(run(target, work), "user")
+    for name in users:
+        note(f"Removed {name}.")

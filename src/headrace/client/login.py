@@ -1,0 +1,33 @@
+"""Who a client is, and how it says so: the client's side of SASL, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from headrace.security.sasl import PLAIN, SUPPORTED, plain_message
+from headrace.security.scram import NONCE_BYTES, AuthenticationFailed, ScramClient
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLogin:
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+    random: Callable[[int], bytes] = field(repr=False, compare=False)
+    """So many bytes that nobody can guess."""
+
+    def __post_init__(self) -> None:
+        assert self.mechanism in SUPPORTED, self.mechanism
+
+    def begin(self) -> Generator[bytes, bytes, None]:
+        """Yields what is to be said, and takes what is answered."""
+        if self.mechanism == PLAIN:
+            yield plain_message(self.user, self.password)
+            return
+        scram = ScramClient(self.mechanism, self.user, self.password, self.random(NONCE_BYTES))
+        answer = yield scram.first()
+        last = yield scram.final(answer)
+        if not last:
+            raise AuthenticationFailed("it says nothing at the end")
+        scram.check(last)

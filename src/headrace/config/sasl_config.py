@@ -1,0 +1,146 @@
+"""What the settings say about SASL on a listener, in Kafka's words: mechanisms, and JAAS texts.
+
+    sasl.enabled.mechanisms=SCRAM-SHA-512
+    listener.name.NAME.sasl.enabled.mechanisms=PLAIN
+    listener.name.NAME.MECHANISM.sasl.jaas.config=CLASS required username="..." password="..." user_NAME="...";
+
+Of a JAAS text, `user_NAME` are the users of PLAIN and their passwords; `username` and `password` are the broker's
+own, with which it logs in at other brokers. The class is one of Kafka's two, and only checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.config.listeners import ConfiguredListener
+from headrace.config.setting import ConfigError
+
+PLAIN = "PLAIN"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SERVED_MECHANISMS = (PLAIN, *SCRAM)
+LISTENER_PREFIX = "listener.name."
+ENABLED = "sasl.enabled.mechanisms"
+JAAS = "sasl.jaas.config"
+INTER_BROKER = "sasl.mechanism.inter.broker.protocol"
+MAX_REAUTH = "connections.max.reauth.ms"
+_MODULES = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": (PLAIN,),
+    "org.apache.kafka.common.security.scram.ScramLoginModule": SCRAM,
+}
+_OPTION = re.compile(r"""\s*([\w.\-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))""")
+_ESCAPE = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """With which a broker logs in at another one."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """Of one listener."""
+
+    mechanisms: tuple[str, ...]
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The users of PLAIN."""
+    max_reauth_ms: int = 0
+    own: Mapping[str, Login] = field(default_factory=dict, repr=False)
+    """The broker's own name and password, by mechanism."""
+
+
+def is_sasl_setting(name: str) -> bool:
+    """Whether a setting of a listener is one of these."""
+    return name.startswith(LISTENER_PREFIX) and name.endswith((ENABLED, JAAS, MAX_REAUTH))
+
+
+def sasl_of(
+    listeners: tuple[ConfiguredListener, ...], texts: Mapping[str, str], sources: Mapping[str, str]
+) -> dict[str, SaslSettings]:
+    """By the names of those listeners that have SASL."""
+    for name in texts:
+        if name.endswith(JAAS) and sources.get(name) == "flag":
+            raise ConfigError(
+                f"{name} holds passwords, and everybody on this machine can read a command line: "
+                "write it in the settings file"
+            )
+    return {
+        listener.name: _of_one(listener, texts)
+        for listener in listeners
+        if listener.security_protocol.startswith("SASL_")
+    }
+
+
+def _of_one(listener: ConfiguredListener, texts: Mapping[str, str]) -> SaslSettings:
+    prefix = f"{LISTENER_PREFIX}{listener.name.lower()}."
+    enabled = texts.get(prefix + ENABLED) or texts.get(ENABLED) or ""
+    mechanisms = tuple(part.strip().upper() for part in enabled.split(",") if part.strip())
+    if not mechanisms:
+        raise ConfigError(f"listener {listener} needs {ENABLED}: any of {', '.join(SERVED_MECHANISMS)}")
+    for mechanism in mechanisms:
+        if mechanism not in SERVED_MECHANISMS:
+            raise ConfigError(
+                f"{ENABLED}: {mechanism} is not served by this version; use {', '.join(SERVED_MECHANISMS)}"
+            )
+    passwords: dict[str, str] = {}
+    own: dict[str, Login] = {}
+    for mechanism in mechanisms:
+        key = f"{prefix}{mechanism.lower()}.{JAAS}"
+        text = texts.get(key) or texts.get(JAAS) or ""
+        if not text:
+            continue
+        options = parse_jaas(key, text, mechanism)
+        if mechanism == PLAIN:
+            passwords = {name[5:]: value for name, value in options.items() if name.startswith("user_")}
+        if "username" in options and "password" in options:
+            own[mechanism] = Login(mechanism, options["username"], options["password"])
+    if PLAIN in mechanisms and not passwords:
+        raise ConfigError(
+            f"listener {listener} has PLAIN and no users: write {prefix}plain.{JAAS}="
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="her password";'
+        )
+    return SaslSettings(mechanisms, passwords, _max_reauth(prefix, texts), own)
+
+
+def _max_reauth(prefix: str, texts: Mapping[str, str]) -> int:
+    text = texts.get(prefix + MAX_REAUTH) or texts.get(MAX_REAUTH) or "0"
+    if not text.strip().isdigit():
+        raise ConfigError(f"{MAX_REAUTH}: {text!r} is not a number of milliseconds")
+    return int(text)
+
+
+def parse_jaas(key: str, text: str, mechanism: str) -> dict[str, str]:
+    """The options of a login module. What is wrong with it is said without its text: there are passwords in it."""
+    module, _, rest = text.strip().partition(" ")
+    if module not in _MODULES:
+        listed = " or ".join(_MODULES)
+        raise ConfigError(f"{key}: Java classes cannot be loaded here; the login module is {listed}")
+    if mechanism not in _MODULES[module]:
+        raise ConfigError(f"{key}: {module.rpartition('.')[2]} is not the login module of {mechanism}")
+    flag, _, rest = rest.strip().partition(" ")
+    if flag.lower() not in ("required", "requisite", "sufficient", "optional") or not text.strip().endswith(";"):
+        raise ConfigError(f'{key}: the form is: {module} required name="value" ... ;')
+    options: dict[str, str] = {}
+    rest = rest.strip().removesuffix(";").strip()
+    while rest:
+        match = _OPTION.match(rest)
+        if match is None:
+            raise ConfigError(f'{key}: option {len(options) + 1} is not of the form name="value"')
+        quoted = match[2]
+        options[match[1]] = _ESCAPE.sub(r"\1", quoted) if quoted is not None else match[3]
+        rest = rest[match.end() :].strip()
+    return options
+
+
+def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure: bool) -> None:
+    """A password in clear is for this machine only."""
+    if PLAIN in sasl.mechanisms and not (listener.loopback or allow_insecure):
+        raise ConfigError(
+            f"listener {listener} would carry the passwords of PLAIN in clear over the network. Use SCRAM, "
+            "listen on 127.0.0.1, or accept the risk with --insecure (headrace.allow.insecure=true)."
+        )

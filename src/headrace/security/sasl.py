@@ -1,0 +1,93 @@
+"""SASL on one connection, without I/O: which mechanism, then its messages, then who it is.
+
+PLAIN is one message with a name and a password. SCRAM is in `scram`. A mechanism tells only whether it
+succeeded: why it failed is for the broker's log, and takes the same time whether the user exists or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.security.scram import (
+    MAX_MESSAGE_BYTES,
+    MECHANISMS,
+    NONCE_BYTES,
+    AuthenticationFailed,
+    ScramCredential,
+    ScramServer,
+)
+
+PLAIN = "PLAIN"
+SUPPORTED = (PLAIN, *MECHANISMS)
+FAILURE = "Authentication failed: wrong credentials, or the mechanism is not for this user."
+
+
+class Mechanism(Protocol):
+    user: str
+    done: bool
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to the peer's message; `AuthenticationFailed` ends it."""
+        ...
+
+
+class PlainServer:
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self.user = ""
+        self.done = False
+
+    def step(self, message: bytes) -> bytes:
+        parts = message[: MAX_MESSAGE_BYTES + 1].split(b"\0")
+        if self.done or len(message) > MAX_MESSAGE_BYTES or len(parts) != 3 or not parts[1] or not parts[2]:
+            raise AuthenticationFailed("the message of PLAIN is malformed")
+        try:
+            acts_for, user, password = (part.decode() for part in parts)
+        except UnicodeDecodeError:
+            raise AuthenticationFailed("the message of PLAIN is not text") from None
+        if acts_for and acts_for != user:
+            raise AuthenticationFailed("somebody wants to act for another user")
+        # Both are always compared, so that the time says nothing.
+        kept = self._passwords.get(user)
+        right = hmac.compare_digest(_digest(kept or ""), _digest(password))
+        if not right or not kept:
+            raise AuthenticationFailed("wrong password, or no such user")
+        self.user = user
+        self.done = True
+        return b""
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def plain_message(user: str, password: str) -> bytes:
+    """What a client says."""
+    return b"\0" + user.encode() + b"\0" + password.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class SaslListener:
+    """How one listener authenticates."""
+
+    mechanisms: tuple[str, ...]
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of PLAIN."""
+    max_session_ms: int = 0
+    """After which a client must authenticate again (KIP-368); 0 if never."""
+
+
+FindCredential = Callable[[str, str], ScramCredential | None]
+"""By mechanism and user."""
+
+
+def begin(
+    mechanism: str, listener: SaslListener, find: FindCredential, random: Callable[[int], bytes], secret: bytes
+) -> Mechanism:
+    if mechanism == PLAIN:
+        return PlainServer(listener.passwords)
+    return ScramServer(mechanism, lambda user: find(mechanism, user), random(NONCE_BYTES), secret)

@@ -1,0 +1,142 @@
+"""The gate of listeners with SASL: until a client has logged in, it may ask for versions and log in, and nothing
+else.
+
+The state of a login is on the exchange. Its steps are those of `security.sasl`. A failed one is answered after
+a pause and in words that fit every reason; the reason is a line of `headrace.audit`. A session that was limited
+(`connections.max.reauth.ms`, KIP-368) ends unless the client logs in again as the same user.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.handlers.broker import Broker
+from headrace.handlers.context import LoginStep, SaslConversation
+from headrace.handlers.registry import Api, ColdHandler, HotHandler
+from headrace.model.errors import ErrorCode
+from headrace.security.sasl import FAILURE, Mechanism, SaslListener, begin
+from headrace.security.scram import AuthenticationFailed, ScramCredential
+from headrace.server.authorization.table import OPEN
+from headrace.server.gate import Guard
+from headrace.server.line_limit import LineLimit
+from headrace.services.reply import CloseConnection, Reply
+
+if TYPE_CHECKING:
+    from headrace.server.exchange import Exchange
+
+audit = logging.getLogger("headrace.audit")
+LINGER_SECONDS = 1.0
+"""What a client gets to read the answer to a failed login in, before its connection ends."""
+
+
+class SaslLogin:
+    """Of one connection."""
+
+    def __init__(self, guard: LoginGuard, exchange: Exchange, listener: SaslListener) -> None:
+        self._guard = guard
+        self._exchange = exchange
+        self._listener = listener
+        self._mechanism = ""
+        self._running: Mechanism | None = None
+        self._user = ""
+        self._failed = False
+        self._expires = 0.0
+        """By the monotonic clock; 0 for never."""
+
+    def valid(self, now: float) -> bool:
+        return bool(self._user) and not self._failed and (not self._expires or now < self._expires)
+
+    def handshake(self, mechanism: str) -> tuple[ErrorCode, tuple[str, ...]]:
+        offered = self._listener.mechanisms
+        if self._failed or self._running is not None:
+            return ErrorCode.ILLEGAL_SASL_STATE, offered
+        if mechanism not in offered or (self._user and mechanism != self._mechanism):
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered
+        self._mechanism = mechanism
+        self._running = self._guard.begin(mechanism, self._listener)
+        return ErrorCode.NONE, offered
+
+    async def authenticate(self, message: bytes) -> LoginStep:
+        running = self._running
+        if running is None or self._failed:
+            return LoginStep(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first.")
+        try:
+            answer = running.step(message)
+            if not running.done:
+                return LoginStep(answer=answer)
+            if self._user and running.user != self._user:
+                raise AuthenticationFailed(f"it was {self._user} before")
+        except AuthenticationFailed as error:
+            self._failed = True
+            return await self._guard.refuse(self._exchange, running.user, self._mechanism, str(error))
+        self._running = None
+        self._user = running.user
+        exchange = self._exchange
+        exchange.principal = f"User:{running.user}"
+        exchange.view = None
+        session_ms = self._listener.max_session_ms
+        self._expires = self._guard.now() + session_ms / 1000 if session_ms else 0.0
+        return LoginStep(answer=answer, session_ms=session_ms)
+
+
+class LoginGuard:
+    def __init__(self, broker: Broker, inner: Guard | None) -> None:
+        """`inner` is asked after the login: what the user may."""
+        self._broker = broker
+        self._inner = inner
+        self._lines = LineLimit(broker.env.clock, audit)
+        self.now = broker.env.clock.monotonic
+        self._delay = broker.config.integer("connection.failed.authentication.delay.ms") / 1000
+        self._listeners = {
+            name: SaslListener(settings.mechanisms, settings.passwords, settings.max_reauth_ms)
+            for name, settings in broker.config.sasl.items()
+        }
+
+    def login(self, exchange: Exchange) -> SaslConversation | None:
+        if exchange.login is None and (listener := self._listeners.get(exchange.listener)) is not None:
+            exchange.login = SaslLogin(self, exchange, listener)
+        return exchange.login
+
+    def begin(self, mechanism: str, listener: SaslListener) -> Mechanism:
+        image = self._broker.metadata.image
+        return begin(mechanism, listener, self._credential, self._broker.env.rng.bytes, image.secret)
+
+    def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        return self._broker.metadata.image.users.get(user, {}).get(mechanism)
+
+    async def refuse(self, exchange: Exchange, user: str, mechanism: str, why: str) -> LoginStep:
+        who = f"{user[:80]!r} from {exchange.client_host}" if user else exchange.client_host
+        self._lines.say(logging.WARNING, "Failed login of %s", f"{mechanism}: {why}", who)
+        clock = self._broker.env.clock
+        await clock.sleep(self._delay)
+        clock.call_later(LINGER_SECONDS, exchange.hang_up)
+        return LoginStep(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILURE)
+
+    # -- what the dispatcher calls
+
+    def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
+        if api.key not in OPEN:
+            self._check(exchange, api)
+        if self._inner is not None:
+            self._inner.enter(exchange, api, request_bytes)
+
+    def _check(self, exchange: Exchange, api: Api) -> None:
+        login = self.login(exchange)
+        if login is not None:
+            assert isinstance(login, SaslLogin)
+            if not login.valid(self.now()):
+                raise CloseConnection(f"{api.name} came without a login, or after its session had ended")
+
+    def cold(self, api: Api, handle: ColdHandler) -> ColdHandler:
+        return handle if self._inner is None else self._inner.cold(api, handle)
+
+    def hot(self, api: Api, handle: HotHandler) -> HotHandler:
+        permitted = handle if self._inner is None else self._inner.hot(api, handle)
+
+        def logged_in(exchange: Exchange, version: int, frame: memoryview, position: int) -> Reply:
+            self._check(exchange, api)
+            reply: Reply = permitted(exchange, version, frame, position)
+            return reply
+
+        return logged_in
