@@ -51,8 +51,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "server": ("handlers", *CORE),
     "outside": ("server", *CORE),
     "node": ("outside", "server", *CORE),
+    "running": ("node",),
     "spark": ("client",),
-    "cli": ("node", "client", "storage", "spark"),
+    "cli": ("running", "node", "client", "storage", "spark"),
     "__main__": ("cli",),
     "testing": ("node", "client"),
 }

@@ -7,12 +7,10 @@ marker that saves the next start its recovery scan.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
 import logging
 import os.path
-import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -21,7 +19,6 @@ from headrace.config.dynamic import current_integer
 from headrace.config.setting import value_text
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
-from headrace.env.real import real_env
 from headrace.env.worker_process import WorkerProcess
 from headrace.handlers import load_all
 from headrace.handlers.broker import Broker
@@ -571,29 +568,3 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:
-    """Run one broker until SIGTERM or SIGINT, then stop cleanly."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    failures: list[str] = []
-
-    def give_up(reason: str) -> None:
-        failures.append(reason)
-        stopping.set()
-
-    node = Node(real_env(), config, give_up)
-    try:
-        bootstrap = await node.start()
-        settle_memory()
-        if on_ready is not None:
-            on_ready(bootstrap)
-        await stopping.wait()
-        if failures:
-            raise BrokerFailed(failures[0])
-        log.info("Stopping: the logs are flushed and closed")
-    finally:
-        await node.stop()

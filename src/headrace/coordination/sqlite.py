@@ -184,6 +184,8 @@ class _StoreThread:
         self._closing = True
         try:
             await self._submit(SqliteTree.end_session)
+        except Unknown as error:  # a full disk: no reason not to close everything else
+            _logger.warning("The session could not be ended, its lease will end it: %s", error)
         finally:
             closed: asyncio.Future[None] = self._submit(SqliteTree.close)
             self._jobs.put(None)
@@ -236,7 +238,8 @@ class _StoreThread:
         try:
             result = work()
         except sqlite3.Error as error:
-            unknown = Unknown(self._path, DISK_FULL if error.sqlite_errorname == "SQLITE_FULL" else str(error))
+            full = getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"  # not every one has a name
+            unknown = Unknown(self._path, DISK_FULL if full else str(error))
             unknown.__cause__ = error
             self._tell(_fail, future, unknown)
         except BaseException as error:

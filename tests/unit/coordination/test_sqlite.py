@@ -14,7 +14,7 @@ import pytest
 
 from headrace.coordination.contract import IncompatibleStore, NodeExists, SessionLost, TreeNode, Unknown
 from headrace.coordination.sqlite import open_sqlite_store
-from headrace.coordination.sqlite_tree import SCHEMA_VERSION
+from headrace.coordination.sqlite_tree import SCHEMA_VERSION, SqliteTree
 from headrace.env.real import real_env
 
 ENV = real_env()
@@ -281,3 +281,18 @@ async def test_an_error_of_the_file_is_an_unknown_result(tmp_path: Path) -> None
         await store.create("/a", b"")
     assert await store.get("/a") is None
     await store.close()
+
+
+async def test_a_session_that_cannot_be_ended_does_not_keep_the_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: whoever stops has more to close."""
+
+    def fail(tree: SqliteTree) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    store = await open_sqlite_store(ENV, str(tmp_path / "cluster.db"), 60.0)
+    monkeypatch.setattr(SqliteTree, "end_session", fail)
+    await store.close()
+    with pytest.raises(SessionLost):
+        await store.get("/a")

@@ -158,7 +158,8 @@ def _is_taken(host: str, port: int) -> bool:
 def _run(config: BrokerConfig, refusal: Callable[[str], Exception]) -> None:
     import asyncio
 
-    from headrace.node import StartError, run_broker
+    from headrace.node import StartError
+    from headrace.running import run_broker
     from headrace.server.direct_loop import new_loop
 
     files = run_files(config.log_dirs[0], config.node_id)

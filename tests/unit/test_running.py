@@ -1,0 +1,45 @@
+"""A broker's process ends when it is told to, also while it still starts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace.config.broker_config import BrokerConfig
+from headrace.node import Node
+from headrace.running import run_broker
+
+
+def config(tmp_path: Path) -> BrokerConfig:
+    flags = {
+        "log.dirs": str(tmp_path / "data"),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "headrace.admin.port": "0",
+    }
+    return BrokerConfig.build(flags=flags)
+
+
+async def test_a_start_that_hangs_is_ended_by_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(node: Node) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+        raise AssertionError("it was told to stop")
+
+    monkeypatch.setattr(Node, "start", hang)
+    await asyncio.wait_for(run_broker(config(tmp_path)), 60)
+
+
+async def test_a_running_broker_is_stopped_by_the_signal(tmp_path: Path) -> None:
+    ready: list[str] = []
+
+    def tell(bootstrap: str) -> None:
+        ready.append(bootstrap)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    await asyncio.wait_for(run_broker(config(tmp_path), on_ready=tell), 60)
+    assert ready
+    assert not list((tmp_path / "data").rglob("headrace.pid"))
