@@ -258,7 +258,7 @@ async def test_what_cannot_be_read_is_not_guessed(groups: Any) -> None:
 
 
 async def test_a_failed_append_changes_nothing(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(partition: Partition, batch: memoryview, acks: int) -> tuple[int, int]:
+    def refuse(partition: Partition, batch: memoryview, acks: int, our_own: bool = False) -> tuple[int, int]:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     assert await commit(groups, "g", 7) == 0
