@@ -313,7 +313,7 @@ class Node:
             lambda: metadata.image.broker_configs,
             self._directories,
             replicas,
-            start_worker,
+            self._outside.start_worker or start_worker,
         )
 
     async def _open_metadata(self) -> ClusterMetadata:

@@ -21,6 +21,7 @@ from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.replication.peers import Connect, Peer
 from headrace.server.connections import ConnectionLimits
 from headrace.server.listener import Listener, SocketOptions
+from headrace.services.cleaner import StartWorker
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ class Outside:
     make_listener: MakeListener
     serves_admin: bool = True
     """Whether metrics and health are served over HTTP."""
+    start_worker: StartWorker | None = None
+    """For compaction; else it is a process of its own."""
 
 
 def real_outside(config: BrokerConfig) -> Outside:

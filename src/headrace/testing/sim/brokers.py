@@ -20,6 +20,8 @@ from headrace.outside import CONNECT_SECONDS, Outside
 from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer
+from headrace.services.cleaner import Worker
+from headrace.testing.sim.compaction import SimWorker
 from headrace.testing.sim.disk import MachineDisk, ProcessDisk
 from headrace.testing.sim.loop import NOBODY, Process
 from headrace.testing.sim.server import SimListener
@@ -98,7 +100,7 @@ class Machine:
                 **self._settings,
             }
         )
-        node = self.node = Node(env, config, partial(self._failed, process), self._outside(process))
+        node = self.node = Node(env, config, partial(self._failed, process), self._outside(process, env))
         self._world.say(f"{process.name} starts")
         self._world.loop.create_task(self._run(process, node), context=process.context)
 
@@ -227,7 +229,7 @@ class Machine:
 
     # -- what the node reaches
 
-    def _outside(self, process: Process) -> Outside:
+    def _outside(self, process: Process, env: Env) -> Outside:
         world = self._world
 
         async def open_store(env: Env, config: BrokerConfig) -> Store:
@@ -240,7 +242,11 @@ class Machine:
         def connect(endpoint: Endpoint) -> Awaitable[Peer]:
             return open_connection(Address(endpoint.host, endpoint.port), settings)
 
-        return Outside(open_store, connect, partial(SimListener, world.network, process), serves_admin=False)
+        async def start_worker() -> Worker:
+            return SimWorker(env)
+
+        listener = partial(SimListener, world.network, process)
+        return Outside(open_store, connect, listener, serves_admin=False, start_worker=start_worker)
 
     @property
     def session(self) -> MemoryStore | None:

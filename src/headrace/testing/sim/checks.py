@@ -191,5 +191,7 @@ class Checks:
         for machine in self._machines:
             for partition in machine.partitions():
                 problem = self.ledger.check(partition, partition.log.start_offset)
+                if problem is None and partition.log.config.compacted:
+                    problem = self.ledger.lacking(partition)
                 if problem is not None:
                     self._world.violated(f"{partition.topic_partition} on broker {machine.id}: {problem}")

@@ -38,6 +38,19 @@ class Committed:
         self.values: dict[int, bytes] = {}
         """By offset."""
         self.offsets: dict[bytes, int] = {}
+        self.latest: dict[bytes, int] = {}
+        """By key: where its last record is. Compaction keeps these."""
+
+    def add_compacted(self, batch: Batch) -> str | None:
+        """Of a log that is compacted: records may be missing, and no other may be there."""
+        for record in read_records(batch.data):
+            value = bytes(record.value or b"")
+            if self.values.setdefault(record.offset, value) != value:
+                return f"offset {record.offset} holds {value!r} and {self.values[record.offset]!r}"
+            if record.offset >= self.end_offset and record.key is not None:
+                self.latest[bytes(record.key)] = record.offset
+        self.end_offset = max(self.end_offset, batch.end_offset)
+        return None
 
     def add(self, batch: Batch) -> str | None:
         """What is wrong with it, if anything is."""
@@ -98,11 +111,23 @@ class Ledger:
         """The latest of that name."""
         return next((one for one in reversed(self.partitions.values()) if one.name == name), None)
 
+    def lacking(self, partition: Partition) -> str | None:
+        """Of a log that is compacted: a key whose last record is not there."""
+        committed = self.of(partition)
+        log = partition.log
+        there = {
+            record.offset
+            for batch in batches_of(log, log.start_offset, log.end_offset)
+            for record in read_records(batch.data)
+        }
+        lost = {key: offset for key, offset in committed.latest.items() if offset not in there}
+        return f"the last records of {lost} are missing" if lost else None
+
     def check(self, partition: Partition, start: int) -> str | None:
         """Compare what this replica takes for committed, from `start` on, with what is."""
         committed = self.of(partition)
         for batch in batches_of(partition.log, max(start, partition.log.start_offset), partition.high_watermark):
-            problem = committed.add(batch)
+            problem = committed.add_compacted(batch) if partition.log.config.compacted else committed.add(batch)
             if problem is not None:
                 return problem
         return None

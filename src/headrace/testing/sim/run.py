@@ -23,10 +23,12 @@ from headrace.testing.sim.world import LogLines, Violation, World
 T = TypeVar("T")
 
 SETTINGS = {
-    "log.cleaner.enable": "false",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.01",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "2",
+    "log.roll.ms": "4000",
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "broker.session.timeout.ms": "2000",
