@@ -16,9 +16,6 @@ import click
 from headrace.cli.common.failure import USAGE, CommandError
 from headrace.cli.common.options import CLIENT_CONFIG, CLIENT_CONFIG_VARIABLE
 from headrace.client.login import ClientLogin
-from headrace.config.properties import parse_properties
-from headrace.config.sasl_config import SERVED_MECHANISMS, parse_jaas
-from headrace.config.setting import ConfigError
 
 
 def asked_login() -> ClientLogin | None:
@@ -31,6 +28,9 @@ def asked_login() -> ClientLogin | None:
 
 
 def read_login(path: Path) -> ClientLogin | None:
+    from headrace.config.properties import parse_properties  # only who logs in waits for these
+    from headrace.config.setting import ConfigError
+
     try:
         settings = parse_properties(path.read_text(encoding="utf-8"))
         return login_of(settings)
@@ -41,6 +41,9 @@ def read_login(path: Path) -> ClientLogin | None:
 
 
 def login_of(settings: dict[str, str]) -> ClientLogin | None:
+    from headrace.config.sasl_config import SERVED_MECHANISMS, parse_jaas
+    from headrace.config.setting import ConfigError
+
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol == "PLAINTEXT":
         return None
