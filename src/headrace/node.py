@@ -11,7 +11,7 @@ import errno
 import gc
 import logging
 import os.path
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
@@ -70,14 +70,15 @@ from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
 from headrace.services.replication_figures import ReplicationFigures
 from headrace.services.scrub import Scrub
+from headrace.services.transactions.figures import TransactionFigures
 from headrace.services.transactions.markers import MarkerSender
 from headrace.services.transactions.service import TransactionService
 from headrace.services.transactions.verification import PartitionVerifier
 from headrace.storage.identity import DirectoryRefused, check_store_is_there
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
-from headrace.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from headrace.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from headrace.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from headrace.wire.messages.write_txn_markers import WriteTxnMarkersResponse
 from headrace.wire.schema import Request, Response
 
 log = logging.getLogger(__name__)
@@ -214,7 +215,9 @@ class Node:
             self._env, replicas, self._membership.lease, lambda: self._membership.problem
         )
         cluster = ClusterFigures(metadata, self._config)
+        ended = TransactionFigures(transactions, transactions.markers)
         figures = [cleaner.families, maintenance.families, scrub.families, replication.families, cluster.families]
+        figures.append(ended.families)
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
         self._handover = Handover(self._env, link, metadata, replicas)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
@@ -511,14 +514,11 @@ def transaction_parts(
     producer_ids: ProducerIds,
     brokers: BrokerLink,
 ) -> tuple[TransactionService, PartitionVerifier]:
-    def write_markers(broker_id: int, request: WriteTxnMarkersRequest) -> Awaitable[WriteTxnMarkersResponse]:
-        return brokers.ask(broker_id, request, WriteTxnMarkersResponse, TRANSACTION_REQUEST_SECONDS)
-
-    def ask(broker_id: int, request: AddPartitionsToTxnRequest) -> Awaitable[AddPartitionsToTxnResponse]:
-        return brokers.ask(broker_id, request, AddPartitionsToTxnResponse, TRANSACTION_REQUEST_SECONDS)
-
+    in_time = TRANSACTION_REQUEST_SECONDS
+    write = partial(brokers.ask, answer=WriteTxnMarkersResponse, timeout_s=in_time)
+    ask = partial(brokers.ask, answer=AddPartitionsToTxnResponse, timeout_s=in_time)
     verifies = config.boolean("transaction.partition.verification.enable")
-    markers = MarkerSender(env, lambda: metadata.image, write_markers)
+    markers = MarkerSender(env, lambda: metadata.image, write)
     transactions = TransactionService(env, config, metadata, topics, replicas, producer_ids.allocate, markers)
     return transactions, PartitionVerifier(env, transactions, config.node_id, ask, verifies)
 

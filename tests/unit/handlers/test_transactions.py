@@ -15,6 +15,7 @@ from headrace.model.topics import TopicPartition
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
 from headrace.services.reply import Pending
+from headrace.services.transactions.figures import TransactionFigures
 from headrace.services.transactions.verification import Verification
 from headrace.transactions.transaction import ProducerIdentity
 from headrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -488,6 +489,18 @@ async def test_listing(bench: Any) -> None:
     assert await listed(transactional_id_pattern="f.*") == ["first Empty"]
     assert await listed(transactional_id_pattern="f") == []
     assert await listed(transactional_id_pattern="") == ["first Empty", "second Ongoing"]
+
+
+async def test_figures(bench: Any, client: Client) -> None:
+    await prepared(client)
+    another = Client(bench, "another")
+    await another.init()
+    transactions = bench.broker.transactions
+    families = {one.name: one.samples for one in TransactionFigures(transactions, transactions.markers).families()}
+    counted = {labels[0][1]: value for labels, value in families["headrace_transactions"] if value}
+    assert counted == {"Ongoing": 1, "Empty": 1}
+    assert families["headrace_transactions_prepared"] == [((), 1)]
+    assert families["headrace_transaction_markers_waiting"] == [((), 0)]
 
 
 async def test_describing(bench: Any, client: Client) -> None:

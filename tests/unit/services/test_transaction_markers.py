@@ -130,6 +130,7 @@ async def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next
     rig.held = asyncio.Event()
     rig.send(("b", 0))
     await rig.settle()
+    assert rig.sender.lacking == 1
     for producer_id in (8, 9, 10):
         rig.send(("b", 0), producer_id=producer_id)
     await rig.settle()
@@ -137,6 +138,7 @@ async def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next
     await rig.settle()
     assert [[marker.producer_id for marker in request.markers] for _, request in rig.asked] == [[7], [8, 9, 10]]
     assert len(rig.owner.done) == 4
+    assert rig.sender.lacking == 0
 
 
 async def test_an_empty_transaction_is_complete_at_once(rig: Rig) -> None:
@@ -201,8 +203,10 @@ async def test_a_coordinator_that_is_no_longer_in_charge_sends_nothing_more(rig:
     rig.answers = [ErrorCode.NOT_ENOUGH_REPLICAS]
     rig.send(("b", 0))
     await rig.settle()
+    assert rig.sender.lacking == 1
     rig.owner.in_charge = False
     rig.clock.advance(10)
     await rig.settle()
     assert len(rig.asked) == 1
     assert rig.owner.done == []
+    assert rig.sender.lacking == 0

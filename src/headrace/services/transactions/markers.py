@@ -62,17 +62,17 @@ class MarkerSender:
         self._queues: dict[int, _Queue] = {}
         self._busy: set[int] = set()
         """Brokers with a request under way."""
+        self._endings: dict[_Ending, None] = {}
 
     def send(self, owner: MarkerOwner, ending: Transaction) -> None:
-        if ending.partitions:
-            self._enqueue(_Ending(owner, ending), sorted(ending.partitions))
-        else:
-            owner.markers_written(ending)
+        begun = _Ending(owner, ending)
+        self._endings[begun] = None
+        self._enqueue(begun, sorted(ending.partitions))
 
     @property
     def lacking(self) -> int:
-        """Markers that wait to be sent, for who looks."""
-        return sum(len(partitions) for queue in self._queues.values() for partitions in queue.values())
+        """Markers that are not written yet."""
+        return sum(len(ending.lacking) for ending in self._endings)
 
     def _enqueue(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
         image = self._image()
@@ -95,6 +95,10 @@ class MarkerSender:
             self._busy.add(broker_id)
             self._env.background.start(f"Sending markers to broker {broker_id}", self._drain(broker_id))
         if not ending.lacking:
+            self._done(ending)
+
+    def _done(self, ending: _Ending) -> None:
+        if self._endings.pop(ending, ending) is None:
             ending.owner.markers_written(ending.transaction)
 
     def _later(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
@@ -103,6 +107,8 @@ class MarkerSender:
     def _again(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
         if ending.owner.in_charge:
             self._enqueue(ending, partitions)
+        else:
+            self._endings.pop(ending, None)
 
     async def _drain(self, broker_id: int) -> None:
         try:
@@ -119,6 +125,7 @@ class MarkerSender:
         for ending in list(queue):
             partitions = queue.pop(ending)
             if not ending.owner.in_charge:
+                self._endings.pop(ending, None)
                 continue
             taken[ending] = partitions
             count += len(partitions)
@@ -164,7 +171,7 @@ class MarkerSender:
         if again:
             self._later(ending, again)
         elif not ending.lacking:
-            ending.owner.markers_written(ending.transaction)
+            self._done(ending)
 
 
 def _marker(ending: _Ending, partitions: list[TopicPartition]) -> WritableTxnMarker:

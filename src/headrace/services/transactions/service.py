@@ -161,6 +161,16 @@ class TransactionService:
         for shard in list(self._shards.values()):
             yield from shard.transactions()
 
+    def loaded(self) -> Iterator[Transaction]:
+        """Those of the shards that are in charge: for what is shown of transactions."""
+        for shard in self._shards.values():
+            if shard.in_charge:
+                yield from shard.transactions()
+
+    @property
+    def markers(self) -> MarkerSender:
+        return self._markers
+
     # -- requests: each answers with its refusal, or raises it as a KafkaError
 
     async def init_producer(self, request: InitProducer) -> TransactionDecision:
