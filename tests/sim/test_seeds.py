@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-BLOCK = 10
+BLOCK = 5
 BLOCKS = 6
 
 

@@ -39,7 +39,7 @@ class Committed:
         """By offset."""
         self.offsets: dict[bytes, int] = {}
         self.latest: dict[bytes, int] = {}
-        """By key: where its last record is. Compaction keeps these."""
+        """By key: where its last value is. Compaction keeps these; a tombstone goes in the end."""
 
     def add_compacted(self, batch: Batch) -> str | None:
         """Of a log that is compacted: records may be missing, and no other may be there."""
@@ -48,7 +48,9 @@ class Committed:
             if self.values.setdefault(record.offset, value) != value:
                 return f"offset {record.offset} holds {value!r} and {self.values[record.offset]!r}"
             if record.offset >= self.end_offset and record.key is not None:
-                self.latest[bytes(record.key)] = record.offset
+                self.latest.pop(bytes(record.key), None)
+                if record.value is not None:
+                    self.latest[bytes(record.key)] = record.offset
         self.end_offset = max(self.end_offset, batch.end_offset)
         return None
 
