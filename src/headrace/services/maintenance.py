@@ -52,9 +52,7 @@ class Maintenance:
 
     def families(self) -> Iterator[Family]:
         strays = sum(len(directory.resources.strays) for directory in self._directories)
-        yield gauge(
-            "headrace_strays", "Logs and files that were set aside, those that moved to other brokers too.", strays
-        )
+        yield gauge("headrace_strays", "Logs and files that were set aside at a start.", strays)
 
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):
