@@ -29,8 +29,8 @@ from headrace.testing.apache_kafka import fetch_libraries
 from headrace.testing.process import ServerFailed
 
 FAILURES = (OSError, subprocess.SubprocessError, KafkaException, ServerFailed, ValueError, AssertionError)
-"""What a broken broker or client can raise (an assertion: something did not come in time); anything else is a fault
-of the benchmark and ends it."""
+"""What a broken broker or client can raise (an assertion: something did not come in time); anything else is a
+fault of the benchmark and ends it."""
 SETTLE_SECONDS = 0.3
 RESERVOIR = {True: 3 * probes.GB, False: 12 * probes.GB}
 """By quick: what the largest workload writes, and some more."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from statistics import median
 
 from headrace.testing.drills.timeline import BIN_SECONDS, Moment, Timeline
 
@@ -48,8 +47,9 @@ class Frame:
 
 
 def usual(timeline: Timeline) -> float:
-    """The rate in the middle of those that are any, so that a burst does not flatten everything else."""
-    return max(median([count for count in timeline.acks if count] or [1]), 1.0)
+    """A rate that three quarters of the time stay below, so that a burst does not flatten everything else."""
+    rates = sorted(count for count in timeline.acks if count) or [1]
+    return max(float(rates[len(rates) * 3 // 4]), 1.0)
 
 
 def whole_chart(timeline: Timeline) -> str:
@@ -115,7 +115,7 @@ def _scale(rate: float, frame: Frame) -> list[str]:
     y = frame.axis - frame.half / CLIP
     return [
         f'<line class="scale" x1="0" x2="{frame.width}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<text class="tick end" x="{frame.width}" y="{y - 3:.1f}">{rate:g}</text>',
+        f'<text class="tick rate" x="{frame.width + 4}" y="{y + 3:.1f}">{rate:g}</text>',
     ]
 
 
