@@ -49,6 +49,9 @@ BROKER = Bundle(
 STREAMS = Bundle("kafka-streams", (("org.apache.kafka", "kafka-streams", KAFKA_VERSION), LOGGER))
 
 
+MIRROR = Bundle("kafka-mirror", (("org.apache.kafka", "connect-mirror", KAFKA_VERSION), LOGGER))
+
+
 class OracleUnavailable(Exception):
     """Java, Maven or the jars are missing; the message says what to do."""
 
