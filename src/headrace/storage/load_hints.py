@@ -30,6 +30,11 @@ class LoadHints:
         """The log reached this far once, whatever is left of it."""
         return self.written_offset or max(self.start_offset, self.recovery_point)
 
+    def may_have_lost(self, base_offset: int) -> bool:
+        """Whether a segment that begins at this offset was part of the log, and none of it was ever synced."""
+        known = max(self.recovery_point, self.verified_point)
+        return not self.clean and self.start_offset <= base_offset and known <= base_offset
+
     def start_of(self, directory: str, base_offset: int, end_offset: int) -> int:
         """Where a log starts that has records from one offset to another; beyond its end if all were deleted."""
         start = self.start_offset

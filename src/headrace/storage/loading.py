@@ -80,7 +80,7 @@ def load_log(
 ) -> Log:
     disk = resources.env.disk
     names = find_files(resources, directory)
-    segments = find_segments(resources, directory, names)
+    segments = find_segments(resources, directory, names, hints)
     if not segments:
         if hints.known_end:
             logger.error(

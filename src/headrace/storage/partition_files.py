@@ -15,6 +15,7 @@ from headrace.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from headrace.storage.compaction.output import CLEANED
 from headrace.storage.compaction.swap import SWAP, finish_swaps
 from headrace.storage.files import OpenFile
+from headrace.storage.load_hints import LoadHints
 from headrace.storage.resources import StorageResources
 from headrace.storage.scan import Expectation, read_place, scan_verified
 from headrace.storage.segment import (
@@ -79,7 +80,9 @@ def _has_no_offset(name: str) -> bool:
     return name.endswith(SWAP) or (is_number and dot + suffix.partition(".")[0] in _OF_A_SEGMENT)
 
 
-def find_segments(resources: StorageResources, directory: str, names: list[str]) -> list[Segment]:
+def find_segments(
+    resources: StorageResources, directory: str, names: list[str], hints: LoadHints
+) -> list[Segment]:
     """The segments by their files, in order; leftovers of deletions and indexes without a log are removed."""
     disk = resources.env.disk
     known = set(names)
@@ -104,6 +107,12 @@ def find_segments(resources: StorageResources, directory: str, names: list[str])
             )
         if is_leftover:
             disk.unlink(f"{directory}/{name}")
+    if len(segments) > 1 and not segments[0].size and hints.may_have_lost(segments[0].base_offset):
+        # Lost with the page cache. What is left behind the hole would pass for the whole log.
+        lost = f"the records before it, from offset {segments[0].base_offset} on, are lost"
+        for segment in segments[1:]:
+            set_aside_segment(resources, segment, lost)
+        return segments[:1]
     return _that_follow(resources, segments, known)
 
 

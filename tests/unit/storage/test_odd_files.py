@@ -272,3 +272,35 @@ def test_a_long_name_keeps_its_partition(env: Env, tmp_path: Path) -> None:
     assert found.name.startswith("xxx")
     assert "x-12345.2023" in found.name
     directory.close()
+
+
+def test_what_is_left_behind_a_hole_does_not_pass_for_the_log(env: Env, tmp_path: Path) -> None:
+    """Found by the simulation: a loss of power takes a closed segment that was not synced, and leaves the next.
+
+    A log that began there would follow its leader from there on, and count as in sync without the records before.
+    """
+    directory = filled(env, tmp_path, segment_bytes=2000)
+    segments = directory.logs[ONE].segments
+    assert len(segments) > 2
+    directory.close(clean=False)
+    log = Path(directory.path) / str(ONE)
+    (log / f"{0:020d}.log").write_bytes(b"")
+    again = opened(env, tmp_path, segment_bytes=2000)
+    assert (again.logs[ONE].start_offset, again.logs[ONE].end_offset) == (0, 0)
+    assert [Path(name).name for name in strays(log) if name.endswith(".log")] == [
+        f"{segment.base_offset:020d}.log" for segment in segments[1:]
+    ]
+
+
+def test_an_empty_segment_before_the_start_of_a_log_is_a_stray(env: Env, tmp_path: Path) -> None:
+    directory = filled(env, tmp_path, segment_bytes=2000)
+    first, second, *_ = directory.logs[ONE].segments
+    directory.logs[ONE].delete_records_to(second.base_offset)
+    directory.checkpoint()
+    directory.close()
+    log = Path(directory.path) / str(ONE)
+    for path in log.glob(f"{first.base_offset:020d}.*"):
+        path.unlink()
+    (log / f"{0:020d}.log").write_bytes(b"")
+    again = opened(env, tmp_path, segment_bytes=2000)
+    assert (again.logs[ONE].start_offset, again.logs[ONE].end_offset) == (second.base_offset, RECORDS)
