@@ -304,6 +304,9 @@ class Segment:
         """Cut this active segment before a batch."""
         assert self.file is not None
         resources.env.disk.truncate(self.file.fd, place.position)
+        # On the device before anything is written in its place: after a loss of power the old batches could come
+        # back between the new ones, each of them whole.
+        resources.env.disk.fsync(self.file.fd)
         self.size = place.position
         index = self.load_index(resources)
         index.truncate(end_offset - self.base_offset, place.position)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from headrace.storage.loading import create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.resources import StorageResources
+from headrace.testing.faulty_disk import FaultyDisk
 from tests.unit.storage.conftest import PARTITION, Store
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
@@ -321,3 +324,18 @@ def test_ended_transactions_are_forgotten_with_the_high_watermark(store: Store) 
     assert len(log.producers._ended_transactions) == 20
     log.delete_expired(high_watermark=40)
     assert len(log.producers._ended_transactions) == 0
+
+
+def test_a_cut_is_on_the_device_before_anything_is_written_in_its_place(store: Any) -> None:
+    """Found by the simulation: a loss of power brought a batch of the old leader back between those of the new."""
+    disk = FaultyDisk()
+    store.env = replace(store.env, disk=disk)
+    store.resources = StorageResources.create(store.env)
+    store.create()
+    for _ in range(5):
+        store.append()
+    disk.fail(store.log.directory, errno.EIO, "fsync")
+    with pytest.raises(KafkaError):
+        store.log.truncate_to(3)
+    assert len(disk.failed_calls) == 1
+    assert store.log.failure is not None
