@@ -44,7 +44,7 @@ def place(
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{replication_factor} replicas need as many brokers, and {len(brokers)} are alive and not cordoned.",
+            f"{replication_factor} replicas need as many brokers; alive, and not cordoned: {len(brokers)}.",
         )
     order = sorted(brokers)
     placed = []
