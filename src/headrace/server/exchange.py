@@ -150,14 +150,14 @@ class Exchange:
     def filled(self, count: int) -> None:
         """So many bytes arrived in `target`."""
         assert self.target is not None
-        if count < len(self.target):
-            self.target = self.target[count:]
-            self._dispatcher.memory.progress(self)
-            return
-        frame = self._own
-        assert frame is not None
-        self._own = self.target = None
         try:
+            if count < len(self.target):
+                self.target = self.target[count:]
+                self._dispatcher.memory.progress(self)
+                return
+            frame = self._own
+            assert frame is not None
+            self._own = self.target = None
             self._handle(frame)
         except Exception as error:
             self.fail(error)
@@ -313,8 +313,10 @@ class Exchange:
         return True
 
     def _count(self) -> None:
-        held = len(self._partial or ()) + len(self._stash or ())
-        self._dispatcher.memory.hold(self, held)
+        """Not while a large frame has a buffer of its own, which was counted whole when it was reserved."""
+        if self._own is None:
+            held = len(self._partial or ()) + len(self._stash or ())
+            self._dispatcher.memory.hold(self, held)
 
     def resume(self) -> None:
         """Go on with what was put aside, then with reading, if nothing stands against it any more."""

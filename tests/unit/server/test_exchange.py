@@ -198,6 +198,33 @@ def test_long_frames_whatever_the_pieces(size: int, step: int) -> None:
     assert desk.memory.grown == desk.memory.reserved == 0
 
 
+@pytest.mark.parametrize("step", [10_000, 70_000, 100_000, 130_000, 200_000, 1 << 30])
+def test_a_long_frame_begins_where_another_ends(step: int) -> None:
+    """Batches of 256 KB from a Java producer: the memory of the second was let go of, and the broker ended."""
+    bodies = [b"e" + bytes(size) for size in (110 * KB, 700 * KB, 200 * KB, 300 * KB, 150 * KB, 260 * KB)]
+    exchange, wire = (desk := Desk()).exchange()
+    data = frames(*bodies)
+    for start in range(0, len(data), step):
+        deliver(exchange, wire, data[start : start + step])
+        if exchange.target is not None:
+            assert desk.memory.reserved == len(exchange._own or b"")
+    assert wire.answers() == bodies
+    assert desk.memory.grown == desk.memory.reserved == 0
+
+
+def test_a_long_frame_begins_in_what_was_put_aside() -> None:
+    exchange, wire = (desk := Desk()).exchange()
+    body = b"e" + bytes(700 * KB)
+    data = frames(b"X", body)
+    deliver(exchange, wire, data[: 200 * KB])
+    desk.waiting[0].complete(b"done")
+    assert exchange.target is not None
+    assert desk.memory.reserved == len(body) + 4
+    deliver(exchange, wire, data[200 * KB :], 100_000)
+    assert wire.answers()[1] == body
+    assert desk.memory.grown == desk.memory.reserved == 0
+
+
 def test_a_frame_that_has_not_come_holds_what_has_come_of_it() -> None:
     """Once a frame of 256 KB took that much after five bytes of it."""
     desk = Desk()
