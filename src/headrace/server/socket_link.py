@@ -146,7 +146,7 @@ class SocketLink(asyncio.BufferedProtocol):
         while exchange.target is not None and left > 0:
             try:
                 count = os.readv(self._fd, (exchange.target,))
-            except (BlockingIOError, ConnectionError):
+            except OSError:
                 return  # nothing there yet, or the transport will notice the end itself
             if count == 0:
                 return

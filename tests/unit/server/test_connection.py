@@ -403,3 +403,22 @@ async def test_a_frame_of_many_megabytes() -> None:
         body = b"e" + bytes(range(256)) * 20_000
         client.send(body)
         assert await client.receive() == body
+
+
+async def test_a_network_that_fails_in_the_middle_of_a_large_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that timed out is no ConnectionError: it was nobody's, and ended the broker."""
+    real = os.readv
+    failed: list[int] = []
+
+    def readv(descriptor: int, buffers: Any) -> int:
+        if len(buffers[0]) > 1_000_000 and not failed:
+            failed.append(descriptor)
+            raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+        return real(descriptor, buffers)
+
+    monkeypatch.setattr(os, "readv", readv)
+    async with served(EchoDispatcher()) as (client, _):
+        body = b"e" + bytes(range(256)) * 20_000
+        client.send(body)
+        assert await client.receive() == body
+        assert failed
