@@ -136,6 +136,13 @@ async def wait_offline(client: Client, topic: str) -> dict[int, tuple[int, int, 
     raise AssertionError("nothing went offline")
 
 
+async def until_offline(client: Client, topic: str, wanted: set[int]) -> None:
+    """What a start finds is told to the cluster by and by."""
+    async with asyncio.timeout(30):
+        while set(await offline_partitions(client, topic)) != wanted:
+            await asyncio.sleep(0.01)
+
+
 async def log_dirs(client: Client) -> dict[str, tuple[int, list[tuple[str, int, bool]]]]:
     answer = await client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
     return {
@@ -225,13 +232,13 @@ async def test_logs_of_a_missing_directory_are_not_made_anew(places: Places) -> 
     disk.fail(f"{places.names[1]}/broker-1", errno.EIO)
     async with running_node(places.root, disk, log_dirs=places.setting) as address:
         client = await connect(address)
-        assert set(await offline_partitions(client, "t")) == set(gone)
+        await until_offline(client, "t", set(gone))
         assert [await produce(client, "t", index) for index in gone] == [STORAGE] * 2
         assert [await produce(client, "t", index) for index in left] == [0] * 2
     assert places.holding(places.names[0]) == left
     async with running_node(places.root, log_dirs=places.setting) as address:
         client = await connect(address)
-        assert not await offline_partitions(client, "t")
+        await until_offline(client, "t", set())
         assert [await end_offset(client, "t", index) for index in gone] == [(0, 1)] * 2
         assert [await end_offset(client, "t", index) for index in left] == [(0, 2)] * 2
 

@@ -63,6 +63,8 @@ async def test_a_broker_that_is_gone_shows(tmp_path: Path) -> None:
         assert sum([(await figures(cluster, one))[ACTIVE] for one in (1, 2, 3)]) == 1
         await cluster.stop(3)
         await cluster.until(lambda: cluster.replica(1, whole).image.isr == (1, 2))  # type: ignore[union-attr]
+        lone = TopicPartition("alone", 0)
+        await cluster.until(lambda: all(cluster.image(one).partition(lone).leader < 0 for one in (1, 2)))  # type: ignore[union-attr]
         after = await figures(cluster, 1)
         assert (after[UNDER_REPLICATED], after[UNDER_MINIMUM]) == (1, 1)
         assert after["kafka_server_replicamanager_isrshrinks_total"] == 1
