@@ -11,6 +11,7 @@ from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection
 from headrace.client.errors import kafka_error
+from headrace.client.transaction_requests import TRANSACTION_COORDINATOR
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages.describe_producers import (
@@ -35,7 +36,6 @@ from headrace.wire.messages.write_txn_markers import (
 )
 
 T = TypeVar("T")
-TRANSACTION_COORDINATOR = 1
 KEEPS_PREPARED_SINCE = 6
 NO_TRANSACTION = -1
 TIMEOUT_MS = 60_000
