@@ -26,6 +26,7 @@ from headrace.client.address import Address, parse_bootstrap
 from headrace.client.errors import CannotReach, ClientError, NoneReachable, RequestTimedOut, kafka_error
 from headrace.client.requests import (
     EARLIEST,
+    GROUP_COORDINATOR,
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -89,16 +90,19 @@ class TopicInfo(NamedTuple):
 class Patience:
     """Pauses between the attempts of one operation: they double, up to a limit, and end with the time there is."""
 
-    def __init__(self, cluster: BlockingCluster, missing_topic_grace_s: float) -> None:
+    def __init__(
+        self, cluster: BlockingCluster, missing_topic_grace_s: float, within_s: float | None = None
+    ) -> None:
         self._cluster = cluster
         self._began = time.monotonic()
         self._missing_topic_grace_s = missing_topic_grace_s
+        self._within_s = cluster.settings.request_timeout_s if within_s is None else within_s
         self._pause_s = BACKOFF_S
 
     def pause_after(self, error: KafkaError | ClientError) -> None:
         """Sleep before the next attempt; raises the error instead when there should be none."""
         missing = isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        limit_s = self._missing_topic_grace_s if missing else self._cluster.settings.request_timeout_s
+        limit_s = self._missing_topic_grace_s if missing else self._within_s
         left_s = self._began + limit_s - time.monotonic()
         if left_s <= 0 or not (missing or self._cluster.is_passing(error)):
             raise error
@@ -210,6 +214,20 @@ class BlockingCluster:
             for partition in partitions:
                 self._leaders.pop(partition, None)
 
+    def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> int:
+        """Which broker coordinates a group, or a transactional id. Asked once: nothing is tried again."""
+        with self.entry() as connection:
+            version = connection.version_for(FindCoordinatorRequest)
+            response = connection.request(coordinator_request(version, key, kind), FindCoordinatorResponse)
+        found = coordinator_found(version, response)
+        with self._lock:
+            self._brokers[found.id] = found.address
+        return found.id
+
+    def broker_ids(self) -> list[int]:
+        """All brokers that the cluster has now."""
+        return sorted(self.retrying(lambda: self._metadata([])).brokers)
+
     # --- connections
 
     def borrow(self, broker_id: int) -> AbstractContextManager[BlockingConnection]:
@@ -292,10 +310,19 @@ class BlockingCluster:
 
     # --- retries
 
-    def retrying(self, attempt: Callable[[], T], *, partitions: Iterable[TopicPartition] = ()) -> T:
-        """`attempt` until it succeeds, fails for good, or the time is up. `partitions`: whose leaders it uses."""
+    def retrying(
+        self,
+        attempt: Callable[[], T],
+        *,
+        partitions: Iterable[TopicPartition] = (),
+        within_s: float | None = None,
+    ) -> T:
+        """`attempt` until it succeeds, fails for good, or the time is up (`within_s`, or the request timeout).
+
+        `partitions`: whose leaders it uses.
+        """
         used = tuple(partitions)
-        patience = self.patience(used)
+        patience = self.patience(used, within_s)
         while True:
             try:
                 return attempt()
@@ -303,10 +330,10 @@ class BlockingCluster:
                 patience.pause_after(error)
             self.forget_leaders(used)
 
-    def patience(self, partitions: Iterable[TopicPartition] = ()) -> Patience:
+    def patience(self, partitions: Iterable[TopicPartition] = (), within_s: float | None = None) -> Patience:
         """To be used up by one operation with these partitions."""
         seen = any(partition in self._leaders for partition in partitions)
-        return Patience(self, MISSING_TOPIC_GRACE_S if seen else 0.0)
+        return Patience(self, MISSING_TOPIC_GRACE_S if seen else 0.0, within_s)
 
     def is_passing(self, error: KafkaError | ClientError) -> bool:
         """Whether another attempt may go well."""
@@ -343,22 +370,13 @@ class BlockingCluster:
             member_id="",
             topics=[OffsetCommitRequestTopic(name=name, partitions=stored) for name, stored in topics.items()],
         )
-        with self.borrow(self._coordinator(group)) as connection:
+        with self.borrow(self.coordinator(group)) as connection:
             response = connection.request(request, OffsetCommitResponse, highest=_BY_NAME_OFFSET_COMMIT)
         for topic in response.topics:
             for answer in topic.partitions:
                 if answer.error_code:
                     place = TopicPartition(topic.name, answer.partition_index)
                     raise kafka_error(answer.error_code, f"the offset of {place} for group {group} was refused")
-
-    def _coordinator(self, group: str) -> int:
-        with self.entry() as connection:
-            version = connection.version_for(FindCoordinatorRequest)
-            response = connection.request(coordinator_request(version, group), FindCoordinatorResponse)
-        found = coordinator_found(version, response)
-        with self._lock:
-            self._brokers[found.id] = found.address
-        return found.id
 
 
 def _ask_offsets(

@@ -9,6 +9,8 @@ under way, then begins again with its first batch that was not acknowledged. The
 what it has already: nothing is written twice, nothing is left out, nothing changes places (KIP-98). Without
 idempotence only one request is under way, so order holds, but a lost answer may mean a second copy.
 
+Batches may belong to a transaction: each partition joins it before its first batch is sent.
+
 A batch that a topic finds too large is cut in two and sent again; one record that is too large is an error.
 """
 
@@ -25,11 +27,12 @@ from headrace.client.errors import ClientError, RequestTimedOut, kafka_error
 from headrace.client.protocol import Ticket
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
-from headrace.records.batch import parse_header
-from headrace.records.builder import NewRecord, build_batch, seal
+from headrace.records.batch import TRANSACTIONAL, parse_header
+from headrace.records.builder import NewRecord, ProducerStamp, build_batch, seal
 from headrace.records.reader import read_records
 from headrace.spark.client.cluster import BACKOFF_S, MAX_BACKOFF_S, MISSING_TOPIC_GRACE_S, BlockingCluster
 from headrace.spark.client.connection import BlockingConnection, readable
+from headrace.spark.client.transactions import InTransaction, TransactionClient
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -46,11 +49,15 @@ MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_BUFFERED_BYTES = 32 * 1024 * 1024
 LAST_VERSION_BY_NAME = 12
 """From v13 on Produce names topics by id."""
+LAST_CLASSIC_VERSION = 11
+"""From v12 on a broker adds partitions to a transaction itself, and ends take new epochs (KIP-890)."""
 SEQUENCES = 1 << 31
 
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
 """Where a batch's header has producer id, epoch and base sequence."""
+_FLAGS_AT = 22
+"""The low byte of a batch's attributes."""
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -152,7 +159,12 @@ class BatchProducer:
         self._delivery_timeout_s = delivery_timeout_s
         self._max_request_bytes = max_request_bytes
         self._max_buffered_bytes = max_buffered_bytes
-        self._stamp = cluster.producer_id() if idempotent else None
+        self._idempotent = idempotent
+        self._stamp: ProducerStamp | None = None
+        """From the first batch on, where it is idempotent."""
+        self._transaction: InTransaction | None = None
+        self._joined: _Joined | None = None
+        self._highest = LAST_VERSION_BY_NAME
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._active: dict[TopicPartition, _Lane] = {}
         """Lanes with batches that are not acknowledged."""
@@ -160,10 +172,21 @@ class BatchProducer:
         self._buffered_bytes = 0
         self._accepted_bytes: dict[str, int] = {}
 
+    def begin(self, transaction: InTransaction) -> None:
+        """All batches belong to this transaction. Before the first of them."""
+        assert self._idempotent
+        assert self._stamp is None, "before the first batch"
+        self._transaction = transaction
+        self._joined = _Joined(self._cluster, transaction, self._delivery_timeout_s)
+        self._stamp = ProducerStamp(*transaction.identity, 0)
+        self._highest = LAST_CLASSIC_VERSION
+
     def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
         """Take a batch, without waiting unless too much is under way."""
         lane = self._lanes.get(partition)
         if lane is None:
+            if self._joined is not None:
+                self._joined.add([partition])
             lane = self._lanes[partition] = _Lane(partition)
         lane.add(batch, record_count, time.monotonic() + self._delivery_timeout_s)
         self._stamp_batch(lane.batches[-1])
@@ -172,6 +195,11 @@ class BatchProducer:
         self._advance(wait=False)
         while self._buffered_bytes > self._max_buffered_bytes:
             self._advance(wait=True)
+
+    def announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """Batches for these follow: they join the transaction, if there is one, with one request for all."""
+        if self._joined is not None:
+            self._joined.add(partitions)
 
     def flush(self) -> None:
         """Wait until all is acknowledged; raises what keeps a batch from being written."""
@@ -259,11 +287,11 @@ class BatchProducer:
         request = self._request(chosen)
         try:
             if self._acks == 0:
-                link.connection.post(request, highest=LAST_VERSION_BY_NAME)
+                link.connection.post(request, highest=self._highest)
                 for lane, batch in chosen:
                     self._finish(lane, batch)
                 return True
-            ticket = link.connection.send(request, highest=LAST_VERSION_BY_NAME)
+            ticket = link.connection.send(request, highest=self._highest)
         except ClientError as error:
             self._lose(link, error)
             for lane, _ in chosen:
@@ -281,14 +309,19 @@ class BatchProducer:
             data = PartitionProduceData(index=lane.partition.partition, records=records)
             topics.setdefault(lane.partition.topic, []).append(data)
         return ProduceRequest(
+            transactional_id=None if self._transaction is None else self._transaction.transactional_id,
             acks=self._acks,
             timeout_ms=int(self._cluster.settings.request_timeout_s * 1000),
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
 
     def _stamp_batch(self, batch: _Batch) -> None:
-        if self._stamp is not None:
+        if self._idempotent:
+            if self._stamp is None:
+                self._stamp = self._cluster.producer_id()
             _PRODUCER.pack_into(batch.data, _PRODUCER_AT, self._stamp.id, self._stamp.epoch, batch.sequence)
+            if self._transaction is not None:
+                batch.data[_FLAGS_AT] |= TRANSACTIONAL
         seal(batch.data)
 
     # --- answers
@@ -392,6 +425,21 @@ class BatchProducer:
             lane.batches.insert(position, half)
         self._buffered_bytes += sum(len(half.data) for half in halves) - len(batch.data)
         lane.stop()
+
+
+class _Joined:
+    """The partitions that are in the transaction."""
+
+    def __init__(self, cluster: BlockingCluster, transaction: InTransaction, patience_s: float) -> None:
+        self._client = TransactionClient(cluster, patience_s)
+        self._transaction = transaction
+        self._partitions: set[TopicPartition] = set()
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        new = [partition for partition in partitions if partition not in self._partitions]
+        if new:
+            self._client.add_partitions(self._transaction, new)
+            self._partitions.update(new)
 
 
 def cut_batch(batch: bytearray) -> list[tuple[int, int, bytearray]]:
