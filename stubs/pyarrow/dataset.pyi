@@ -1,6 +1,9 @@
 from pathlib import Path
 
+from pyarrow import Table
+
 class Dataset:
     def count_rows(self) -> int: ...
+    def to_table(self) -> Table: ...
 
 def dataset(source: str | Path, *, format: str, partitioning: str) -> Dataset: ...

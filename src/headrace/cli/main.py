@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Taking brokers out of a cluster: drain, undrain, decommission.",
     ),
     "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
+    "archive": (
+        "headrace.cli.archive.commands:archive",
+        "Topics kept as Parquet files: create, run, status, verify.",
+    ),
     "perf": ("headrace.cli.perf.commands:perf", "Measure: produce, consume, e2e."),
     "plan": ("headrace.cli.planning.plan:plan", "How many partitions, brokers, disks a load needs."),
     "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the way to a cluster."),

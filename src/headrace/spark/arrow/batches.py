@@ -155,11 +155,11 @@ def _visible(chunk: RecordsChunk, headers: HeaderColumns, wanted: Wanted) -> NDA
     visible &= (fields["attributes"] & CONTROL) == 0
     visible &= (fields["record_count"] != 0) | (headers.ends - headers.at != HEADER_SIZE)  # emptied by compaction
     if chunk.aborted:
-        visible[list(_of_aborted(chunk, headers))] = False
+        visible[list(batches_of_aborted(chunk, headers))] = False
     return visible
 
 
-def _of_aborted(chunk: RecordsChunk, headers: HeaderColumns) -> Iterator[int]:
+def batches_of_aborted(chunk: RecordsChunk, headers: HeaderColumns) -> Iterator[int]:
     """Numbers of batches that belong to aborted transactions."""
     aborted = _Aborted(chunk.aborted)
     names = ("base_offset", "last_offset_delta", "attributes", "producer_id")

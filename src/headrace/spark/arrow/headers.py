@@ -24,7 +24,7 @@ from headrace.records.batch import (
     MAGIC,
     BatchHeader,
 )
-from headrace.spark.arrow.layout import Bytes, Numbers
+from headrace.spark.arrow.layout import Numbers
 
 _NUMPY_TYPES = {"q": "i8", "i": "i4", "I": "u4", "h": "i2", "b": "i1"}
 HEADER_TYPE = np.dtype(
@@ -64,7 +64,7 @@ class HeaderColumns(NamedTuple):
 def checked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
     """Of the batches that begin before the end. The bytes of each are those that its CRC was made of."""
     positions, problem = _step_through(data, wanted)
-    headers = _read_headers(np.frombuffer(data, np.uint8), np.array(positions, np.int64))
+    headers = _read_headers(data, positions)
     other_formats = np.flatnonzero(headers.fields["magic"] != MAGIC)
     if len(other_formats):
         first = int(other_formats[0])
@@ -97,8 +97,14 @@ def _step_through(data: memoryview, wanted: Wanted) -> tuple[list[int], KafkaErr
     return positions, None
 
 
-def _read_headers(data: Bytes, at: Numbers) -> HeaderColumns:
-    raw = data[at[:, np.newaxis] + _HEADER_BYTES]
+def unchecked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
+    """The same for who leaves it to the decoder to find what is wrong."""
+    return _read_headers(data, _step_through(data, wanted)[0])
+
+
+def _read_headers(data: memoryview, positions: list[int]) -> HeaderColumns:
+    at = np.array(positions, np.int64)
+    raw = np.frombuffer(data, np.uint8)[at[:, np.newaxis] + _HEADER_BYTES]
     return HeaderColumns(at, raw.view(HEADER_TYPE).reshape(len(at)))
 
 

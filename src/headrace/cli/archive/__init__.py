@@ -1,0 +1,1 @@
+"""`headrace archive` and `headrace replay`."""

@@ -1,0 +1,1 @@
+"""Topics kept as Parquet files, and put back from them."""

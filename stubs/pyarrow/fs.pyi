@@ -1,0 +1,39 @@
+"""The calls of pyarrow.fs that headrace.spark and its tests make."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from pyarrow import NativeFile
+
+class FileType(Enum):
+    NotFound = 0
+    Unknown = 1
+    File = 2
+    Directory = 3
+
+class FileInfo:
+    path: str
+    type: FileType
+    size: int | None
+
+class FileSelector:
+    def __init__(self, base_dir: str, allow_not_found: bool = False, recursive: bool = False) -> None: ...
+
+class FileSystem:
+    @staticmethod
+    def from_uri(uri: str) -> tuple[FileSystem, str]: ...
+    def get_file_info(self, paths_or_selector: Sequence[str] | FileSelector) -> list[FileInfo]: ...
+    def create_dir(self, path: str, *, recursive: bool = True) -> None: ...
+    def delete_file(self, path: str) -> None: ...
+    def move(self, src: str, dest: str) -> None: ...
+    def open_input_stream(self, path: str) -> NativeFile: ...
+    def open_input_file(self, path: str) -> NativeFile: ...
+    def open_output_stream(self, path: str) -> NativeFile: ...
+
+class LocalFileSystem(FileSystem): ...
+
+class S3FileSystem(FileSystem):
+    def __init__(self, **options: Any) -> None: ...
+
+class GcsFileSystem(FileSystem): ...
