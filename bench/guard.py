@@ -26,6 +26,7 @@ from statistics import median_low
 from types import CodeType, FrameType
 from typing import Any
 
+from bench.guard_commits import commits
 from bench.hand_driven import TRAILING_TURNS, HandDrivenBroker, Turn
 from bench.requests import Request, batch, fetch, produce, random_values, values_per_batch
 
@@ -36,6 +37,7 @@ STEPS = 20
 REPEATS = 5
 """The lowest of so many repeats counts: timers of the broker may fall into one of them."""
 IN_FLIGHT = 16
+COMMITTERS = 16
 LONG_WAIT_MS = 60_000
 EXPLAINED = 30
 TOLERANCE = {"bytecodes": 1.10, "system_calls": 1.02, "peak_bytes": 1.10}
@@ -45,7 +47,7 @@ SLACK = {"bytecodes": 0, "system_calls": 0.1, "peak_bytes": 512}
 Figures = dict[str, dict[str, float]]
 """By path, then by kind."""
 Step = Callable[[Turn], None]
-SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll")
+SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll", "commits")
 LARGE_PATHS = ("produce_1mb", "fetch_1mb")
 
 
@@ -58,6 +60,7 @@ class Paths:
         self._producer, self._consumer = broker.connect(), broker.connect()
         self._small = produce(TOPIC, 0, batch(random_values(1, 100)))
         self._large = produce(TOPIC, 0, batch(random_values(values_per_batch(1024, MB), 1024)))
+        self._commits = commits(broker, TOPIC, COMMITTERS)
         self._end_offset = 0
         for request in (self._small, self._large):
             self._produce(request, 1, plain)
@@ -66,6 +69,7 @@ class Paths:
             "produce_pipelined": (IN_FLIGHT, lambda turn: self._produce(self._small, IN_FLIGHT, turn)),
             "fetch": (1, lambda turn: self._fetch(fetch(TOPIC, 0, 0, 200), turn)),
             "long_poll": (2, self._long_poll),
+            "commits": (COMMITTERS, self._commit),
             "produce_1mb": (1, lambda turn: self._produce(self._large, 1, turn)),
             "fetch_1mb": (1, lambda turn: self._fetch(fetch(TOPIC, 0, 1, MB), turn)),
         }
@@ -73,6 +77,10 @@ class Paths:
     def _produce(self, request: Request, times: int, turn: Turn) -> None:
         self._end_offset += request.records * times
         self.broker.exchange({self._producer: request.frame * times}, {self._producer: times}, turn)
+
+    def _commit(self, turn: Turn) -> None:
+        """Members of a group commit at the same time."""
+        self.broker.exchange(self._commits, dict.fromkeys(self._commits, 1), turn)
 
     def _fetch(self, request: Request, turn: Turn) -> None:
         self.broker.exchange({self._consumer: request.frame}, {self._consumer: 1}, turn)
@@ -286,7 +294,7 @@ def trace_system_calls() -> dict[str, float] | None:
 
 def _calls_per_request(name: str, count: int) -> float:
     """Less the one call (the poll) of each turn that was made after the answers."""
-    requests = {"produce_pipelined": IN_FLIGHT, "long_poll": 2}.get(name, 1)
+    requests = {"produce_pipelined": IN_FLIGHT, "long_poll": 2, "commits": COMMITTERS}.get(name, 1)
     exchanges = 2 if name == "long_poll" else 1
     return (count / STEPS - exchanges * TRAILING_TURNS) / requests
 

@@ -73,12 +73,12 @@ class HandDrivenBroker:
         body = (
             struct.pack(">hhih", 19, CREATE_TOPICS_VERSION, 0, -1) + b"\0" + message.encode(CREATE_TOPICS_VERSION)
         )
-        self._answer(client, struct.pack(">i", len(body)) + body)
+        self.answer(client, struct.pack(">i", len(body)) + body)
         deadline = time.monotonic() + PATIENCE_S
-        while fetch_error(self._answer(client, fetch(name, 0, 0, 1, max_wait_ms=0).frame)):
+        while fetch_error(self.answer(client, fetch(name, 0, 0, 1, max_wait_ms=0).frame)):
             assert time.monotonic() < deadline, f"{name} is not served"
 
-    def _answer(self, client: Client, frame: bytes) -> bytes:
+    def answer(self, client: Client, frame: bytes) -> bytes:
         """For cold requests, which need threads and so time."""
         client.send(frame)
         deadline = time.monotonic() + PATIENCE_S

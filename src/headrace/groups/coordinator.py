@@ -227,8 +227,12 @@ class GroupCoordinator:
         for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:
             if metadata is not None and len(metadata) > longest:
                 return None
-            fields = (group_id, topic, partition, offset, leader_epoch, metadata or "", now_ms)
-            events.append(_new_tuple(OffsetCommitted, (*fields, NO_TIMESTAMP, topic_id, NO_PRODUCER_ID)))
+            text = metadata or ""
+            # fmt: off
+            fields = (group_id, topic, partition, offset, leader_epoch, text, now_ms, NO_TIMESTAMP, topic_id,
+                      NO_PRODUCER_ID)
+            # fmt: on
+            events.append(_new_tuple(OffsetCommitted, fields))
         return events, timeout_ms
 
     # --- the classic protocol ------------------------------------------------------------------------------------

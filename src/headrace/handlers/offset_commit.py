@@ -7,6 +7,7 @@ KIP-848 groups; v10 topics by id. Positions in topics or partitions that do not 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headrace.groups.messages import CommitOffsets, CommitReply, OffsetToCommit
 from headrace.handlers.context import Channel, Context, group_read
@@ -23,7 +24,9 @@ from headrace.wire.group_frames import (
     CommittedTopic,
     commit_answer,
     even_commit_answer,
+    one_position_answer,
     read_commit,
+    read_one_position,
 )
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,6 +35,9 @@ from headrace.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+
+if TYPE_CHECKING:
+    from headrace.handlers.broker import Broker
 
 TOPIC_IDS_SINCE = 10
 
@@ -53,10 +59,31 @@ class _PendingCommit(PendingAnswer):
 
 def quick_offset_commit(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
     """Of positions in partitions that are all there."""
-    commit = read_commit(frame, position, version) if version >= COMMIT_FLEXIBLE_SINCE else None
-    if commit is None:
+    if version < COMMIT_FLEXIBLE_SINCE:
         return NOT_QUICK
     broker = channel.broker
+    one = read_one_position(frame, position, version)
+    if one is not None:
+        (member, name, topic_id, answer), partition, offset, leader_epoch = one
+        image = broker.metadata.image
+        if topic_id is None:
+            topic, topic_id = image.topics.get(name), NO_TOPIC_ID
+        else:
+            topic = image.topics_by_id.get(TopicId(topic_id))
+        if topic is not None and 0 <= partition < len(topic.partitions):
+            fields = (topic.name, partition, offset, leader_epoch, None, topic_id)
+            wanted = (_new_tuple(OffsetToCommit, fields),)
+            answer_of = partial(one_position_answer, answer, partition)
+            stored = broker.groups.quick_commit(member, version, wanted, answer_of)
+            if stored is not None:
+                return stored.body if stored.done else stored
+    return _commit_of_many(broker, version, frame, position)
+
+
+def _commit_of_many(broker: Broker, version: int, frame: memoryview, position: int) -> QuickReply:
+    commit = read_commit(frame, position, version)
+    if commit is None:
+        return NOT_QUICK
     offsets = _offsets(broker.metadata.image, commit)
     if not offsets:
         return NOT_QUICK

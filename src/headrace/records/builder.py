@@ -148,13 +148,12 @@ def _write_record(out: bytearray, record: NewRecord, timestamp_delta: int, offse
     value, key, _, headers = record
     if key is not None and value is not None and not headers and 0 <= timestamp_delta < 1024 > offset_delta:
         key_size, value_size = len(key), len(value)
-        if key_size < 1024 > value_size and (size := key_size + value_size) < 1000:  # the usual small one
-            lengths = _VARINTS[timestamp_delta], _VARINTS[offset_delta], _VARINTS[key_size], _VARINTS[value_size]
-            timestamp, offset, key_length, value_length = lengths
-            size += len(timestamp) + len(offset) + len(key_length) + len(value_length) + 2
-            out += b"".join(
-                (_VARINTS[size], b"\0", timestamp, offset, key_length, key, value_length, value, b"\0")
-            )
+        if key_size + value_size < 1000:  # the usual small one
+            timestamp, offset = _VARINTS[timestamp_delta], _VARINTS[offset_delta]
+            lengths = _VARINTS[key_size], _VARINTS[value_size]
+            small = b"".join((b"\0", timestamp, offset, lengths[0], key, lengths[1], value, b"\0"))
+            out += _VARINTS[len(small)]
+            out += small
             return
     body = bytearray(1)  # attributes: none are defined
     body += _VARINTS[timestamp_delta] if 0 <= timestamp_delta < 1024 else _varint(timestamp_delta)

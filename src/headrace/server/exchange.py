@@ -85,6 +85,7 @@ class Exchange:
         "_order_bytes",
         "_own",
         "_partial",
+        "_paused",
         "_stash",
         "broker",
         "client_host",
@@ -134,6 +135,8 @@ class Exchange:
         self._in_line = False
         """Whether our share of a turn was used up and we wait for the next one."""
         self._held_back = False
+        self._paused = False
+        """Whether the link was told to read no more."""
 
     # -- what the link calls
 
@@ -165,7 +168,7 @@ class Exchange:
 
     def pause_writing(self) -> None:
         self.writable = False
-        self._link.pause_reading()
+        self._pause_reading()
 
     def resume_writing(self) -> None:
         self.writable = True
@@ -210,8 +213,12 @@ class Exchange:
             if type(reply) is bytes and self._order is None:
                 self.ready.append(reply)
                 made += len(reply)
+            elif isinstance(reply, FramedPending):
+                reply.weight = length
+                reply.since = dispatcher.now
+                self._wait_for(reply)
             elif reply is not None:
-                self._take_place(reply, length)
+                self._take_place(reply)
                 made += bytes_of(reply)
             if end == size:
                 return
@@ -235,6 +242,10 @@ class Exchange:
         # What was put aside before is not copied again.
         self._stash = rest if type(rest.obj) is bytes else memoryview(bytes(rest))
         self._count()
+        self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        self._paused = True
         self._link.pause_reading()
 
     def _stand_in_line(self) -> None:
@@ -249,7 +260,7 @@ class Exchange:
         """Handle no more of this client's requests for so long, but for those that have arrived with this one."""
         if not self._held_back:
             self._held_back = True
-            self._link.pause_reading()
+            self._pause_reading()
             self.broker.env.clock.call_later(seconds, self._let_go)
 
     def _let_go(self) -> None:
@@ -304,7 +315,7 @@ class Exchange:
         if needed <= GROWN_UP_TO or len(beginning) < OWN_BUFFER_FROM:
             return False
         if not self._dispatcher.memory.reserve(self, needed, self.resume):
-            self._link.pause_reading()
+            self._pause_reading()
             return False
         # A bytearray is filled with zeros at once: a few bytes must not make us touch a hundred megabytes.
         self._own = memoryview(bytearray(needed) if needed <= UNTOUCHED_FROM else mmap.mmap(-1, needed))
@@ -335,6 +346,7 @@ class Exchange:
         if self._stash is None and self._exclusive is None and self.writable:
             partial = self._partial
             if partial is None or len(partial) < OWN_BUFFER_FROM or self._needed <= GROWN_UP_TO:
+                self._paused = False
                 self._link.resume_reading()  # else it waits for memory
 
     # -- the end
@@ -369,13 +381,8 @@ class Exchange:
 
     # -- answering
 
-    def _take_place(self, reply: bytes | list[Piece] | FramedPending, request_size: int) -> None:
+    def _take_place(self, reply: bytes | list[Piece]) -> None:
         """Keep the order: behind those that wait, if any do."""
-        if isinstance(reply, FramedPending):
-            reply.weight = request_size
-            reply.since = self._dispatcher.now
-            self._wait_for(reply)
-            return
         pieces: list[Piece] = reply if isinstance(reply, list) else [reply]
         if self._order is not None:
             waiting = Answered(pieces)
@@ -402,8 +409,11 @@ class Exchange:
             return
         now = self._dispatcher.monotonic()
         try:
-            while order and order[0].done:
-                waiting = order.popleft()
+            while order:
+                waiting = order[0]
+                if not waiting.done:
+                    break
+                del order[0]
                 self._order_bytes -= waiting.weight
                 pieces = waiting.framed(now)
                 self.ready += pieces
@@ -418,7 +428,8 @@ class Exchange:
         if self._exclusive is not None and self._exclusive.done:
             self._exclusive = None
         self._link.answer()
-        self.resume()
+        if self._paused:
+            self.resume()
 
 
 def _bad_length(length: int, most: int) -> ProtocolError:

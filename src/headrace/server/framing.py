@@ -73,8 +73,14 @@ class FramedPending:
         return self.pending.done
 
     def framed(self, now: float) -> list[Piece]:
-        self._meter.wait_seconds += now - self.since
-        return framed(self.pending.result(), self._correlation, self._flexible, self._meter)
+        meter = self._meter
+        meter.wait_seconds += now - self.since
+        body = self.pending.result()
+        if type(body) is bytes:
+            whole = framed_bytes(body, self._correlation, self._flexible)
+            meter.response_bytes += len(whole)
+            return [whole]
+        return framed(body, self._correlation, self._flexible, meter)
 
     def cancel(self) -> None:
         self.pending.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import repeat
 from typing import NamedTuple
 
@@ -27,6 +28,13 @@ _NO_THROTTLE = bytes(4)
 _ONE_TOPIC = _NO_THROTTLE + b"\2"
 _ONE_POSITION = struct.Struct(">BihxH")
 """The number of positions, the only one, and no tagged fields of the topic and the response."""
+_LAST_POSITION = struct.Struct(">iqiI")
+"""The only position of a commit: partition, offset, leader epoch, and all that comes after them."""
+_LAST_POSITION_SIZE = _LAST_POSITION.size
+_NO_METADATA = (0x01000000, 0)
+"""What comes after: an empty text or none, and no tagged fields of position, topic and request."""
+_LONGEST_HEAD = 512
+REMEMBERED_HEADS = 4096
 _NO_MESSAGE = 0
 _NO_ASSIGNMENT = -1
 _STILL_THE_SAME = {
@@ -69,6 +77,18 @@ class CommittedTopic(NamedTuple):
     """Empty where there is an id."""
     topic_id: bytes | None
     positions: list[CommittedPosition]
+
+
+class CommitHead(NamedTuple):
+    """All that a commit of one position says before it, the same each time that a member commits."""
+
+    member: tuple[str, int, str, str | None]
+    """Group id, generation, member id, instance id."""
+    name: str
+    """Of the topic; empty where there is an id."""
+    topic_id: bytes | None
+    answer: bytes
+    """What its answer begins with."""
 
 
 class CommitFrame(NamedTuple):
@@ -176,7 +196,44 @@ def consumer_heartbeat_answer(member_id: str, member_epoch: int, interval_ms: in
     )
 
 
+def read_one_position(frame: memoryview, position: int, version: int) -> tuple[CommitHead, int, int, int] | None:
+    """A commit of one position without metadata: its head, partition, offset and leader epoch."""
+    start = len(frame) - _LAST_POSITION_SIZE
+    if not position < start <= position + _LONGEST_HEAD:
+        return None
+    partition, offset, leader_epoch, rest = _LAST_POSITION.unpack_from(frame, start)
+    if rest not in _NO_METADATA:
+        return None
+    head = _commit_head(bytes(frame[position:start]), version)
+    return None if head is None else (head, partition, offset, leader_epoch)
+
+
+@lru_cache(REMEMBERED_HEADS)
+def _commit_head(raw: bytes, version: int) -> CommitHead | None:
+    """What is all of a commit but its last bytes, if those are its only position."""
+    found = _read_commit(memoryview(raw + bytes(_LAST_POSITION_SIZE)), 0, version)
+    if found is None or found[1] != len(raw) + _LAST_POSITION_SIZE:
+        return None
+    group_id, generation, member_id, instance_id, topics = found[0]
+    if len(topics) != 1 or len(topics[0].positions) != 1:
+        return None
+    (topic,) = topics
+    member = (group_id, generation, member_id, instance_id)
+    return CommitHead(member, topic.name, topic.topic_id, _ONE_TOPIC + topic.raw)
+
+
+def one_position_answer(head: bytes, partition: int, code: int) -> bytes:
+    """To a commit whose head is answered so."""
+    return head + _ONE_POSITION.pack(2, partition, code, 0)
+
+
 def read_commit(frame: memoryview, position: int, version: int) -> CommitFrame | None:
+    found = _read_commit(frame, position, version)
+    return None if found is None else found[0]
+
+
+def _read_commit(frame: memoryview, position: int, version: int) -> tuple[CommitFrame, int] | None:
+    """With where it ends."""
     try:
         size = frame[position]
         end = position + size
@@ -211,7 +268,7 @@ def read_commit(frame: memoryview, position: int, version: int) -> CommitFrame |
             return None
     except (IndexError, struct.error, ValueError):
         return None
-    return _new_tuple(CommitFrame, (group_id, generation, member_id, instance_id, topics))
+    return _new_tuple(CommitFrame, (group_id, generation, member_id, instance_id, topics)), position + 1
 
 
 def _read_topic(frame: memoryview, position: int, version: int) -> tuple[CommittedTopic, int]:
@@ -249,9 +306,6 @@ def _read_topic(frame: memoryview, position: int, version: int) -> tuple[Committ
 
 def even_commit_answer(topics: list[CommittedTopic], code: int) -> bytes:
     """The same code for all positions."""
-    if len(topics) == 1 and len(topics[0][3]) == 1:  # the usual commit
-        raw, _, _, ((partition, _, _, _),) = topics[0]
-        return b"".join((_ONE_TOPIC, raw, _ONE_POSITION.pack(2, partition, code, 0)))
     return commit_answer(topics, repeat(code))
 
 

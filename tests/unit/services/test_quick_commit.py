@@ -10,8 +10,8 @@ import pytest
 from headrace.groups.messages import OffsetToCommit
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
+from headrace.services.groups import quick_commit, writer
 from headrace.services.groups import shard as shard_module
-from headrace.services.groups import writer
 from headrace.services.groups.quick_commit import QuickCommit
 from tests.unit.services.test_group_shard import World, beat, member_of
 
@@ -48,6 +48,21 @@ async def test_it_is_answered_and_seen_when_it_is_stored() -> None:
     found = world.reloaded().offsets.get("g", PLACE)
     assert found is not None
     assert found.offset == 2
+
+
+async def test_those_of_one_turn_are_one_batch_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    member, generation = await member_of(world)
+    ends = []
+    for count, limit in ((3, 65_536), (3, 200), (1, 1)):
+        monkeypatch.setattr(quick_commit, "MAX_BYTES", limit)
+        before = len(world.partition.batches)
+        found = [commit(world, member, generation, offset) for offset in range(count)]
+        world.clock.turn()
+        assert {one.body for one in found} == {b"NONE"}
+        ends.append((len(world.partition.batches) - before, world.stored()))
+    assert ends == [(1, 2), (2, 2), (1, 0)]
+    assert not world.shard._locks._locks, "nobody holds the group"
 
 
 async def test_it_keeps_its_member_alive() -> None:
@@ -136,7 +151,7 @@ async def test_our_own_faults_end_one_commit(monkeypatch: pytest.MonkeyPatch) ->
         failed = commit(world, member, generation, 1)
     assert failed.body == b"UNKNOWN_SERVER_ERROR"
     unanswerable = commit(world, member, generation, 2)
-    unanswerable._answer_of = _raise
+    unanswerable.answer_of = _raise
     sharing = commit(world, member, generation, 3)
     world.clock.turn()
     with pytest.raises(AssertionError):

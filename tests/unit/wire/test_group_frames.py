@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,10 +13,13 @@ from headrace.wire.group_frames import (
     client_id_of,
     commit_answer,
     consumer_heartbeat_answer,
+    even_commit_answer,
     heartbeat_answer,
+    one_position_answer,
     read_commit,
     read_consumer_heartbeat,
     read_heartbeat,
+    read_one_position,
 )
 from headrace.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -48,6 +52,7 @@ OWNED = st.lists(
     max_size=4,
 )
 START = b"before"
+ID = TopicId(b"t" * 16)
 
 
 def placed(body: bytes) -> tuple[memoryview, int]:
@@ -164,6 +169,38 @@ def test_commits(made: tuple[OffsetCommitRequest, int]) -> None:
     ]
 
 
+def test_commits_of_one_position() -> None:
+    """What the general reader says, from the first time on; other shapes are left to it."""
+    bare = OffsetCommitRequestPartition(partition_index=7, committed_offset=5, committed_leader_epoch=3)
+    empty = OffsetCommitRequestPartition(partition_index=7, committed_offset=5, committed_metadata="")
+    noted = OffsetCommitRequestPartition(partition_index=7, committed_offset=5, committed_metadata="n")
+
+    def body(version: int, *topics: list[OffsetCommitRequestPartition], seat: str | None = None) -> bytes:
+        named = [OffsetCommitRequestTopic(name="topic", topic_id=ID, partitions=list(one)) for one in topics]
+        fields: dict[str, Any] = {"group_instance_id": seat, "topics": named}
+        return OffsetCommitRequest(group_id="g", member_id="m", **fields).encode(version)
+
+    for version, one, seat in itertools.product((8, 9, 10), (bare, empty), (None, "seat")):
+        frame, position = placed(body(version, [one], seat=seat))
+        for _ in range(2):
+            found = read_one_position(frame, position, version)
+            assert found is not None
+            head, *place = found
+            read = read_commit(frame, position, version)
+            assert read is not None
+            assert head.member == read[:4]
+            assert (head.name, head.topic_id) == (read.topics[0].name, read.topics[0].topic_id)
+            assert place == [7, 5, one.committed_leader_epoch]
+            assert one_position_answer(head.answer, 7, 25) == even_commit_answer(read.topics, 25)
+    usual = body(9, [bare])
+    for other in (
+        *(body(9, []), body(9, [noted]), body(9, [bare, bare]), body(9, [bare], [bare]), body(9)),
+        *(usual + bytes(20), usual + usual[-20:], bytes(25), usual[:-1], usual[-20:]),
+        OffsetCommitRequest(group_id="g" * 600).encode(9) + usual,
+    ):
+        assert read_one_position(*placed(other), 9) is None, other
+
+
 def test_what_is_cut_off_is_left_to_the_schema() -> None:
     position = OffsetCommitRequestPartition(partition_index=1, committed_offset=2, committed_metadata="note")
     topics = [OffsetCommitRequestTopic(name="topic", partitions=[position, position])]
@@ -188,6 +225,7 @@ def test_what_is_cut_off_is_left_to_the_schema() -> None:
 def test_no_bytes_are_too_strange(body: bytes, version: int) -> None:
     frame, position = placed(body)
     read_commit(frame, position, version)
+    read_one_position(frame, position, version)
     read_heartbeat(frame, position)
     read_consumer_heartbeat(frame, position, version % 2)
 

@@ -9,7 +9,6 @@ REMEMBERED_GROUPS = 16_384
 _INT_MIN = -(1 << 31)
 
 
-@lru_cache(REMEMBERED_GROUPS)
 def java_hash(text: str) -> int:
     """`String.hashCode()`: over UTF-16 code units, in 32 bits with a sign."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
@@ -19,6 +18,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(REMEMBERED_GROUPS)
 def partition_of(group_id: str, partition_count: int) -> int:
     value = java_hash(group_id)
     return (0 if value == _INT_MIN else abs(value)) % partition_count

@@ -84,7 +84,7 @@ Pair = tuple[bytes, bytes | None]
 def encode(event: Event) -> Pair:
     """The key and the value of the event's record."""
     if type(event) is OffsetCommitted:
-        return _offset_key(event), _offset_value(event)
+        return _encode_position(event)
     return _ENCODERS[type(event)](event)
 
 
@@ -122,7 +122,7 @@ def _decode_marker(key: bytes | None, producer_id: int) -> Event:
 # --- positions ---------------------------------------------------------------------------------------------------
 
 
-def _offset_key(event: OffsetCommitted | OffsetDeleted) -> bytes:
+def _offset_key(event: OffsetDeleted) -> bytes:
     return _key_of_topic(event.group_id, event.topic) + _PARTITION.pack(event.partition)
 
 
@@ -133,11 +133,13 @@ def _key_of_topic(group_id: str, topic_name: str) -> bytes:
     return b"".join((_KEY_START.pack(1, len(group)), group, _LENGTH.pack(len(topic)), topic))
 
 
-def _offset_value(event: OffsetCommitted) -> bytes:
-    _, _, _, offset, leader_epoch, metadata, timestamp_ms, expires_ms, topic_id, _ = event
+def _encode_position(event: OffsetCommitted) -> tuple[bytes, bytes]:
+    # At once: the fields of a named tuple are slow to get one by one, and every commit comes here.
+    group_id, topic, partition, offset, leader_epoch, metadata, timestamp_ms, expires_ms, topic_id, _ = event
+    key = _key_of_topic(group_id, topic) + _PARTITION.pack(partition)
     if not metadata and expires_ms == NO_TIMESTAMP and topic_id == NO_TOPIC_ID:
-        return _NEW_PLAIN_OFFSET.pack(OFFSET_VERSION, offset, leader_epoch, 1, timestamp_ms, 0)
-    return _full_offset_value(event)
+        return key, _NEW_PLAIN_OFFSET.pack(OFFSET_VERSION, offset, leader_epoch, 1, timestamp_ms, 0)
+    return key, _full_offset_value(event)
 
 
 def _full_offset_value(event: OffsetCommitted) -> bytes:

@@ -38,7 +38,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.hashing import partition_of
-from headrace.services.groups.quick_commit import AnswerOf, QuickCommit
+from headrace.services.groups.quick_commit import AnswerOf, Member, QuickCommit
 from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
 from headrace.services.groups.shard import GroupShard, ShardState, TransactionalCommit
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
@@ -268,7 +268,7 @@ class GroupService:
 
     def quick_commit(
         self,
-        member: tuple[str, int, str, str | None],
+        member: Member,
         version: int,
         offsets: Sequence[OffsetToCommit],
         answer_of: AnswerOf,

@@ -42,7 +42,7 @@ from headrace.replication.partition import Partition
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.loading import load_events
 from headrace.services.groups.locks import GroupLocks
-from headrace.services.groups.quick_commit import AnswerOf, CommitHost, QuickCommit
+from headrace.services.groups.quick_commit import AnswerOf, CommitHost, Member, QuickCommit, QuickCommits
 from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.timers import TimerTable
 from headrace.services.groups.topics import TopicsFeed
@@ -109,9 +109,10 @@ class GroupShard:
         self._settings_of = configs.current()
         coordinator.settings_changed(self._settings_of)
         self._locks = GroupLocks()
-        self._commits = CommitHost(coordinator, self._locks, self.distrust)
         self._timers = TimerTable(env.clock, self._timer_fired)
         self._writer = DecisionWriter(env.clock, partition, settings)
+        host = CommitHost(coordinator, self._locks, self._timers, self._writer, self.distrust)
+        self._commits = QuickCommits(env.clock, host)
         self._loading: asyncio.Task[None] | None = None
         self._deleted_meanwhile: frozenset[TopicPartition] = frozenset()
         """Partitions that were deleted while this was loading."""
@@ -286,31 +287,15 @@ class GroupShard:
 
     def quick_commit(
         self,
-        member: tuple[str, int, str, str | None],
+        member: Member,
         version: int,
         offsets: Sequence[OffsetToCommit],
         answer_of: AnswerOf,
     ) -> QuickCommit | None:
         """Store what a member in good standing commits; None if it has to be asked."""
-        group_id, _, member_id, _ = member
-        if not self._is_at_rest(group_id):
+        if self.state is not ShardState.ACTIVE or member[0] in self._distrusted:
             return None
-        now_ms = self._env.clock.wall_ms()
-        decided = self._coordinator.quiet_commit(member, version, offsets, now_ms)
-        if decided is None:
-            return None
-        events, timeout_ms = decided
-        if timeout_ms and not self._timers.prolong((TimerKind.SESSION, group_id, member_id), timeout_ms):
-            return None
-        if not self._locks.try_share(group_id):
-            return None
-        commit = QuickCommit(self._commits, group_id, events, answer_of)
-        try:
-            self._writer.write(events, now_ms, commit)
-        except Exception:
-            log.exception("A commit of group '%s' could not be written; nothing of it was done", group_id)
-            commit.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return commit
+        return self._commits.commit(member, version, offsets, answer_of)
 
     def _is_at_rest(self, group_id: str) -> bool:
         """Whether a request that changes nothing can be answered from the state as it is."""

@@ -60,6 +60,20 @@ _new_tuple = tuple.__new__
 """Makes a named tuple without a call into Python: every commit comes here."""
 
 
+class Write(Protocol):
+    """Records that are stored together, or not at all."""
+
+    @property
+    def records(self) -> list[NewRecord]: ...
+
+    @property
+    def size(self) -> int:
+        """Of the records, with what each adds."""
+
+    @property
+    def outcome(self) -> DecisionWaiter: ...
+
+
 class _Write(NamedTuple):
     records: list[NewRecord]
     size: int
@@ -82,7 +96,9 @@ class DecisionWriter:
         self._codec = settings.codec
         self._timeout = settings.commit_timeout_ms / 1000
         self._linger_ms = settings.append_linger_ms
-        self._queue: list[_Write] = []
+        self.flushes = 0
+        """How often all that had come was appended: what came before a flush is on its way."""
+        self._queue: list[Write] = []
         self._queued_bytes = 0
         self._flush_timer: Timer | None = None
         self._appended: deque[_Appended] = deque()
@@ -92,26 +108,37 @@ class DecisionWriter:
 
     def write(self, events: Iterable[Event], now_ms: int, outcome: DecisionWaiter) -> None:
         """Store a decision's records; `outcome` hears of it, during this call if nothing is to be collected."""
-        records = []
-        size = 0
-        for event in events:
-            key, value = encode(event)
-            records.append(_new_tuple(NewRecord, (value, key, now_ms, ())))
-            size += len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
+        records: list[NewRecord] = []
+        size = add_records(records, events, now_ms)
         self.write_records(records, size, outcome)
 
     def write_records(self, records: list[NewRecord], size: int, outcome: DecisionWaiter) -> None:
         """The same with records that are made already; their size with what each adds."""
+        self.add(_new_tuple(_Write, (records, size, outcome)))
+
+    def add(self, write: Write) -> None:
+        """The same as one thing. Until the next flush it may grow (`grown`)."""
         first = not self._queue
-        self._queue.append(_new_tuple(_Write, (records, size, outcome)))
-        self._queued_bytes += size
+        self._queue.append(write)
+        self._queued_bytes += write.size
         if self._linger_ms < 0:
             if first:
                 self._clock.call_soon(self._flush)
-        elif self._linger_ms == 0 or self._queued_bytes >= self._batch_limit():
+        elif self._linger_ms == 0 or self._queued_bytes >= self.batch_limit():
             self._flush()
         elif first:
             self._flush_timer = self._clock.call_later(self._linger_ms / 1000, self._flush)
+
+    def grown(self, size: int) -> None:
+        """A write in the queue has become larger."""
+        self._queued_bytes += size
+        if self._linger_ms >= 0 and self._queued_bytes >= self.batch_limit():
+            self._flush()
+
+    def flush(self) -> None:
+        """Append now what has come."""
+        if self._queue:
+            self._flush()
 
     def write_for_producer(
         self,
@@ -148,6 +175,8 @@ class DecisionWriter:
         self._partition.waiters.pop(self, None)
         appended, self._appended = self._appended, deque()
         queue, self._queue = self._queue, []
+        self._queued_bytes = 0
+        self.flushes += 1
         for outcome in [
             *(one for batch in appended for one in batch.outcomes),
             *(write.outcome for write in queue),
@@ -158,15 +187,17 @@ class DecisionWriter:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        queue, size, limit = self._queue, self._queued_bytes, self._batch_limit()
+        queue, size, limit = self._queue, self._queued_bytes, self.batch_limit()
         self._queue, self._queued_bytes = [], 0
+        self.flushes += 1
         for writes in [queue] if HEADER_SIZE + size <= limit and queue else _packed(queue, limit):
             self._append(writes)
 
-    def _batch_limit(self) -> int:
+    def batch_limit(self) -> int:
+        """The size of a batch, header included, that the log takes."""
         return min(self._partition.log.config.max_message_bytes, MAX_BATCH_BYTES)
 
-    def _append(self, writes: list[_Write]) -> None:
+    def _append(self, writes: list[Write]) -> None:
         records = [record for write in writes for record in write.records]
 
         def append() -> int:
@@ -236,9 +267,19 @@ class DecisionWriter:
         self._set_alarm()
 
 
-def _packed(writes: Iterable[_Write], limit: int) -> Iterator[list[_Write]]:
+def add_records(records: list[NewRecord], events: Iterable[Event], now_ms: int) -> int:
+    """Of events; by how much that makes a batch larger at most."""
+    size = 0
+    for event in events:
+        key, value = encode(event)
+        records.append(_new_tuple(NewRecord, (value, key, now_ms, ())))
+        size += len(key) + RECORD_OVERHEAD + (0 if value is None else len(value))
+    return size
+
+
+def _packed(writes: Iterable[Write], limit: int) -> Iterator[list[Write]]:
     """In order, as many together as fit; one that is too large for itself is for the log to refuse."""
-    together: list[_Write] = []
+    together: list[Write] = []
     size = HEADER_SIZE
     for write in writes:
         if together and size + write.size > limit:
