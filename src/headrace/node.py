@@ -382,7 +382,7 @@ class Node:
             if port >= 0:
                 raise StartError(f"Cannot serve metrics on {host}:{port}: {_bind_problem(error)}") from error
             await admin.open(host, 0)
-            log.warning("The default admin port is in use: another is taken")
+            log.warning("The default admin port is in use; using another one")
         log.info("Metrics and health are on http://%s:%d", host, admin.port)
 
     def _admin_pages(self, observation: Observation, lag: Lag) -> dict[str, PageMaker]:
@@ -554,7 +554,7 @@ def _fetch_settings(config: BrokerConfig) -> FetchSettings:
 
 def _bind_problem(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "another process listens there. Stop it, or choose another port."
+        return "the port is already in use. Stop the process that uses it, or choose another port."
     return error.strerror or str(error)
 
 

@@ -45,7 +45,7 @@ async def run_broker(config: BrokerConfig, *, on_ready: Callable[[str], None] | 
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
-        log.info("Stopping before the start was done")
+        log.info("Stopping before startup was complete")
     finally:
         starting = None
         await node.stop()

@@ -121,7 +121,7 @@ def test_a_cluster_that_loses_a_worker_and_is_stopped(workers: Workers) -> None:
     assert workers.process.wait(PATIENCE_S) == 0, workers.log.read_text()
     assert not any(is_broker(pid) for pid in pids if pid)
     log = workers.log.read_text()
-    assert "Broker 5 was killed by signal 9; it is started again in 0.1 s" in log
+    assert "Broker 5 was killed by signal 9; restarting it in 0.1 s" in log
     assert "[broker 6]" in log
     assert "Traceback" not in log
     for broker in (4, 5, 6):
@@ -175,7 +175,7 @@ def test_in_the_background_one_is_stopped_and_then_all(tmp_path: Path) -> None:
         match = READY.fullmatch(started.stdout)
         assert match, started.stderr
         again = subprocess.run(command(data, 3), capture_output=True, text=True, timeout=60, check=False)
-        assert (again.returncode, "already runs" in again.stderr) == (1, True)
+        assert (again.returncode, "is already running" in again.stderr) == (1, True)
         assert headrace("stop", "--broker", "5", *where).stderr == "Broker 5 has stopped.\n"
         wait_until(lambda: states(data) == ["running", "stopped", "running"], "it is not restarted")
         wait_until(lambda: members(match[1]) == {4, 6}, "and the others know")
@@ -203,4 +203,4 @@ def test_a_port_that_is_taken_is_named_with_its_broker(tmp_path: Path) -> None:
         arguments = command(tmp_path / "data", 2, "--override", listeners)
         refused = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 1
-    assert f"127.0.0.1:{port} (broker 5): another process listens there" in refused.stderr
+    assert f"127.0.0.1:{port} (broker 5): the port is already in use" in refused.stderr

@@ -70,7 +70,7 @@ def test_a_topics_life(bootstrap: str, cli: Cli) -> None:
     assert "cleanup.policy" not in shown["configs"]
     grown = run(bootstrap, "topic", "add-partitions", name, "--count", "3", "--yes")
     assert grown.returncode == 0
-    assert b"same key may now go to another partition" in grown.stderr, "R-TOP-3"
+    assert b"same key may now go to a different partition" in grown.stderr, "R-TOP-3"
     assert len(json.loads(cli("topic", "describe", name, "--format", "json"))[0]["partition_list"]) == 5
     cli("topic", "delete", name, "--yes")
     assert cli("topic", "list", name) == ""
@@ -94,7 +94,7 @@ def test_topic_mistakes(bootstrap: str, topic: str) -> None:
     refused(bootstrap, 1, "INVALID_REPLICATION_FACTOR", "topic", "create", unique_name(), "-r", "9")
     refused(bootstrap, 1, "retention.ms", "topic", "alter", topic, "-s", "retention.ms=soon")
     refused(bootstrap, 1, "INVALID_PARTITIONS", "topic", "add-partitions", topic, "-t", "1", "-y")
-    refused(bootstrap, 1, "There is no offset 99", "topic", "consume", topic, "-o", "99")
+    refused(bootstrap, 1, "Offset 99 does not exist", "topic", "consume", topic, "-o", "99")
     refused(bootstrap, 2, "add --yes", "topic", "delete", topic)
     partly = run(bootstrap, "topic", "create", unique_name(), topic)
     assert partly.returncode == 6, partly.stderr

@@ -99,5 +99,5 @@ def test_mistakes_with_keys(bootstrap: str, cli: Cli, topic: str, tmp_path: Path
     refused(bootstrap, 2, "is for text", "topic", "produce", topic, "--format", "jsonl", "-k", "a", "{}")
     done = run(bootstrap, "topic", "produce", topic, "-K", ":", stdin=b"a:1\nb\nc:3\n")
     assert done.returncode == 1
-    assert b"Line 2: No key separator found in the line 'b'; it is ':'." in done.stderr
+    assert b"Line 2: No key separator ':' found in the line 'b'." in done.stderr
     assert cli("topic", "consume", topic, "-e", "-f", "%k=%s ") == "a=1 "

@@ -341,7 +341,9 @@ async def test_a_start_without_a_server_or_without_kazoo_says_what_is_missing(
     port = free_port()
     config = broker_config(tmp_path, f"127.0.0.1:{port}/x", zookeeper_connection_timeout_ms="300")
     node = Node(real_env(), config)
-    with pytest.raises(StartError, match=rf"No ZooKeeper server of 127.0.0.1:{port} took a session within 0\.3 s"):
+    with pytest.raises(
+        StartError, match=rf"No ZooKeeper server of 127.0.0.1:{port} accepted a session within 0\.3 s"
+    ):
         await node.start()
     await node.stop()
     monkeypatch.delitem(sys.modules, "headrace.coordination.zookeeper")

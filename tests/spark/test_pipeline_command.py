@@ -220,7 +220,7 @@ def while_it_runs(commands: Commands) -> None:
     second = commands.run("pipeline", "run", "orders.yml", "--once")
     assert second.code == 1
     assert re.fullmatch(
-        r"Error: Pipeline orders already runs, as process \d+\.\n"
+        r"Error: Pipeline orders is already running, as process \d+\.\n"
         r"  Stop it with `headrace pipeline stop orders`, or give this one another name\.\n",
         second.err,
     ), second
@@ -298,9 +298,7 @@ def test_without_java(commands: Commands, tmp_path: Path) -> None:
     nowhere = {"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)}
     ended = commands.run("pipeline", "run", "orders.yml", environment=nowhere, program=WITHOUT_JAVA_FOLDERS)
     assert ended.code == 1
-    assert (
-        "Error: Spark needs Java 17 or newer, and there is none: not in JAVA_HOME, not on the PATH." in ended.err
-    )
+    assert "Error: Spark needs Java 17 or newer, but none was found in JAVA_HOME or on the PATH." in ended.err
     assert "apt install openjdk-17" in ended.err
     assert of(commands, "orders")["state"] == "failed"
 
@@ -315,7 +313,7 @@ def test_a_java_that_does_not_start(commands: Commands, tmp_path: Path) -> None:
     ended = commands.run("pipeline", "run", "orders.yml", environment={"JAVA_HOME": str(tmp_path)})
     assert ended.code == 1
     log = commands.folder / "state" / "pipelines" / "orders" / "spark.log"
-    reason = "Java ended at once, and said: Could not reserve enough space for object heap."
-    assert f"Error: Spark did not start: {reason}\n  Its log says more: {log}" in ended.err
+    reason = "Java exited at once: Could not reserve enough space for object heap."
+    assert f"Error: Spark did not start: {reason}\n  See its log: {log}" in ended.err
     assert "Traceback" not in ended.err
     assert of(commands, "orders")["state"] == "failed"

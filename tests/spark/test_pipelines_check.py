@@ -135,11 +135,11 @@ def test_every_mistake_is_found_at_its_place(session: SparkSession, tmp_path: Pa
         "29:50: step arguments: fails(raw) cannot be called with what from: names: raw, slow",
         "33:18: sink append: the aggregate in per_host has no watermark: in append mode a group is written once "
         "no more rows can come for it, and without a watermark that is never known",
-        "38:11: sink complete: complete writes all groups of an aggregate, and there is none",
+        "38:11: sink complete: complete writes all groups of an aggregate, but there is no aggregate",
         "39:35: sink key: there is no column hots",
         "40:29: sink split: there is no column service",
         "41:49: sink days: raw has no column day",
-        "42:17: sink table: users is a table, and a sink writes a stream",
+        "42:17: sink table: users is a table, but a sink writes a stream",
         found[-1],
     ]
     assert found[-1].startswith("43:17: sink outer: ")

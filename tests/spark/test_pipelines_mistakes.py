@@ -101,7 +101,7 @@ def run(session: SparkSession, pipeline: Pipeline, checkpoint: Path) -> str:
         ("no_format", 5, "Spark has no format nope here", "Check the name."),
         ("no_file", 8, "Path does not exist: file:/nope/at/all.", "Check the path."),
         ("no_parquet", 11, "Encountered error while reading file", "ignoreCorruptFiles"),
-        ("looks", 14, "a stream has no rows to look at", "Leave out show"),
+        ("looks", 14, "a stream has no rows while", "Remove show"),
         ("tries", 22, "LookupError: no 0 here", ""),
     ],
 )

@@ -39,13 +39,13 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 @click.command()
 @click.option("--data-dir", metavar="DIR", default=".", help="Data directory to check.")
-@click.option("--machine-only", is_flag=True, help="Do not ask the cluster.")
+@click.option("--machine-only", is_flag=True, help="Do not connect to the cluster.")
 @format_option
 @cluster_options
 def doctor(target: Target, data_dir: str, machine_only: bool, format: str) -> None:
-    """Check this machine (Python, limits, ports, disk, Java) and whether clients here can reach every broker.
+    """Check this machine (Python, limits, ports, disk, Java) and that every broker is reachable from here.
 
-    Exit code 1 if something is wrong, 3 if the cluster that was named cannot be reached.
+    Exit code 1 if something is wrong, 3 if the given cluster cannot be reached.
     """
     unreachable = False
     findings = [_python(), *_packages(), _descriptors(), _java(), _disk(data_dir)]
@@ -92,7 +92,7 @@ def _java() -> Finding:
     java = shutil.which("java")
     advice = "Only pipelines on Spark need it: install a JDK 17 or newer (Debian: default-jre-headless)."
     if java is None:
-        return Finding(DOUBT, "There is no Java.", advice)
+        return Finding(DOUBT, "Java is not installed.", advice)
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
@@ -109,11 +109,11 @@ def _disk(data_dir: str) -> Finding:
     while not os.path.isdir(place):
         place = os.path.dirname(place)
     if not os.access(place, os.W_OK):
-        return Finding(WRONG, f"{place} cannot be written to.", "Give another --data-dir.")
+        return Finding(WRONG, f"{place} cannot be written to.", "Choose another --data-dir.")
     free = shutil.disk_usage(place).free
     if free < LITTLE_SPACE_BYTES:
         return Finding(
-            DOUBT, f"Only {size_text(free)} are free in {place}.", "Free some, or give another --data-dir."
+            DOUBT, f"Only {size_text(free)} are free in {place}.", "Free some space, or choose another --data-dir."
         )
     return Finding(OK, f"{size_text(free)} are free in {place}.")
 
@@ -124,7 +124,9 @@ def _port(port: int, purpose: str) -> Finding:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            return Finding(DOUBT, f"Port {port} ({purpose}) is not free: {error.strerror}.", "Give another port.")
+            return Finding(
+                DOUBT, f"Port {port} ({purpose}) is not free: {error.strerror}.", "Choose another port."
+            )
     return Finding(OK, f"Port {port} ({purpose}) is free.")
 
 
@@ -143,7 +145,7 @@ def _state(view: ClusterView) -> list[Finding]:
     leaderless, lagging = count_leaderless(view), count_under_replicated(view)
     if leaderless or lagging:
         what = f"Partitions without a leader: {leaderless}; under-replicated: {lagging}."
-        findings.append(Finding(WRONG, what, "`headrace cluster health` says which."))
+        findings.append(Finding(WRONG, what, "`headrace cluster health` lists them."))
     return findings
 
 
@@ -157,7 +159,9 @@ def _store(setting: str | None) -> list[Finding]:
     address = parse_zookeeper_connect(setting)
     if find_spec("kazoo") is None:
         advice = "Only brokers need it: `pip install 'headrace[zookeeper]'`."
-        findings.append(Finding(DOUBT, "A broker could not be started here: kazoo is not installed.", advice))
+        findings.append(
+            Finding(DOUBT, "A broker with ZooKeeper cannot start here: kazoo is not installed.", advice)
+        )
     return findings + [_zookeeper(server) for server in address.servers]
 
 
@@ -167,7 +171,7 @@ def _zookeeper(server: str) -> Finding:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=ZOOKEEPER_TIMEOUT_SECONDS):
             return Finding(OK, f"ZooKeeper server {server} can be reached.")
     except OSError as error:
-        advice = "Brokers on this machine could not use it. Clients do not need it."
+        advice = "Brokers on this machine cannot use it. Clients do not need it."
         return Finding(DOUBT, f"ZooKeeper server {server} cannot be reached: {error.strerror or error}.", advice)
 
 
@@ -187,7 +191,10 @@ async def _advertised(cluster: Cluster, broker: int, address: Address, entry: Ad
 def _listener_advice(error: CannotReach, entry: Address) -> str:
     meant = f"advertised.listeners=PLAINTEXT://{entry.host}:{error.address.port}"
     if error.reason is Reason.UNKNOWN_HOST:
-        return f"That name is known to the broker's machine only. Set {meant} there, or make the name known here."
+        return (
+            f"That name only resolves on the broker's machine. Set {meant} there, or make the "
+            "name resolvable here."
+        )
     if error.address.host.startswith(LOOPBACK):
-        return f"The broker advertises loopback, which means this machine here. Set {meant} there."
+        return f"The broker advertises loopback, which points to this machine. Set {meant} there."
     return f"Set advertised.listeners of broker {error.broker_id} to what clients can reach, such as {meant}."

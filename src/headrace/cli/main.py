@@ -17,8 +17,8 @@ from headrace.cli.common.lazy import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "start": ("headrace.cli.broker.start:start", "Start a broker in the foreground."),
-    "stop": ("headrace.cli.broker.running:stop", "Stop a broker that runs on this machine."),
-    "status": ("headrace.cli.broker.running:status", "Show the brokers of a data directory and whether they run."),
+    "stop": ("headrace.cli.broker.running:stop", "Stop a broker on this machine."),
+    "status": ("headrace.cli.broker.running:status", "Show the brokers of a data directory and their state."),
     "topic": ("headrace.cli.topic.commands:topic", "Topics: list, create, describe, produce, consume, ..."),
     "group": ("headrace.cli.group.commands:group", "Consumer groups: list, describe, watch, seek, delete."),
     "user": ("headrace.cli.user.commands:user", "Users who log in with SCRAM: list, add, remove."),
@@ -27,21 +27,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),
     "partition": (
         "headrace.cli.partition.commands:partition",
-        "Where partitions are: move, balance, status, cancel, elect.",
+        "Replica placement: move, balance, status, cancel, elect.",
     ),
     "broker": (
         "headrace.cli.broker.commands:broker",
-        "Taking brokers out of a cluster: drain, undrain, decommission.",
+        "Take brokers out of a cluster: drain, undrain, decommission.",
     ),
     "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
     "archive": (
         "headrace.cli.archive.commands:archive",
         "Topics kept as Parquet files: create, run, status, verify.",
     ),
-    "perf": ("headrace.cli.perf.commands:perf", "Measure: produce, consume, e2e."),
-    "plan": ("headrace.cli.planning.plan:plan", "How many partitions, brokers, disks a load needs."),
-    "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the way to a cluster."),
-    "debug": ("headrace.cli.debug.commands:debug", "Look into files: dump-log."),
+    "perf": ("headrace.cli.perf.commands:perf", "Benchmark a cluster: produce, consume, e2e."),
+    "plan": ("headrace.cli.planning.plan:plan", "Size a cluster for a load: partitions, brokers, disks."),
+    "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the connection to a cluster."),
+    "debug": ("headrace.cli.debug.commands:debug", "Inspect files: dump-log."),
     "completion": ("headrace.cli.completion:completion", "Print the completion script of a shell."),
 }
 """Name -> where the command is, and its line in the help, which is shown without importing it."""

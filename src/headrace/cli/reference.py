@@ -19,33 +19,33 @@ HEAD = """# The command line
 
 | everywhere | meaning |
 |---|---|
-| `-b`, `--bootstrap-server`, `--bootstrap-servers` | Brokers to ask first, as `HOST:PORT,...`; also \
+| `-b`, `--bootstrap-server`, `--bootstrap-servers` | Bootstrap brokers, as `HOST:PORT,...`; also \
 `HEADRACE_BOOTSTRAP_SERVERS`. Default: `127.0.0.1:9092` |
 | `--timeout` | How long to wait: `500ms`, `30s`, `10m`. Default: `30s` |
-| `--format` | How to print: `table`, `wide`, `json`, `jsonl`, `yaml`. The keys of the last three are stable. |
-| `-h`, `--help` | What the command does and takes. |
+| `--format` | Output format: `table`, `wide`, `json`, `jsonl`, `yaml`. The keys of the last three are stable. |
+| `-h`, `--help` | Help for the command. |
 
-Data goes to stdout, everything else to stderr. Verbs that destroy something ask on a terminal, and need `--yes`
+Data goes to stdout, everything else to stderr. Destructive commands ask on a terminal and need `--yes`
 elsewhere.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | failed, or a check found something wrong |
+| 1 | failed, or a check found a problem |
 | 2 | the command line is wrong |
 | 3 | the cluster cannot be reached |
 | 4 | there is no such topic, group, partition or file |
-| 5 | no rights |
-| 6 | partly done |
-| 124 | not in time |
+| 5 | not authorized |
+| 6 | partially done |
+| 124 | timed out |
 | 130 | interrupted |
 """
 
 KAFKA_HEAD = """
 ## Kafka's tools
 
-These take the flags of the tools of that name, so that commands from Kafka's documentation work with `headrace` in
-front; the ending `.sh` may stay.
+These take the flags of Kafka's tools, so that commands from Kafka's documentation work with `headrace` in
+front; `.sh` may stay.
 """
 
 EVERYWHERE = frozenset({"--bootstrap-server", "--timeout", "--format", "--help"})

@@ -174,7 +174,7 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
             pairs[by_variable[variable]] = text
         else:
             # Not an error: container platforms put variables of this form into the environment by themselves.
-            warnings.append(f"The environment variable {variable} names no setting; it is ignored.")
+            warnings.append(f"The environment variable {variable} is not a known setting; it is ignored.")
     return pairs
 
 
@@ -199,7 +199,7 @@ def _parsed(
 
 def _is_used(name: str, warnings: list[str]) -> bool:
     if name in BROKER_NOT_ACTED_ON:
-        warnings.append(f"{name} is accepted, but nothing follows from it in this version.")
+        warnings.append(f"{name} is accepted, but has no effect in this version.")
     if name in BROKER_SETTINGS:
         return True
     if is_sasl_setting(name):
@@ -218,7 +218,7 @@ def _listeners(texts: Mapping[str, str], warnings: list[str]) -> tuple[Configure
         if listener not in served:
             warnings.append(f"{listener} is a listener for KRaft controllers; Headrace has none and ignores it.")
     if not served:
-        raise ConfigError("listeners names no listener for clients")
+        raise ConfigError("listeners has no listener for clients")
     return served
 
 
@@ -269,9 +269,9 @@ def _check(config: BrokerConfig) -> None:
         raise ConfigError(_no_own_login(config))
     check_group_limits(config.integer)
     if not config.log_dirs:
-        raise ConfigError("log.dirs names no data directory")
+        raise ConfigError("log.dirs is empty")
     if len(set(config.log_dirs)) != len(config.log_dirs):
-        raise ConfigError("log.dirs names a data directory twice")
+        raise ConfigError("log.dirs lists a data directory twice")
     broker_id, node_id = config.given("broker.id"), config.given("node.id")
     if broker_id is not None and node_id is not None and config.integer("broker.id") != config.node_id:
         raise ConfigError(f"node.id={node_id} and broker.id={broker_id} contradict each other; give one of them")

@@ -73,7 +73,7 @@ COORDINATION: tuple[Setting, ...] = (
         INT,
         "2000",
         MEDIUM,
-        "How often a broker renews its lease; never less often than three times in a session's timeout.",
+        "How often a broker renews its lease; at least three times per session timeout.",
         50,
     ),
     Setting(
@@ -91,7 +91,7 @@ COORDINATION: tuple[Setting, ...] = (
         INT,
         None,
         HIGH,
-        "How long a start waits for the first connection to ZooKeeper; the session's timeout if it is not set.",
+        "How long startup waits for the first connection to ZooKeeper; the session's timeout if it is not set.",
         1,
     ),
 )

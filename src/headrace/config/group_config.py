@@ -27,16 +27,17 @@ def _row(name: str, default: int, minimum: int, doc: str) -> Setting:
 
 GROUP_SETTINGS: Mapping[str, Setting] = {
     SESSION_TIMEOUT: _row(
-        SESSION_TIMEOUT, 45_000, 1, "How long a member of the group may be silent before it is taken out."
+        SESSION_TIMEOUT,
+        45_000,
+        1,
+        "How long a member of the group may be silent before it is removed from the group.",
     ),
-    HEARTBEAT_INTERVAL: _row(
-        HEARTBEAT_INTERVAL, 5_000, 1, "How often members of the group are told to send heartbeats."
-    ),
+    HEARTBEAT_INTERVAL: _row(HEARTBEAT_INTERVAL, 5_000, 1, "How often members of the group send heartbeats."),
     ASSIGNMENT_INTERVAL: _row(
         ASSIGNMENT_INTERVAL,
         1_000,
         0,
-        "The least time between two assignments of the group: members that come meanwhile wait.",
+        "Minimum time between two assignments of the group; members that join in between wait.",
     ),
 }
 

@@ -13,7 +13,7 @@ STRING, LIST = ConfigType.STRING, ConfigType.LIST
 
 
 def _not_empty(text: str) -> str | None:
-    return None if text else "it must name at least one"
+    return None if text else "it must have at least one entry"
 
 
 class Bounds(NamedTuple):
@@ -102,7 +102,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "45000",
         MEDIUM,
-        "How long a member of a consumer group (KIP-848) may be silent before it is taken out.",
+        "How long a member of a consumer group (KIP-848) may be silent before it is removed from the group.",
         1,
     ),
     Setting(
@@ -110,7 +110,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "5000",
         MEDIUM,
-        "How often members of consumer groups (KIP-848) are told to send heartbeats.",
+        "How often members of consumer groups (KIP-848) send heartbeats.",
         1,
     ),
     *_limits("consumer.session.timeout.ms", "session timeout", 45_000, 60_000, 1),
@@ -120,7 +120,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "1000",
         MEDIUM,
-        "The least time between two assignments of a consumer group (KIP-848): members that come meanwhile wait.",
+        "Minimum time between two assignments of a consumer group (KIP-848); members that join in between wait.",
         0,
     ),
     *_limits("consumer.assignment.interval.ms", "assignment interval", 0, 15_000, 0),
@@ -129,7 +129,10 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "-1",
         MEDIUM,
-        "How long a coordinator collects writes before it appends them together; -1: those of the same moment.",
+        (
+            "How long a coordinator collects writes before it appends them together; -1 collects only "
+            "concurrent ones."
+        ),
         -1,
     ),
     Setting(
@@ -178,7 +181,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         LONG,
         "600000",
         HIGH,
-        "How often offsets past their retention are looked for.",
+        "How often expired offsets are removed.",
         1,
     ),
     Setting(
@@ -202,7 +205,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "50",
         HIGH,
-        "How many partitions the offsets topic is made with; not to be changed once it exists.",
+        "Number of partitions of the offsets topic; do not change it once the topic exists.",
         1,
     ),
     Setting(
@@ -210,7 +213,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         SHORT,
         "3",
         HIGH,
-        "How many replicas the offsets topic is made with; fewer if there are fewer brokers.",
+        "Number of replicas of the offsets topic; fewer if there are fewer brokers.",
         1,
     ),
     Setting(
@@ -218,7 +221,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "104857600",
         HIGH,
-        "The size of the offsets topic's segments: small ones are compacted, and so loaded, sooner.",
+        "The size of the offsets topic's segments: small ones are compacted earlier and load faster.",
         1,
     ),
     Setting(

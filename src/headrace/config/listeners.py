@@ -45,7 +45,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
                 f"listener.security.protocol.map: {protocol!r} is not one of {', '.join(SECURITY_PROTOCOLS)}"
             )
         if name in protocols:
-            raise ConfigError(f"listener.security.protocol.map: {name} is there twice")
+            raise ConfigError(f"listener.security.protocol.map: {name} is listed twice")
         protocols[name] = protocol
     return protocols
 
@@ -56,13 +56,13 @@ def parse_listeners(key: str, text: str, protocols: dict[str, str]) -> tuple[Con
     for index, listener in enumerate(listeners):
         for earlier in listeners[:index]:
             if earlier.name == listener.name:
-                raise ConfigError(f"{key}: the name {listener.name} is there twice")
+                raise ConfigError(f"{key}: the name {listener.name} is listed twice")
             if (
                 key == "listeners"
                 and listener.port
                 and (earlier.host, earlier.port) == (listener.host, listener.port)
             ):
-                raise ConfigError(f"{key}: {earlier} and {listener} want the same port")
+                raise ConfigError(f"{key}: {earlier} and {listener} use the same port")
     return listeners
 
 
@@ -77,7 +77,7 @@ def check_advertised(
             )
         if listener.host in _META_ADDRESSES:
             raise ConfigError(
-                f"advertised.listeners: {listener} is no address that a client can connect to; name one there"
+                f"advertised.listeners: {listener} is not an address that clients can connect to; set one"
             )
 
 
@@ -115,7 +115,5 @@ def _parse_listener(key: str, entry: str, protocols: dict[str, str]) -> Configur
     if int(port_text) > MAX_PORT:
         raise ConfigError(f"{key}: {entry!r} has a port above {MAX_PORT}")
     if name not in protocols:
-        raise ConfigError(
-            f"{key}: listener.security.protocol.map does not say which security protocol {name} stands for"
-        )
+        raise ConfigError(f"{key}: listener.security.protocol.map does not map {name} to a security protocol")
     return ConfiguredListener(name, host, int(port_text), protocols[name])

@@ -10,7 +10,7 @@ MOVING: tuple[Setting, ...] = (
         ConfigType.LIST,
         "",
         Importance.MEDIUM,
-        "Data directories that get no new replicas; * stands for all of them, and then the broker gets none.",
+        "Data directories that get no new replicas; * means all of them, so that the broker gets none.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     Setting(
@@ -32,7 +32,7 @@ MOVING: tuple[Setting, ...] = (
         ConfigType.LONG,
         "300",
         Importance.HIGH,
-        "How often the controller looks for partitions that their preferred leader could lead.",
+        "How often the controller gives leadership back to preferred leaders.",
         1,
     ),
     Setting(

@@ -101,7 +101,7 @@ def _of_one(listener: ConfiguredListener, texts: Mapping[str, str]) -> SaslSetti
             own[mechanism] = Login(mechanism, options["username"], options["password"])
     if PLAIN in mechanisms and not passwords:
         raise ConfigError(
-            f"listener {listener} has PLAIN and no users: write {prefix}plain.{JAAS}="
+            f"listener {listener} uses PLAIN but has no users: write {prefix}plain.{JAAS}="
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="her password";'
         )
     return SaslSettings(mechanisms, passwords, _max_reauth(prefix, texts), own)
@@ -141,6 +141,6 @@ def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure:
     """A password in clear is for this machine only."""
     if PLAIN in sasl.mechanisms and not (listener.loopback or allow_insecure):
         raise ConfigError(
-            f"listener {listener} would carry the passwords of PLAIN in clear over the network. Use SCRAM, "
+            f"listener {listener} would send PLAIN passwords unencrypted over the network. Use SCRAM, "
             "listen on 127.0.0.1, or accept the risk with --insecure (headrace.allow.insecure=true)."
         )

@@ -52,7 +52,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.MEDIUM,
-        "How this broker logs in at others; the first enabled mechanism if it is not set.",
+        "SASL mechanism between brokers; the first enabled one if it is not set.",
         allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
     ),
     Setting(
@@ -68,7 +68,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.INT,
         "100",
         Importance.LOW,
-        "How long the answer to a failed login is held back.",
+        "How long the response to a failed login is delayed.",
         minimum=0,
         maximum=10_000,
     ),
@@ -77,7 +77,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         "",
         Importance.LOW,
-        "Whether access rules hold: Kafka's StandardAuthorizer turns them on; empty, everybody may do everything.",
+        "Kafka's StandardAuthorizer turns access rules on; if empty, everybody may do everything.",
         check=_authorizer_problem,
     ),
     Setting(
@@ -85,7 +85,10 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         "",
         Importance.MEDIUM,
-        "Who may do everything whatever the access rules say, as User:alice;User:bob. The brokers belong here.",
+        (
+            "Principals that may do everything regardless of access rules, as User:alice;User:bob. List "
+            "the brokers here."
+        ),
         check=_super_users_problem,
     ),
     Setting(
@@ -93,6 +96,6 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.BOOLEAN,
         "false",
         Importance.MEDIUM,
-        "Whether everybody may do everything to a resource that no access rule is about.",
+        "Whether everybody may access resources without any access rule.",
     ),
 )

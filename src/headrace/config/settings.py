@@ -14,7 +14,7 @@ KNOWN_UNUSED: frozenset[str] = KAFKA_4 | KAFKA_OLDER
 BROKER_NOT_ACTED_ON: frozenset[str] = frozenset(
     synonym.name for name in NOT_ACTED_ON for synonym in TOPIC_SETTINGS[name].synonyms
 )
-"""Broker settings that only give a default to topic settings from which nothing follows yet."""
+"""Broker settings that only give a default to topic settings that have no effect yet."""
 
 __all__ = [
     "BROKER_NOT_ACTED_ON",

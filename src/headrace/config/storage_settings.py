@@ -10,7 +10,7 @@ DATA_SAFETY: tuple[Setting, ...] = (
         ConfigType.LONG,
         "604800000",
         Importance.MEDIUM,
-        "How long logs and files that a start set aside (their names end in -stray) are kept; -1 is for ever.",
+        "How long logs and files set aside at startup (names ending in -stray) are kept; -1 keeps them forever.",
         -1,
     ),
     Setting(
@@ -18,7 +18,10 @@ DATA_SAFETY: tuple[Setting, ...] = (
         ConfigType.LONG,
         "3600000",
         Importance.MEDIUM,
-        "How long logs whose partitions moved to other brokers (names in -moved) are kept; -1 is for ever.",
+        (
+            "How long logs of partitions that moved to other brokers (names ending in -moved) are kept; "
+            "-1 keeps them forever."
+        ),
         -1,
     ),
     Setting(
@@ -26,7 +29,10 @@ DATA_SAFETY: tuple[Setting, ...] = (
         ConfigType.LONG,
         "0",
         Importance.MEDIUM,
-        "How fast a scrub reads stored logs again to find damage, reported in the log and as a metric; 0 is off.",
+        (
+            "Bytes per second at which a scrub re-reads stored logs to find damage, reported in the log "
+            "and as a metric; 0 is off."
+        ),
         0,
     ),
     Setting(
@@ -34,7 +40,7 @@ DATA_SAFETY: tuple[Setting, ...] = (
         ConfigType.LONG,
         "604800000",
         Importance.LOW,
-        "The time from the beginning of one scrub of all logs to that of the next.",
+        "Time from the start of one scrub of all logs to the next.",
         1,
     ),
 )

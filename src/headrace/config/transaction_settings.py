@@ -29,7 +29,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         INT,
         "50",
         HIGH,
-        "How many partitions __transaction_state is made with; not to be changed once it exists.",
+        "Number of partitions of __transaction_state; do not change it once the topic exists.",
         1,
     ),
     Setting(
@@ -37,7 +37,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         SHORT,
         "3",
         HIGH,
-        "How many replicas __transaction_state is made with; fewer if there are fewer brokers.",
+        "Number of replicas of __transaction_state; fewer if there are fewer brokers.",
         1,
     ),
     Setting(
@@ -45,7 +45,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         INT,
         "2",
         HIGH,
-        "How many replicas of __transaction_state must have a decision before it counts.",
+        "How many replicas of __transaction_state must store a decision before it takes effect.",
         1,
     ),
     Setting(
@@ -53,7 +53,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         INT,
         "104857600",
         HIGH,
-        "The size of __transaction_state's segments: small ones are compacted, and so loaded, sooner.",
+        "The size of __transaction_state's segments: small ones are compacted earlier and load faster.",
         1,
     ),
     Setting(

@@ -94,11 +94,11 @@ class LeaseKeeper:
         except Unknown as error:
             if self._unconfirmed_since is None:
                 self._unconfirmed_since = self._env.clock.boottime()
-                _logger.warning("The session's lease cannot be renewed at the moment: %s", error)
+                _logger.warning("Cannot renew the session's lease at the moment: %s", error)
             return False
         if self._unconfirmed_since is not None:
             missing = self._env.clock.boottime() - self._unconfirmed_since
-            _logger.warning("The session's lease is renewed again, after %.1f s without", missing)
+            _logger.warning("The session's lease is renewed again, after %.1f s without renewal", missing)
             self._unconfirmed_since = None
         return True
 

@@ -185,7 +185,7 @@ class _StoreThread:
         try:
             await self._submit(SqliteTree.end_session)
         except Unknown as error:  # a full disk: no reason not to close everything else
-            _logger.warning("The session could not be ended, its lease will end it: %s", error)
+            _logger.warning("The session could not be closed and will expire with its lease: %s", error)
         finally:
             closed: asyncio.Future[None] = self._submit(SqliteTree.close)
             self._jobs.put(None)

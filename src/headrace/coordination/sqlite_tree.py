@@ -287,7 +287,7 @@ class SqliteTree:
             if self._session_row(token) and overdue(self._disk, self._clock, self._session_file(token)):
                 self._remove_session(token)
                 remove(self._disk, self._session_file(token))
-                _logger.warning("Removed session %s: its process runs, but has not renewed its lease", token)
+                _logger.warning("Removed session %s: its process is running but has not renewed its lease", token)
 
     def _bury(self, token: str, lock: int) -> None:
         try:

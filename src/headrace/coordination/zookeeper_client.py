@@ -127,7 +127,7 @@ class ZooKeeperClient:
         except TimeoutError:
             await self.close()
             raise ConnectionError(
-                f"No ZooKeeper server of {self._servers} took a session within {connect_timeout:g} s"
+                f"No ZooKeeper server of {self._servers} accepted a session within {connect_timeout:g} s"
             ) from None
         threading.Thread(target=self._watch_loop, name="headrace-watchdog", daemon=True).start()
 
@@ -196,13 +196,13 @@ class ZooKeeperClient:
         again, self._was_connected = self._was_connected, True
         self._reachable.set()
         if again:
-            _logger.info("Connected to ZooKeeper at %s again", self._servers)
+            _logger.info("Reconnected to ZooKeeper at %s", self._servers)
             self.on_connected()
 
     def _disconnected(self) -> None:
         if not self._over:
             self._reachable.clear()
-            _logger.warning("The connection to ZooKeeper at %s is lost: connecting again", self._servers)
+            _logger.warning("Lost the connection to ZooKeeper at %s; reconnecting", self._servers)
         self._fail_under_way()
 
     def _ended(self) -> None:
@@ -266,7 +266,7 @@ class ZooKeeperClient:
         while not self._stopped.wait(self.timeout / WATCHDOG_LOOKS_PER_TIMEOUT):
             silent = self._env.clock.boottime() - self._last_asked
             if silent > self.timeout:
-                _logger.error("The loop has not renewed its lease for %.1f s: the session is closed", silent)
+                _logger.error("The event loop has not renewed its lease for %.1f s: closing the session", silent)
                 self._stop()
 
     def _stop(self) -> None:
@@ -278,7 +278,7 @@ class ZooKeeperClient:
                 self._kazoo.stop()
                 self._kazoo.close()
             except KazooException as error:
-                _logger.warning("The ZooKeeper session could not be closed and will run out: %s", error)
+                _logger.warning("The ZooKeeper session could not be closed and will expire: %s", error)
 
     def _tell(self, callback: Callable[[], None]) -> None:
         # A loop that was closed without closing the store (a crashing process) has nobody left to tell.

@@ -24,7 +24,9 @@ def decide_create_acls(
         elif acl.id in image.acls or acl.id in new:
             outcomes.append(None)
         elif len(image.acls) + len(new) >= MAX_ACLS:
-            outcomes.append(KafkaError(ErrorCode.INVALID_REQUEST, f"There are {MAX_ACLS} access rules, the most."))
+            outcomes.append(
+                KafkaError(ErrorCode.INVALID_REQUEST, f"The limit of {MAX_ACLS} access rules is reached.")
+            )
         else:
             new[acl.id] = acl
             outcomes.append(None)

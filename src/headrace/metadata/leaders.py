@@ -73,7 +73,7 @@ class Leaders:
             except KafkaError as error:
                 if error.code is ErrorCode.NOT_CONTROLLER:
                     return  # Whoever is the controller now does it.
-                logger.warning("Leaders could not be elected and will be tried again: %s", error)
+                logger.warning("Leaders could not be elected; retrying: %s", error)
                 self._due = True
                 await self._env.clock.sleep(RETRY_SECONDS)
                 continue
@@ -83,7 +83,7 @@ class Leaders:
                 except SessionLost:
                     return
                 except Unknown as error:
-                    logger.warning("What became of suspected brokers is asked again: %s", error)
+                    logger.warning("Could not check suspected brokers; retrying: %s", error)
                     self._due = True
                     await self._env.clock.sleep(RETRY_SECONDS)
 

@@ -107,7 +107,7 @@ class Membership:
         store = self._present
         if self._problem is not None or store is None or store.session.lost or self._broker_id in new.brokers:
             return
-        self._problem = "was taken for dead by another broker and registers anew"
+        self._problem = "was considered dead by another broker; registering again"
         self.lease.suspend()
         _logger.warning("Broker %d %s", self._broker_id, self._problem)
         self._env.background.start("Registering anew", self._return(store, attached=True))
@@ -119,9 +119,11 @@ class Membership:
     async def _remove(self, broker: BrokerImage) -> None:
         try:
             if await evict(self.store, broker):
-                _logger.warning("Broker %d does not listen any more: removed its registration", broker.id)
+                _logger.warning("Broker %d no longer accepts connections: removed its registration", broker.id)
         except StoreError as error:
-            _logger.warning("Broker %d does not listen any more; its session will run out: %s", broker.id, error)
+            _logger.warning(
+                "Broker %d no longer accepts connections; its session will expire: %s", broker.id, error
+            )
 
     async def close(self) -> None:
         """End the session: the broker's nodes go at once."""
@@ -158,13 +160,13 @@ class Membership:
                     registered = await self._register(store)
                     await self._rejoined()
                     _logger.warning(
-                        "Broker %d registered anew with session %s, epoch %d",
+                        "Broker %d registered again with session %s, epoch %d",
                         *(self._broker_id, store.session.id, registered.epoch),
                     )
                 self._trust(store)
                 return
             except StoreError as error:
-                _logger.warning("Broker %d could not register anew yet: %s", self._broker_id, error)
+                _logger.warning("Broker %d could not register again yet: %s", self._broker_id, error)
             except KafkaError as error:
                 self._on_failure(f"Broker {self._broker_id} lost its session, and then: {error.message or error}")
                 return

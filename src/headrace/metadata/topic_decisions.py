@@ -216,7 +216,7 @@ def _grown(image: MetadataImage, request: NewPartitions, cluster: Load) -> Topic
 
 def _check_growth(request: NewPartitions, present: int) -> None:
     if request.count <= present:
-        detail = f"Topic '{request.name}' has {present} partitions already; {request.count} are no increase."
+        detail = f"Topic '{request.name}' has {present} partitions already; {request.count} is not an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, detail)
     if request.count > MAX_PARTITIONS_PER_TOPIC:
         detail = f"A topic can have {MAX_PARTITIONS_PER_TOPIC} partitions at most."

@@ -41,7 +41,7 @@ def decide_alter_users(
             elif credentials.pop(one.mechanism, None) is None:
                 error = KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "The user has no such credential.")
         if error is None and not known and len(image.users) + new >= MAX_USERS:
-            error = KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"There are {MAX_USERS} users, the most.")
+            error = KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The limit of {MAX_USERS} users is reached.")
         outcomes[user] = error
         if error is None:
             new += not known

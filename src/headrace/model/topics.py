@@ -54,7 +54,7 @@ def _name_problem(name: str) -> str | None:
     if name in (".", ".."):
         return f"'{name}' means a directory"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"it has {len(name)} characters, and {MAX_TOPIC_NAME_LENGTH} is the most"
+        return f"it has {len(name)} characters, more than the limit of {MAX_TOPIC_NAME_LENGTH}"
     if not _LEGAL_NAME.fullmatch(name):
         return f"'{name}' may have ASCII letters, digits, '.', '_' and '-' only"
     return None

@@ -197,7 +197,7 @@ class Fetcher:
         if self._followed:
             logger.log(
                 logging.INFO if self._failures > 1 else logging.WARNING,
-                "Fetching %d partitions from broker %d failed and is tried again in %g s: %s",
+                "Fetching %d partitions from broker %d failed; retrying in %g s: %s",
                 *(len(self._followed), self._leader_id, delay, error),
             )
         await self._rest(delay)
@@ -346,7 +346,7 @@ class Fetcher:
         self._gone[followed.key] = None  # or its error would end every poll
         name = followed.partition.topic_partition
         level = logging.INFO if followed.failures > QUIET_FAILURES else logging.DEBUG
-        text = "%s: fetching from broker %d is tried again in %g s: %s"
+        text = "%s: fetching from broker %d is retried in %g s: %s"
         logger.log(level, text, name, self._leader_id, delay, error)
         self._env.clock.call_later(delay, lambda: self._ask_for(followed))
 

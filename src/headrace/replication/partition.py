@@ -472,7 +472,7 @@ class Partition:
     def restart_at(self, offset: int) -> None:
         """Begin the log anew at the leader's start: what comes before is gone there."""
         assert self.follows
-        logger.warning("%s: starting anew at offset %d", self.topic_partition, offset)
+        logger.warning("%s: starting over at offset %d", self.topic_partition, offset)
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
 

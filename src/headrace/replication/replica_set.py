@@ -256,7 +256,7 @@ class ReplicaSet:
             self._retire(partition)
         for listener in self._listeners:
             listener(self._image, self._image)
-        log.error("%d partitions are offline with the data directory %s", len(gone), failed.path)
+        log.error("%d partitions went offline with the data directory %s", len(gone), failed.path)
 
     def _install(self, partition: Partition) -> None:
         name, index = partition.topic_partition
@@ -329,7 +329,10 @@ class ReplicaSet:
         is_needed = self.broker_id in state.isr or self.broker_id in state.elr
         if config.compacted and not is_needed and self._away_ms > config.delete_retention_ms:
             log.warning(
-                "%s is copied anew from its leader: this broker was away for longer than delete.retention.ms",
+                (
+                    "%s is being copied again from its leader: this broker was away for longer than "
+                    "delete.retention.ms"
+                ),
                 partition.topic_partition,
             )
             try:

@@ -50,7 +50,7 @@ class PlainServer:
         except UnicodeDecodeError:
             raise AuthenticationFailed("the message of PLAIN is not text") from None
         if acts_for and acts_for != user:
-            raise AuthenticationFailed("somebody wants to act for another user")
+            raise AuthenticationFailed("acting for another user is not supported")
         # Both are always compared, so that the time says nothing.
         kept = self._passwords.get(user)
         right = hmac.compare_digest(_digest(kept or ""), _digest(password))

@@ -91,7 +91,7 @@ class ScramServer:
             raise AuthenticationFailed("the first message of SCRAM is malformed")
         user = _unquoted(parts["n"])
         if header and header != user:
-            raise AuthenticationFailed("somebody wants to act for another user")
+            raise AuthenticationFailed("acting for another user is not supported")
         self.user = user
         found = self._find(user)
         self._exists = found is not None

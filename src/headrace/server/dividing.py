@@ -1,7 +1,7 @@
 """Large requests in parts: those that name many things, each of which is done and answered by itself.
 
 The handler is called for some hundreds of them at a time, and the parts of the response are joined; others are
-served between. What a handler checks across a whole request (a name that is there twice) it checks within a part.
+served between. What a handler checks across a whole request (a name that is listed twice) it checks within a part.
 Requests whose handlers take care of slices themselves are not here.
 """
 

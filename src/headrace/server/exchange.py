@@ -357,7 +357,7 @@ class Exchange:
         if isinstance(error, (ProtocolError, CloseConnection)):
             lines.say(logging.INFO, "Closed the connection of %s", str(error), self.client_host)
         else:
-            why = f"a fault of ours ({type(error).__name__}: {error})"
+            why = f"internal error ({type(error).__name__}: {error})"
             lines.say(logging.ERROR, "Closed the connection of %s", why, self.client_host, error)
         self._end()
         self._link.close()

@@ -114,7 +114,7 @@ class RequestMemory:
             if self.grown * GROWN_SHARE <= self._limit:
                 return
             if holder is not growing:
-                holder.give_up("its unfinished request holds memory that others need")
+                holder.give_up("its unfinished request holds memory that other connections need")
 
     def _watch(self) -> None:
         if self._timer is None:
@@ -127,5 +127,5 @@ class RequestMemory:
         latest = self._clock.monotonic() - STALLED_SECONDS
         for holder, share in list(self._shares.items()):
             if share.is_reserved and share.changed <= latest:
-                holder.give_up("it stopped in the middle of a request while others wait for the memory")
+                holder.give_up("it stopped in the middle of a request while other connections wait for memory")
         self._watch()

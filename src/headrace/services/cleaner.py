@@ -265,7 +265,7 @@ class Cleaner:
     def _note(self, held: Log, target: Cleanable, report: CleaningReport) -> None:
         self.totals.add(report)
         log.info(
-            "%s: compacted up to offset %d in %.1f s: %d of %d records stay, %d bytes became %d "
+            "%s: compacted up to offset %d in %.1f s: kept %d of %d records, %d bytes became %d "
             "(%.0f%% were dirty, %d keys, map %.0f%% full, %d tombstones dropped)",
             held.partition,
             report.end_offset,
@@ -322,5 +322,5 @@ class Cleaner:
         yield gauge(
             "headrace_cleaner_map_percent", "How full the last offset map was.", 100 * totals.map_utilization
         )
-        yield gauge("headrace_cleaner_peak_memory_bytes", "Most memory of a worker.", totals.peak_memory_bytes)
+        yield gauge("headrace_cleaner_peak_memory_bytes", "Peak memory of a worker.", totals.peak_memory_bytes)
         yield gauge("headrace_cleaner_uncleanable_partitions", "Set aside for damage.", set_aside)

@@ -53,4 +53,4 @@ class DirectoryWatch:
                 self._known[directory] = None
                 self._replicas.take_offline(directory)
                 if not self._directories.online:
-                    self._on_all_failed(f"All data directories are offline, the last one {directory.failure}")
+                    self._on_all_failed(f"All data directories are offline; the last one {directory.failure}")

@@ -39,7 +39,7 @@ class Handover:
             async with asyncio.timeout(LIMIT_SECONDS + ATTEMPT_SECONDS):
                 await self._until_others_lead()
         except TimeoutError:
-            logger.warning("Stopping without handing over: the coordination store does not answer")
+            logger.warning("Stopping without handing over partitions: the coordination store does not respond")
 
     async def _until_others_lead(self) -> None:
         deadline = self._env.clock.monotonic() + LIMIT_SECONDS
@@ -48,11 +48,11 @@ class Handover:
                 if await self._may_stop():
                     return
             except (KafkaError, StoreError) as error:
-                logger.warning("The controller could not be asked to take over partitions: %s", error)
+                logger.warning("Could not ask the controller to move leadership: %s", error)
             await self._env.clock.sleep(RETRY_SECONDS)
         left = sum(partition.is_leader for partition in self._replicas.all())
         if left and self._has_others():
-            logger.warning("Stopping as the leader of %d partitions: nobody else is in sync for them", left)
+            logger.warning("Stopping as the leader of %d partitions: no other replica is in sync", left)
 
     def _has_others(self) -> bool:
         """Whether anybody could lead what this broker holds."""

@@ -1,7 +1,7 @@
 """How far groups are behind, in records and in seconds, as JSON and as metrics (R-OPS-8).
 
 Lag in records is the partition's end minus the committed offset. Lag in seconds is how long ago the end passed the
-committed offset: the age of the oldest record that the group has not done with. It comes from what this broker saw
+committed offset: the age of the oldest record that the group has not processed. It comes from what this broker saw
 itself, a look at every partition's end once a second (`OffsetHistory`), so it needs no trust in the producers'
 clocks. Only for a position from before this broker's start the record's own timestamp is looked up, once.
 
@@ -203,7 +203,7 @@ def lag_families(groups: Sequence[GroupLag]) -> Iterator[Family]:
     )
     yield _family(
         "headrace_consumergroup_lag_seconds",
-        "Age of the oldest record of a partition that a group has not done with.",
+        "Age of the oldest record of a partition that a group has not processed.",
         ((labels, one.lag_seconds) for labels, one in rows if one.lag_seconds is not None),
     )
     yield _family("kafka_consumergroup_lag_sum", "Records that a group is behind in a topic.", _sums(groups))

@@ -48,7 +48,7 @@ class Maintenance:
                 await step()
             except (OSError, KafkaError) as error:
                 # The log that failed says so to its own clients; the others still need their upkeep.
-                log.error("Upkeep failed and will be tried again in %g s: %s", seconds, error)
+                log.error("Maintenance failed; retrying in %g s: %s", seconds, error)
 
     def families(self) -> Iterator[Family]:
         strays = sum(len(directory.resources.strays) for directory in self._directories)
@@ -59,7 +59,7 @@ class Maintenance:
             try:
                 removed = partition.log.delete_expired(partition.high_watermark)
             except (OSError, KafkaError) as error:
-                log.error("%s: retention failed and will be tried again: %s", partition.topic_partition, error)
+                log.error("%s: retention failed; retrying: %s", partition.topic_partition, error)
                 continue
             if removed:
                 log.info("%s: retention removed %d segments", partition.topic_partition, removed)

@@ -100,7 +100,7 @@ def _transaction_families(partitions: list[Partition]) -> Iterator[Family]:
     yield Family(
         "kafka_cluster_partition_laststableoffsetlag",
         "gauge",
-        "Records that readers of committed records wait for, where there are any.",
+        "Records that read_committed consumers cannot read yet.",
         [((("topic", at.topic), ("partition", at.partition)), lag) for at, lag in lags if lag],
     )
     open_transactions = sum(partition.open_transactions for partition in led)

@@ -39,7 +39,9 @@ def explained(bootstrap: str, *own: type[Exception]) -> Iterator[None]:
 
 def _explanation(error: Exception, bootstrap: str) -> str:
     if isinstance(error, NoneReachable):
-        return f"cannot reach a broker: {error}. Does it run, and is kafka.bootstrap.servers ({bootstrap}) right?"
+        return (
+            f"cannot reach a broker: {error}. Is it running, and is kafka.bootstrap.servers ({bootstrap}) right?"
+        )
     if isinstance(error, ClientError):
         return f"the cluster at {bootstrap} failed to answer: {error}"
     return str(error)

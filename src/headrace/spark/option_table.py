@@ -93,7 +93,7 @@ class GivenOptions:
             return None
         value = parse_duration_ms(text)
         if value is None:
-            raise OptionError(name, f"{text!r} is not a span of time", "write it as 500ms, 30s, 15m, 2h or 1d")
+            raise OptionError(name, f"{text!r} is not a duration", "write it as 500ms, 30s, 15m, 2h or 1d")
         return value
 
     def size_bytes(self, name: str) -> int | None:

@@ -27,8 +27,8 @@ orders = (
 )
 ```
 
-Names of options are compared without case. A name that is close to a known one is an error that says which; any
-other unknown name is passed over, because Spark hands options of its own to every format. Security settings
+Option names are case-insensitive. A name close to a known one is an error that suggests it; any
+other unknown name is ignored, because Spark passes options of its own to every format. Security settings
 other than `PLAINTEXT` are not supported yet.
 
 ## Columns of the source
@@ -50,22 +50,22 @@ other than `PLAINTEXT` are not supported yet.
 _OFFSETS = """
 ## Where a stream goes on
 
-The position is in the checkpoint, as `{"orders": {"0": 12}}` with two keys of our own beside the topics: `@ids`,
+The position is in the checkpoint, as `{"orders": {"0": 12}}` with two additional keys beside the topics: `@ids`,
 the ids of the topics, and `@start`, where the first batch began. Such an offset, and one of Spark's `kafka`
-format, can be given as `startingOffsets`. Partitions that appear while the query runs are read from their
-beginning. A run with `trigger(availableNow=True)` ends where the logs ended when it began.
+format, can be given as `startingOffsets`. Partitions that are added while the query runs are read from their
+beginning. A run with `trigger(availableNow=True)` ends where the logs ended when it started.
 
-When records that should come next are gone, the query fails with one of these; with `failOnDataLoss=false` it
-warns and goes on.
+When the next records are gone, the query fails with one of these errors; with `failOnDataLoss=false` it
+warns and continues.
 
-| error | what happened | goes on |
+| error | what happened | continues |
 |---|---|---|
 | `TopicDeleted` | the topic is gone, or no longer read | without it |
 | `TopicRecreated` | the topic was deleted and created again | at the first record of the new one |
-| `PartitionGone` | the topic is there, the partition is not | without it |
-| `OffsetAgedOut` | retention or DeleteRecords removed the next records | at the first record there is |
-| `OffsetBeyondEnd` | the log ends before the position: it was cut off | at its end |
-| `NewPartitionTrimmed` | a partition that appeared has already lost its first records | at the first there is |
+| `PartitionGone` | the topic exists, the partition does not | without it |
+| `OffsetAgedOut` | retention or DeleteRecords removed the next records | at the first available record |
+| `OffsetBeyondEnd` | the log ends before the position: it was truncated | at its end |
+| `NewPartitionTrimmed` | a partition that appeared has already lost its first records | at the first one left |
 
 ## Filters
 
@@ -76,7 +76,7 @@ With `spark.sql.python.filterPushdown.enabled=true` a batch skips what condition
 
 - Transactions: `read_committed` is the default.
 - Partitions that offsets in JSON leave out have a default; Spark demands all of them.
-- Starts by age (`-10m`) and by moments in ISO 8601.
+- Start positions by age (`-10m`) and by ISO 8601 times.
 - Limits by bytes, and splitting by size when nothing else was asked for.
 - `maxTriggerDelay` counts from the last batch that read something.
 - `endingTimestamp` in a stream is refused like the other ends.
@@ -87,14 +87,14 @@ _SINK = """
 
 | column | type | |
 |---|---|---|
-| `value` | string or binary | must be there; null is a tombstone |
-| `key` | string or binary | decides the partition, as with every other client |
-| `topic` | string | where the row goes, when the option `topic` does not say it |
-| `partition` | int | goes before the key |
+| `value` | string or binary | required; null is a tombstone |
+| `key` | string or binary | chooses the partition, as with every other client |
+| `topic` | string | the topic of the row, if the option `topic` is not set |
+| `partition` | int | overrides the key |
 | `headers` | array<struct<key: string, value: binary>> | |
-| `timestamp` | timestamp | in milliseconds; now, where it is null or not there |
+| `timestamp` | timestamp | in milliseconds; the current time if it is null or missing |
 
-Other columns are left out, so that what the source gave can be written back.
+Other columns are ignored, so that rows of the source can be written back as they are.
 """
 
 

@@ -152,7 +152,7 @@ class ServerProcess(ABC):
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise ServerFailed(f"{self.name} still runs after {timeout_s} s\n{self.log_tail()}") from None
+            raise ServerFailed(f"{self.name} is still running after {timeout_s} s\n{self.log_tail()}") from None
 
     def kill(self) -> None:
         """kill -9, and waits for the end."""

@@ -183,7 +183,7 @@ async def test_a_compacted_replica_that_was_away_for_long_is_copied_anew(
         await cluster.start(2)
         await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
         assert contents(cluster, 1) == contents(cluster, 2) != b""
-        assert ("is copied anew from its leader" in caplog.text) is anew
+        assert ("is being copied again from its leader" in caplog.text) is anew
 
 
 async def test_a_stale_replica_without_room_to_be_copied_waits_and_ends_nobody(

@@ -44,11 +44,13 @@ def rule_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say which rules are meant, given to the command as a `Wanted`."""
     options = (
         click.option("-u", "--principal", "principals", multiple=True, metavar="USER", help="Who."),
-        click.option("-t", "--topic", "topics", multiple=True, metavar="NAME", help="A topic, or '*' for all."),
+        click.option(
+            "-t", "--topic", "topics", multiple=True, metavar="NAME", help="A topic, or '*' for all topics."
+        ),
         click.option("-g", "--group", "groups", multiple=True, metavar="NAME", help="A consumer group."),
         click.option("--transactional-id", "transactions", multiple=True, metavar="NAME"),
         click.option("--cluster", "on_cluster", is_flag=True, help="The cluster itself."),
-        click.option("--prefix", is_flag=True, help="The names are beginnings of names."),
+        click.option("--prefix", is_flag=True, help="Names are prefixes."),
         click.option(
             "-o",
             "--operation",
@@ -59,7 +61,7 @@ def rule_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="read, write, create, describe, ...: may be repeated.",
         ),
         click.option("--host", help="An address, or a range such as 10.0.0.0/8."),
-        click.option("--deny", is_flag=True, help="Rules that deny instead of those that allow."),
+        click.option("--deny", is_flag=True, help="Deny instead of allow."),
     )
 
     def command(
@@ -102,7 +104,7 @@ def rule_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @cluster_options
 @rule_options
 def list_command(target: Target, wanted: Wanted, format: str) -> None:
-    """List the access rules; a topic's are those that hold for it, also by a prefix or '*'."""
+    """List the access rules. For a topic: all rules that apply to it, including prefix and '*' rules."""
 
     async def work(cluster: Cluster) -> list[AclBinding]:
         found: dict[AclBinding, None] = {}
@@ -111,7 +113,7 @@ def list_command(target: Target, wanted: Wanted, format: str) -> None:
         return sorted(found)
 
     rows = [_row(acl) for acl in run(target, work)]
-    emit_rows(rows, COLUMNS, format, empty="There are no such access rules.")
+    emit_rows(rows, COLUMNS, format, empty="No access rules match.")
 
 
 @click.command()
@@ -124,10 +126,10 @@ def add(target: Target, wanted: Wanted) -> None:
     """
     if not (wanted.resources and wanted.operations):
         raise click.UsageError(
-            "Say --operation what, and on what: --topic, --group, --transactional-id, --cluster."
+            "Give --operation and a resource: --topic, --group, --transactional-id or --cluster."
         )
     if not wanted.principals:
-        raise click.UsageError(f"Say who with --principal; everybody is --principal {ANY_PRINCIPAL!r}.")
+        raise click.UsageError(f"Give --principal; everybody is --principal {ANY_PRINCIPAL!r}.")
     acls = [
         AclBinding(
             kind,
@@ -153,9 +155,9 @@ def add(target: Target, wanted: Wanted) -> None:
 @cluster_options
 @rule_options
 def remove(target: Target, wanted: Wanted, yes: bool) -> None:
-    """Remove the access rules that match all that is given."""
+    """Remove the access rules that match all given options."""
     if wanted == Wanted((), (), None, (), None, None):
-        raise click.UsageError("Say which: at least --principal, or a resource.")
+        raise click.UsageError("Give at least --principal or a resource.")
     queries = list(_queries(wanted, Pattern.LITERAL))
 
     async def find(cluster: Cluster) -> list[AclBinding]:
@@ -166,9 +168,7 @@ def remove(target: Target, wanted: Wanted, yes: bool) -> None:
 
     found = run(target, find)
     if not found:
-        raise CommandError(
-            "There are no such access rules.", NOT_FOUND, "`headrace acl list` shows what there is."
-        )
+        raise CommandError("No access rules match.", NOT_FOUND, "`headrace acl list` shows all rules.")
     confirm("\n".join(_text(acl) for acl in found) + f"\nRemove {plural(len(found), 'rule')}?", yes)
     for acl in run(target, work):
         note(f"Removed: {_text(acl)}.")

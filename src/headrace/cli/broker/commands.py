@@ -8,10 +8,13 @@ _DRAIN = "headrace.cli.broker.drain"
 
 broker = group(
     "broker",
-    "Taking brokers out of a cluster: drain, undrain, decommission.",
+    "Take brokers out of a cluster: drain, undrain, decommission.",
     {
         "drain": (f"{_DRAIN}:drain", "Move leaders, or everything, away from a broker."),
-        "undrain": (f"{_DRAIN}:undrain", "Let a drained broker have partitions again."),
-        "decommission": (f"{_DRAIN}:decommission", "Drain a broker, and forget it once it has stopped."),
+        "undrain": (f"{_DRAIN}:undrain", "Allow partitions on a drained broker again."),
+        "decommission": (
+            f"{_DRAIN}:decommission",
+            "Drain a broker and remove it from the cluster once it has stopped.",
+        ),
     },
 )

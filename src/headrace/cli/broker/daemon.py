@@ -16,7 +16,9 @@ TAIL_LINES = 5
 def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
     """Starts `headrace start` with these arguments, its log in a file, and waits for its first line."""
     if (pid := files.pid() or files.supervisor()) is not None:
-        raise CommandError(f"Broker {files.broker_id} runs already in {files.directory.parent} (process {pid}).")
+        raise CommandError(
+            f"Broker {files.broker_id} is already running in {files.directory.parent} (process {pid})."
+        )
     files.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with files.log.open("ab") as log:
         process = subprocess.Popen(
@@ -35,4 +37,6 @@ def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
             "The broker did not start:\n  " + "\n  ".join(tail), code or 1, f"Its log is {files.log}."
         )
     click.echo(ready, nl=False)
-    click.echo(f"Its log is {files.log}; `headrace stop --data-dir {files.directory.parent}` ends it.", err=True)
+    click.echo(
+        f"Its log is {files.log}; stop it with `headrace stop --data-dir {files.directory.parent}`.", err=True
+    )

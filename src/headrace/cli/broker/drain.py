@@ -24,41 +24,41 @@ LOOK_SECONDS = 0.5
 
 @click.command()
 @click.argument("broker", type=int)
-@click.option("--leaders", is_flag=True, help="Only leadership: its replicas stay.")
+@click.option("--leaders", is_flag=True, help="Move only leadership; the replicas stay.")
 @way_options
 def drain(target: Target, way: Way, broker: int, leaders: bool) -> None:
-    """Move everything away from BROKER, and let it have nothing new until `headrace broker undrain`.
+    """Move all replicas off BROKER; it gets no new ones until `headrace broker undrain`.
 
-    With --leaders others lead its partitions, and its replicas stay. The plan is shown first.
+    With --leaders, only leadership moves and the replicas stay. The plan is shown first.
     """
     if leaders:
-        nothing = f"Broker {broker} is the preferred leader of nothing."
+        nothing = f"Broker {broker} is not the preferred leader of any partition."
         show_and_carry_out(target, way, lambda cluster: _leaders(cluster, broker), nothing)
         return
     _drain(target, way, broker)
     if not way.dry_run:
-        note(f"Broker {broker} gets no new partitions; `headrace broker undrain {broker}` ends that.")
+        note(f"Broker {broker} gets no new partitions until `headrace broker undrain {broker}`.")
 
 
 @click.command()
 @click.argument("broker", type=int)
 @cluster_options
 def undrain(target: Target, broker: int) -> None:
-    """Let BROKER have partitions again. `headrace partition balance` gives it its share."""
+    """Allow partitions on BROKER again. `headrace partition balance` moves its share back."""
 
     async def work(cluster: Cluster) -> None:
         _check_alive(await cluster.metadata([]), broker)
         await _cordon(cluster, broker, False)
 
     run(target, work)
-    note(f"Broker {broker} may have partitions again; `headrace partition balance` gives it its share.")
+    note(f"Broker {broker} can hold partitions again; `headrace partition balance` moves its share back.")
 
 
 @click.command()
 @click.argument("broker", type=int)
 @way_options
 def decommission(target: Target, way: Way, broker: int) -> None:
-    """Move everything away from BROKER, which may be dead already, and forget it once it has stopped.
+    """Move all replicas off BROKER (which may be dead) and remove it from the cluster once it has stopped.
 
     Stop it when this command says so. Afterwards its id can be used by a new broker.
     """
@@ -66,7 +66,7 @@ def decommission(target: Target, way: Way, broker: int) -> None:
     if way.dry_run or way.no_wait:
         return
     run(target, lambda cluster: _forget_when_stopped(cluster, broker, target.timeout_given))
-    note(f"Broker {broker} is forgotten.")
+    note(f"Removed broker {broker} from the cluster.")
 
 
 def _drain(target: Target, way: Way, broker: int) -> None:
@@ -80,7 +80,7 @@ def _drain(target: Target, way: Way, broker: int) -> None:
             await _cordon(cluster, broker, True)
         return view, evacuation(view, broker)
 
-    show_and_carry_out(target, way, make, f"Broker {broker} holds nothing.")
+    show_and_carry_out(target, way, make, f"Broker {broker} holds no partitions.")
 
 
 async def _leaders(cluster: Cluster, broker: int) -> tuple[ClusterView, Wanted]:
@@ -109,10 +109,15 @@ async def _forget_when_stopped(cluster: Cluster, broker: int, limited: bool) -> 
     while broker in (await cluster.metadata([])).brokers:
         if not told:
             told = True
-            note(f"Broker {broker} holds nothing any more. Stop it now; this command goes on when it has stopped.")
+            note(
+                f"Broker {broker} no longer holds any partitions. Stop it now; this command "
+                "continues once it has stopped."
+            )
         if limited and clock.monotonic() > deadline:
             raise CommandError(
-                f"Broker {broker} still runs.", TIMED_OUT, "Stop it, and run the same command again to forget it."
+                f"Broker {broker} is still running.",
+                TIMED_OUT,
+                "Stop it, then run the same command again to remove it from the cluster.",
             )
         await clock.sleep(LOOK_SECONDS)
     try:
@@ -123,4 +128,4 @@ async def _forget_when_stopped(cluster: Cluster, broker: int, limited: bool) -> 
 
 def _check_alive(view: ClusterView, broker: int) -> None:
     if broker not in view.brokers:
-        raise CommandError(f"There is no broker {broker} now.", NOT_FOUND)
+        raise CommandError(f"There is no broker {broker} in the cluster.", NOT_FOUND)

@@ -44,7 +44,7 @@ def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> 
         raise CommandError(
             f"There is no data{whose} in {directory}.",
             NOT_FOUND,
-            "Name the directory that the broker was started with: --data-dir DIR, or its server.properties.",
+            "Give the directory that the broker was started with: --data-dir DIR, or its server.properties.",
         )
     return directory, found
 
@@ -61,9 +61,9 @@ def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> 
 )
 @format_option
 def status(file: Path | None, data_dir: str | None, broker_id: int | None, timeout_s: float, format: str) -> None:
-    """Show the brokers of a data directory: whether they run, and whether they answer.
+    """Show the brokers of a data directory: whether they are running and answering.
 
-    Exit code 1 if one of them does not.
+    Exit code 1 if one of them is not.
     """
     _, found = _brokers(file, data_dir, broker_id)
     rows = [_state(one, timeout_s) for one in found]
@@ -107,11 +107,13 @@ def _answers(address: str, timeout_s: float) -> bool:
 @click.command()
 @_where
 @click.option("--timeout", "timeout_s", type=duration, default="60s", show_default=True, help="How long to wait.")
-@click.option("--force", is_flag=True, help="Kill what has not stopped by then. Nothing acknowledged is lost.")
+@click.option(
+    "--force", is_flag=True, help="Kill brokers that have not stopped by then. No acknowledged record is lost."
+)
 def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout_s: float, force: bool) -> None:
     """Stop the brokers of a data directory: flush, close, and end.
 
-    With --broker only this one, also where `start --workers` started several: it is not restarted then.
+    With --broker, only that one, even if `start --workers` started several; it is not restarted.
     """
     directory, found = _brokers(file, data_dir, broker_id)
     owner = BrokerRunFiles.pid if broker_id is not None else _owner
@@ -126,9 +128,9 @@ def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout
     for one, pid in late:
         if not force:
             raise CommandError(
-                f"Broker {one.broker_id} (process {pid}) still runs after {timeout_s:g} s.",
+                f"Broker {one.broker_id} (process {pid}) is still running after {timeout_s:g} s.",
                 TIMED_OUT,
-                "Wait longer with --timeout, or end it with --force.",
+                "Wait longer with --timeout, or kill it with --force.",
             )
         if is_broker(pid):
             os.kill(pid, signal.SIGKILL)

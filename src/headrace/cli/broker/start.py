@@ -56,7 +56,7 @@ log = logging.getLogger("headrace.start")
     envvar=FORMAT_VARIABLE,
     show_default=True,
     show_envvar=True,
-    help="Log lines for people, or one JSON object a line.",
+    help="Plain text, or one JSON object per line.",
 )
 @click.option(
     "--log-level",
@@ -65,7 +65,7 @@ log = logging.getLogger("headrace.start")
     envvar=LEVEL_VARIABLE,
     show_default=True,
     show_envvar=True,
-    help="Lowest level that is logged.",
+    help="Log level.",
 )
 def start(
     file: Path | None,
@@ -123,7 +123,7 @@ def _run_workers(
     files = [run_files(config.log_dirs[0], config.node_id + index) for index in range(workers)]
     for one in files:
         if (pid := one.pid() or one.supervisor()) is not None:
-            reason = f"Broker {one.broker_id} already runs in {one.directory.parent} (process {pid})."
+            reason = f"Broker {one.broker_id} is already running in {one.directory.parent} (process {pid})."
             raise _refusal(reason, log_format)
     taken = [
         f"{host}:{port} (broker {broker_id})"
@@ -131,8 +131,8 @@ def _run_workers(
         if _is_taken(host, port)
     ]
     if taken:
-        reason = f"Cannot listen on {', '.join(taken)}: another process listens there."
-        raise _refusal(f"{reason} Stop it, or choose another port.", log_format)
+        reason = f"Cannot listen on {', '.join(taken)}: the port is already in use."
+        raise _refusal(f"{reason} Stop the process that uses it, or choose another port.", log_format)
     try:
         for one in files:
             one.write_supervisor()
@@ -184,8 +184,8 @@ def _make_directories(config: BrokerConfig, log_format: str) -> None:
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
-            reason = f"The data directory {directory} cannot be made: {error.strerror}."
-            raise _refusal(f"{reason} Name another with --data-dir.", log_format) from None
+            reason = f"Cannot create the data directory {directory}: {error.strerror}."
+            raise _refusal(f"{reason} Choose another with --data-dir.", log_format) from None
 
 
 def _refusal(reason: str, log_format: str) -> Exception:

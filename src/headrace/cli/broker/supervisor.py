@@ -164,7 +164,7 @@ class Supervisor:
                 log.info("Stopping all brokers")
                 self._stop()
             elif number == signal.SIGINT:
-                log.warning("Killing the brokers that have not stopped; nothing acknowledged is lost")
+                log.warning("Killing the brokers that have not stopped; no acknowledged record is lost")
                 self._kill()
 
     def _stop(self) -> None:
@@ -185,10 +185,10 @@ class Supervisor:
                 log.error("Broker %d %s while it was stopping", worker.id, how)
                 self._failed = True
         elif code == 0:
-            log.warning("Broker %d was stopped and stays down; the others go on", worker.id)
+            log.warning("Broker %d was stopped and stays down; the others keep running", worker.id)
             worker.files.remove_supervisor()
         elif code > 0 and not (self._all_ready or worker.was_ready):
-            log.error("Broker %d could not start (its reason is above): stopping the others", worker.id)
+            log.error("Broker %d could not start (see the reason above); stopping the others", worker.id)
             self._failed = True
             self._stop()
         else:
@@ -198,19 +198,19 @@ class Supervisor:
         now = time.monotonic()
         delay = worker.restarts.delay_after_end(now)
         if delay is not None:
-            log.error("Broker %d %s; it is started again in %g s", worker.id, how, delay)
+            log.error("Broker %d %s; restarting it in %g s", worker.id, how, delay)
             worker.due = now + delay
             return
         self._failed = True
         worker.files.remove_supervisor()
         failures = worker.restarts.failed_starts
-        log.error("Broker %d %s: it failed to start %d times in a row and is given up", worker.id, how, failures)
+        log.error("Broker %d %s: it failed to start %d times in a row; giving up", worker.id, how, failures)
         if not self._all_ready:
             self._stop()
         elif not self._running():
             log.error("No broker is left")
         else:
-            log.error("The other brokers go on. Put right what its log names, then start all anew")
+            log.error("The other brokers keep running. Fix the cause given in its log, then restart all of them")
 
 
 def supervise(

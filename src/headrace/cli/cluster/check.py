@@ -25,7 +25,7 @@ Settings = dict[int, dict[str, ConfigEntry]]
 @format_option
 @cluster_options
 def check(target: Target, format: str) -> None:
-    """Check the setup: enough brokers and replicas, settings that agree. Exit code 1 if something is wrong."""
+    """Check the setup: enough brokers and replicas, consistent settings. Exit code 1 if something is wrong."""
 
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
@@ -55,8 +55,8 @@ async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list
         try:
             entries = await describe_configs(cluster, ConfigResource(ResourceType.BROKER, str(broker)))
         except (ClientError, KafkaError) as error:
-            advice = "`headrace cluster health` and `headrace doctor` say more."
-            silent.append(Finding(WRONG, f"Broker {broker} did not tell its settings: {error}.", advice))
+            advice = "See `headrace cluster health` and `headrace doctor`."
+            silent.append(Finding(WRONG, f"Broker {broker} did not return its settings: {error}.", advice))
         else:
             settings[broker] = {entry.name: entry for entry in entries}
     return settings, silent
@@ -71,8 +71,8 @@ def _broker_count(view: ClusterView) -> list[Finding]:
     count = len(view.brokers)
     if count >= FEWEST_BROKERS:
         return [Finding(OK, f"{count} brokers.")]
-    advice = f"With {FEWEST_BROKERS} brokers and replication factor 3, one can fail while acks=all goes on."
-    return [Finding(DOUBT, f"{plural(count, 'broker')}: the loss of one cannot be survived.", advice)]
+    advice = f"With {FEWEST_BROKERS} brokers and replication factor 3, one can fail while acks=all keeps working."
+    return [Finding(DOUBT, f"{plural(count, 'broker')}: the cluster cannot survive the loss of one.", advice)]
 
 
 def _replication(view: ClusterView) -> list[Finding]:
@@ -91,8 +91,10 @@ def _replication(view: ClusterView) -> list[Finding]:
             )
         elif factor == 1 and available > 1:
             factor = min(available, FEWEST_BROKERS)
-            advice = f"Unless it can be made again: `headrace partition move {topic.name} -r {factor}`."
-            findings.append(Finding(DOUBT, f"{topic.name} has one replica: it is lost with its broker.", advice))
+            advice = f"Unless the data can be recreated: `headrace partition move {topic.name} -r {factor}`."
+            findings.append(
+                Finding(DOUBT, f"{topic.name} has one replica: its records are lost if its broker is.", advice)
+            )
     return findings or [Finding(OK, "Replication factors fit the number of brokers.")]
 
 
@@ -127,15 +129,16 @@ def _defaults(view: ClusterView, settings: Settings) -> list[Finding]:
             findings.append(
                 Finding(
                     WRONG,
-                    f"default.replication.factor={factor} of broker {broker} is more than there are brokers.",
+                    (
+                        f"default.replication.factor={factor} of broker {broker} is higher than the "
+                        "number of brokers."
+                    ),
                     "New topics cannot be created with it.",
                 )
             )
         if _value(entries, "unclean.leader.election.enable") == "true":
             findings.append(
-                Finding(
-                    DOUBT, f"Broker {broker} allows unclean elections: records that were acknowledged can be lost."
-                )
+                Finding(DOUBT, f"Broker {broker} allows unclean elections: acknowledged records can be lost.")
             )
     return findings
 
@@ -163,10 +166,10 @@ def _store(settings: Settings) -> list[Finding]:
         return [Finding(OK, "Coordination: the embedded store, a SQLite file for the brokers of one machine.")]
     servers = [part for part in connect.split("/")[0].split(",") if part]
     if len(servers) == 1:
-        advice = "While it is down nothing can change: no new leader, no new topic. Run three."
+        advice = "While it is down no leader can be elected and no topic created. Run three."
         return [Finding(DOUBT, f"Coordination: a single ZooKeeper server, {connect}.", advice)]
     if len(servers) % 2 == 0:
-        advice = f"{len(servers) - 1} survive as many failures; {len(servers) + 1} survive more."
+        advice = f"{len(servers) - 1} survive just as many failures; {len(servers) + 1} survive more."
         return [Finding(DOUBT, f"The ZooKeeper ensemble has an even number of servers ({len(servers)}).", advice)]
     return [Finding(OK, f"Coordination: ZooKeeper, {plural(len(servers), 'server')}, {connect}.")]
 

@@ -11,9 +11,9 @@ cluster = group(
     "The cluster: brokers, health and settings.",
     {
         "info": (f"{_SHOW}:info", "Show the brokers and the controller."),
-        "health": ("headrace.cli.cluster.health:health", "Say what is wrong; exit code 1 if anything is."),
-        "logdirs": (f"{_SHOW}:logdirs", "Show data directories: how full, and what is in them."),
+        "health": ("headrace.cli.cluster.health:health", "Report problems; exit code 1 if there are any."),
+        "logdirs": (f"{_SHOW}:logdirs", "Show data directories: disk usage and partitions."),
         "config": ("headrace.cli.cluster.config:config", "Show or change the settings of brokers."),
-        "check": ("headrace.cli.cluster.check:check", "Check the setup for what will hurt later."),
+        "check": ("headrace.cli.cluster.check:check", "Check the setup for risks."),
     },
 )

@@ -28,9 +28,9 @@ COLUMNS = (
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--broker", type=int, help="Which one; the controller if not given.")
-@click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
-@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change it; may be repeated.")
+@click.option("--broker", type=int, help="Broker id. Default: the controller.")
+@click.option("--all", "everything", is_flag=True, help="Include settings at their default.")
+@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a setting; may be repeated.")
 @click.option(
     "-d", "--delete", "unsets", multiple=True, metavar="KEY", help="Reset to the file's value or the default."
 )
@@ -47,7 +47,7 @@ def config(
 ) -> None:
     """Show the settings of a broker that differ from the default, or the NAMEs given.
 
-    --set and --delete change them while it runs: for one --broker, or else for all.
+    --set and --delete change them at run time: for one --broker, or for all.
     """
     if sets or unsets:
         changes = changes_of(sets, unsets)

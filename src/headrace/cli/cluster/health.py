@@ -29,7 +29,7 @@ FILLING = 0.8
 @format_option
 @cluster_options
 def health(target: Target, format: str) -> None:
-    """Say whether anything is wrong: brokers, controller, partitions, disks. Exit code 1 if something is."""
+    """Report problems with brokers, the controller, partitions and disks. Exit code 1 if there are any."""
 
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
@@ -63,7 +63,9 @@ def _controller(view: ClusterView) -> list[Finding]:
     if view.controller_id in view.brokers:
         return [Finding(OK, f"Broker {view.controller_id} is the controller.")]
     return [
-        Finding(WRONG, "There is no controller.", "Topics cannot change and leaders cannot move until there is.")
+        Finding(
+            WRONG, "There is no controller.", "Until one is elected, topics cannot change and leaders cannot move."
+        )
     ]
 
 
@@ -76,7 +78,7 @@ async def _disks(cluster: Cluster) -> list[Finding]:
     try:
         found = await directories(cluster)
     except (KafkaError, ClientError) as error:
-        return [Finding(DOUBT, f"The data directories cannot be looked at: {error}.")]
+        return [Finding(DOUBT, f"Cannot read the data directories: {error}.")]
     findings = []
     for one in found:
         where = f"{one['path']} of broker {one['broker']}"

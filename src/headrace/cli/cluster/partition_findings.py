@@ -25,7 +25,7 @@ def absent_brokers(view: ClusterView) -> list[Finding]:
         Finding(
             WRONG,
             f"Broker {broker} is down; it holds {plural(count, 'replica')}.",
-            "Start it; it catches up and rejoins by itself. If it is lost, give its replicas to another: "
+            "Start it: it catches up and rejoins by itself. If it is lost, move its replicas to another: "
             f"`headrace partition move --from {broker} --to BROKER`.",
         )
         for broker, count in sorted(held.items())
@@ -45,29 +45,30 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
     findings = []
     if offline:
         needed = ", ".join(map(str, sorted({broker for _, one in offline for broker in one.in_sync})))
-        advice = f"Nobody can read or write them until one of their in-sync replicas is up: broker {needed}."
+        advice = f"They cannot be read or written until one of their in-sync replicas is up: broker {needed}."
         findings.append(Finding(WRONG, f"{_count(offline)} without a leader: {_some(offline)}", advice))
     if refused:
         advice = "acks=all is refused there until enough replicas are in sync again."
         findings.append(Finding(WRONG, f"{_count(refused)} below min.insync.replicas: {_some(refused)}", advice))
     if minimal:
-        advice = "One replica less and acks=all is refused there: bring back those that are missing first."
+        advice = "With one replica fewer, acks=all is refused there: bring the missing ones back first."
         findings.append(Finding(DOUBT, f"{_count(minimal)} at min.insync.replicas: {_some(minimal)}", advice))
     if lagging:
         behind = Counter(broker for _, one in lagging for broker in set(one.replicas) - set(one.in_sync))
         who = ", ".join(f"{broker} ({count})" for broker, count in behind.most_common(SHOWN))
-        advice = f"Not in sync, by broker: {who}. Each is down or behind; its log says which."
+        advice = f"Not in sync, by broker: {who}. Each is down or behind; see its log."
         findings.append(Finding(WRONG, f"{_count(lagging)} under-replicated: {_some(lagging)}", advice))
     if misplaced:
-        advice = "As after a failover. `headrace partition elect` has the preferred replicas lead again."
+        advice = (
+            "This is normal after a failover. `headrace partition elect` gives leadership back "
+            "to the preferred replicas."
+        )
         findings.append(
-            Finding(
-                DOUBT, f"{_count(misplaced)} led by another than the preferred replica: {_some(misplaced)}", advice
-            )
+            Finding(DOUBT, f"{_count(misplaced)} not led by the preferred replica: {_some(misplaced)}", advice)
         )
     if not offline and not lagging:
         findings.append(
-            Finding(OK, f"All of {plural(len(partitions), 'partition')} have a leader and all replicas.")
+            Finding(OK, f"All {plural(len(partitions), 'partition')} have a leader and all replicas in sync.")
         )
     return findings
 
@@ -84,9 +85,7 @@ def leader_skew(view: ClusterView) -> list[Finding]:
     least = min(view.brokers, key=lambda one: led[one])
     fewest = led[least] or "none"
     what = f"Broker {broker} leads {most} partitions and broker {least} {fewest}; an even share is {share:.0f}."
-    advice = (
-        "`headrace partition elect` if it follows a failover; `headrace partition balance` evens out the rest."
-    )
+    advice = "After a failover use `headrace partition elect`; `headrace partition balance` evens out the rest."
     return [Finding(DOUBT, what, advice)]
 
 

@@ -81,11 +81,11 @@ def info(target: Target, format: str) -> None:
 
 @click.command()
 @click.option("--broker", "brokers", multiple=True, type=int, help="Only this one; may be repeated.")
-@click.option("--partitions", "by_partition", is_flag=True, help="A line for each partition.")
+@click.option("--partitions", "by_partition", is_flag=True, help="One line per partition.")
 @format_option
 @cluster_options
 def logdirs(target: Target, brokers: tuple[int, ...], by_partition: bool, format: str) -> None:
-    """Show the data directories of the brokers: what is used and free, and with --partitions what is in them."""
+    """Show the data directories of the brokers: used and free space, and with --partitions their content."""
     found = run(target, lambda cluster: directories(cluster, brokers))
     if format not in PEOPLE:
         emit_data(found, format)

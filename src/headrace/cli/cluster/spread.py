@@ -21,7 +21,8 @@ def _hosts(view: ClusterView) -> list[Finding]:
     hosts = {broker.address.host for broker in view.brokers.values()}
     if len(hosts) == 1:
         advice = (
-            "Replicas survive the end of a process there, not of the machine or its disk. Spread them by machines."
+            "The replicas survive a crashed process, but not the loss of the machine or its "
+            "disk. Use several machines."
         )
         return [Finding(DOUBT, f"All brokers are on one host, {hosts.pop()}.", advice)]
     return _together(view, lambda broker: broker.address.host, "host")
@@ -30,8 +31,8 @@ def _hosts(view: ClusterView) -> list[Finding]:
 def _racks(view: ClusterView) -> list[Finding]:
     racks = {broker.rack for broker in view.brokers.values()}
     if None in racks and len(racks) > 1:
-        advice = "Give broker.rack to all of them, or to none."
-        return [Finding(WRONG, "Some brokers name their rack and others do not.", advice)]
+        advice = "Set broker.rack on all brokers, or on none."
+        return [Finding(WRONG, "Some brokers have broker.rack set and others do not.", advice)]
     if None in racks or len(racks) < 2:
         return []
     return _together(view, lambda broker: broker.rack or "", "rack")

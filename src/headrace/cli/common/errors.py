@@ -22,7 +22,7 @@ _EXIT_CODES: dict[ErrorCode, int] = {
 }
 
 _ADVICE: dict[ErrorCode, str] = {
-    ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if that is fine, or choose another name.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if that is expected, or choose another name.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "`headrace cluster info` shows how many brokers there are.",
     ErrorCode.INVALID_PARTITIONS: "`headrace topic describe` shows how many partitions there are.",
     ErrorCode.INVALID_CONFIG: "`headrace topic describe --all TOPIC` lists the settings.",
@@ -34,17 +34,17 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "Raise the topic's max.message.bytes, or send smaller records.",
     ErrorCode.NON_EMPTY_GROUP: "Stop its members first; `headrace group describe --members` shows them.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its members still read that topic: stop them first.",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows what there is.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows the transactional ids.",
     ErrorCode.INVALID_TXN_STATE: "`headrace txn describe` shows its state.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
     ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
 }
 
-_START_ONE = "Start one with `headrace start`, or name another with --bootstrap-server HOST:PORT."
+_START_ONE = "Start one with `headrace start`, or give another address with --bootstrap-server HOST:PORT."
 _REASON_ADVICE: dict[Reason, str] = {
     Reason.REFUSED: f"Is the broker running? {_START_ONE}",
     Reason.UNKNOWN_HOST: "Check the spelling of the host, and that this machine can resolve it.",
-    Reason.SILENT: "Check the address and that no firewall is in between.",
+    Reason.SILENT: "Check the address and any firewall in between.",
     Reason.NO_ROUTE: "Check the address and the network.",
     Reason.CLOSED: "Check that the port is a Kafka listener, without TLS or SASL.",
     Reason.HTTP: "Brokers usually listen on 9092; 8080, 8081 and 9644 are for browsers and tools.",
@@ -76,7 +76,7 @@ def explain_client(error: ClientError) -> CommandError:
         return _explain_unreachable(error)
     if isinstance(error, RequestTimedOut):
         return CommandError(
-            sentence(str(error)), TIMED_OUT, "`headrace cluster health` may say why; --timeout waits longer."
+            sentence(str(error)), TIMED_OUT, "`headrace cluster health` may show why; --timeout waits longer."
         )
     assert isinstance(error, ConnectionLost)
     return CommandError(sentence(str(error)), UNREACHABLE, "The broker may have stopped. Try again.")
@@ -96,7 +96,7 @@ def _explain_unreachable(error: CannotReach) -> CommandError:
     if error.broker_id is None:
         return _explain_bootstrap(NoneReachable([error]))
     return CommandError(
-        f"The cluster says that broker {error.broker_id} is at {error}.",
+        f"Broker {error.broker_id} advertises an address that cannot be used: {error}.",
         UNREACHABLE,
         f"Clients must reach the address in advertised.listeners of broker {error.broker_id}; "
         "`headrace doctor` checks them all.",
@@ -110,6 +110,6 @@ def missing_topic(name: str, known: list[str]) -> CommandError:
     advice = (
         f"Did you mean {near[0]}?"
         if near
-        else f"`headrace topic list` shows what there is; `headrace topic create {name}` makes it."
+        else f"`headrace topic list` shows the topics; `headrace topic create {name}` creates it."
     )
     return CommandError(f"There is no topic {name}.", NOT_FOUND, advice)

@@ -49,7 +49,7 @@ def login_of(settings: dict[str, str]) -> ClientLogin | None:
         return None
     if protocol != "SASL_PLAINTEXT":
         raise ConfigError(
-            f"security.protocol={protocol} is not in this version; there are PLAINTEXT, SASL_PLAINTEXT"
+            f"security.protocol={protocol} is not supported in this version; use PLAINTEXT or SASL_PLAINTEXT"
         )
     mechanism = (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper()
     if mechanism not in SERVED_MECHANISMS:

@@ -87,13 +87,13 @@ def _bootstrap_or_none(ctx: click.Context, param: click.Parameter, text: str | N
 
 
 def bootstrap_option(function: F) -> F:
-    told = f"Brokers to ask first.  [env: {BOOTSTRAP_VARIABLE}; default: {DEFAULT_BOOTSTRAP}]"
+    told = f"Bootstrap brokers.  [env: {BOOTSTRAP_VARIABLE}; default: {DEFAULT_BOOTSTRAP}]"
     return _bootstrap_server(_bootstrap, told)(function)
 
 
 def bootstrap_override(function: F) -> F:
     """As `bootstrap`, a text: None when neither the line nor the environment says, so that a file can."""
-    told = f"Brokers to ask first, instead of those in the file.  [env: {BOOTSTRAP_VARIABLE}]"
+    told = f"Bootstrap brokers, instead of those in the file.  [env: {BOOTSTRAP_VARIABLE}]"
     return _bootstrap_server(_bootstrap_or_none, told)(function)
 
 
@@ -134,7 +134,7 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a command that reads on and on: it ends when a timeout that was asked for is over."""
-    return _target_options(function, "How long to wait; if given, for the next record too.")
+    return _target_options(function, "How long to wait; if given, also for the next record.")
 
 
 def _target_options(function: Callable[..., Any], told: str) -> Callable[..., Any]:
@@ -156,7 +156,7 @@ def _target_options(function: Callable[..., Any], told: str) -> Callable[..., An
 
 def format_option(function: F) -> F:
     return click.option(
-        "--format", "format", type=click.Choice(FORMATS), default="table", show_default=True, help="How to print."
+        "--format", "format", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format."
     )(function)
 
 
@@ -169,7 +169,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError(f"{question} Nobody can be asked here: add --yes.", USAGE)
+        raise CommandError(f"{question} Not a terminal, so nobody can confirm: add --yes.", USAGE)
     if not click.confirm(question, err=True):
         raise CommandError("Nothing was done.")
 

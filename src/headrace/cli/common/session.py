@@ -99,7 +99,7 @@ async def wait_until(
     deadline = clock.monotonic() + cluster.settings.request_timeout_s
     while not holds(await cluster.metadata(names)):
         if clock.monotonic() > deadline:
-            raise CommandError(f"{what} was accepted and is still not visible.", TIMED_OUT)
+            raise CommandError(f"{what} was accepted but is not visible yet.", TIMED_OUT)
         await clock.sleep(0.02)
 
 

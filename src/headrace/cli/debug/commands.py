@@ -6,11 +6,11 @@ from headrace.cli.common.lazy import group
 
 debug = group(
     "debug",
-    "Look into a broker's files. They may belong to Apache Kafka: the formats are the same.",
+    "Inspect a broker's files. Apache Kafka's files work too: the formats are the same.",
     {
         "dump-log": (
             "headrace.cli.debug.dump_log:dump_log",
-            "Show segments, indexes and snapshots, and what is wrong.",
+            "Show segments, indexes and snapshots, and check them.",
         )
     },
 )

@@ -36,13 +36,13 @@ BATCH_COLUMNS = (
 
 @click.command("dump-log")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("-r", "--records", "with_records", is_flag=True, help="Also the records of a segment.")
+@click.option("-r", "--records", "with_records", is_flag=True, help="Show the records of a segment too.")
 @click.option("--hex", "in_hex", is_flag=True, help="Keys and values in hexadecimal.")
 @format_option
 def dump_log(files: tuple[Path, ...], with_records: bool, in_hex: bool, format: str) -> None:
-    """Show segments, indexes, snapshots and checkpoints, and say what is wrong with them.
+    """Show segments, indexes, snapshots and checkpoints, and report damage.
 
-    Exit code 1 if something is. Files of a running broker may end in the middle of a write.
+    Exit code 1 if there is any. Files of a running broker may end in the middle of a write.
     """
     problems = 0
     for position, path in enumerate(files):

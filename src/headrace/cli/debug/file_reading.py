@@ -91,7 +91,7 @@ def _segment(path: Path) -> Content:
         end, next_offset = position + len(batch), header.next_offset
     if end < size:
         content.problems.append(
-            f"{size - end} bytes from position {end} on are cut off by recovery: {_why(path, end)}"
+            f"{size - end} bytes from position {end} will be truncated by recovery: {_why(path, end)}"
         )
     return content
 
@@ -154,7 +154,7 @@ def _offset_index(path: Path) -> Content:
     _check_growing(content, "position")
     log = path.with_suffix(LOG)
     if not log.exists():
-        content.problems.append(f"{log.name} is not there to compare with")
+        content.problems.append(f"{log.name} is missing, so the index cannot be verified")
         return content
     ends = {position: header.last_offset for position, header, _ in batches(log)}
     for entry in content.entries:
@@ -197,7 +197,7 @@ def _unpacked(path: Path, entry: struct.Struct, content: Content) -> list[tuple[
     """Kafka preallocates an index: zeros at the end are not entries."""
     data = path.read_bytes()
     if len(data) % entry.size:
-        content.problems.append(f"{len(data)} bytes are no whole number of entries of {entry.size}")
+        content.problems.append(f"{len(data)} bytes are not a multiple of the entry size {entry.size}")
     found: list[tuple[int, int]] = [
         (first, second) for first, second in entry.iter_unpack(data[: len(data) // entry.size * entry.size])
     ]
@@ -216,12 +216,12 @@ def _transaction_index(path: Path) -> Content:
     content = Content("transaction index")
     size = path.stat().st_size
     if size % ENTRY_BYTES:
-        content.problems.append(f"{size} bytes are not a whole number of entries of {ENTRY_BYTES}")
+        content.problems.append(f"{size} bytes are not a multiple of the entry size {ENTRY_BYTES}")
     content.entries = [entry._asdict() for entry in read_transaction_index(RealDisk(), str(path))]
     _check_growing(content, "last_offset")
     log = path.with_suffix(LOG)
     if not log.exists():
-        content.problems.append(f"{log.name} is not there to compare with")
+        content.problems.append(f"{log.name} is missing, so the index cannot be verified")
         return content
     aborts = {
         header.base_offset: header.producer_id
@@ -240,7 +240,7 @@ def _snapshot(path: Path) -> Content:
     decoded = decode_snapshot(path.read_bytes())
     if decoded is None:
         content.problems.append(
-            "this is no whole snapshot: wrong version, size or checksum; it is rebuilt from the log"
+            "not a valid snapshot (wrong version, size or checksum); it is rebuilt from the log"
         )
     else:
         content.entries = [entry._asdict() for entry in decoded]
@@ -286,5 +286,5 @@ def _topic_ids(path: Path) -> Content:
 
 def _checkpoint(kind: str, rows: list[dict[str, Any]] | None) -> Content:
     if rows is None:
-        return Content(kind, problems=["this cannot be read, and counts as absent"])
+        return Content(kind, problems=["unreadable; treated as missing"])
     return Content(kind, rows)

@@ -92,7 +92,7 @@ def where_type(text: str) -> Point | Shift:
     type=choice_type,
     multiple=True,
     metavar="TOPIC[:P,...]",
-    help="Only this topic; may be repeated. Default: all that the group has read.",
+    help="Only this topic; may be repeated. Default: all topics the group has read.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @yes_option
@@ -111,9 +111,9 @@ def seek(
 
     \b
     headrace group seek billing --to earliest              read everything again
-    headrace group seek billing --to latest -t orders      skip what is there
-    headrace group seek billing --to @-2h --dry-run        what are the last two hours?
-    headrace group seek billing --to -100 -t orders:0,2    the last hundred of these once more
+    headrace group seek billing --to latest -t orders      skip all existing records
+    headrace group seek billing --to @-2h --dry-run        what would be read again?
+    headrace group seek billing --to -100 -t orders:0,2    read the last hundred again
     """
 
     async def work(cluster: Cluster) -> tuple[list[OffsetMove], GroupView | None]:
@@ -134,7 +134,7 @@ def seek(
     if not dry_run:
         note(f"Moved group {group} in {plural(len(moves), 'partition')}: {summary(moves)}.")
     elif view is not None and view.members:
-        warn(f"{_has_members(view)} They must be stopped before it can be moved.")
+        warn(f"{_has_members(view)} Stop them before moving its offsets.")
 
 
 async def _group_if_any(cluster: Cluster, group: str, may_be_new: bool) -> GroupView | None:
@@ -157,7 +157,9 @@ def _has_members(view: GroupView) -> str:
 def _refuse_members(view: GroupView | None) -> None:
     if view is not None and not view.is_empty:
         advice = f"Stop them first; `headrace group describe {view.id} --members` shows them."
-        raise CommandError(f"{_has_members(view)} Positions are moved while nobody reads.", advice=advice)
+        raise CommandError(
+            f"{_has_members(view)} Offsets can only be moved while the group has no members.", advice=advice
+        )
 
 
 async def plan_moves(
@@ -169,9 +171,9 @@ async def plan_moves(
     ranges = await ranges_of(cluster, places)
     for place in places:
         if place not in ranges:
-            warn(f"{place} is gone or has no leader now; left as it is.")
+            warn(f"{place} is gone or has no leader; unchanged.")
     if not places:
-        raise CommandError(f"Group {group} has no committed positions.", advice="Name a topic with --topic.")
+        raise CommandError(f"Group {group} has no committed offsets.", advice="Name a topic with --topic.")
     wanted = await _wanted(cluster, where, current, ranges)
     moves = []
     for place, offset in wanted.items():
@@ -193,7 +195,7 @@ async def _wanted(
         return await resolve(cluster, where, ranges) if ranges else {}
     for place in ranges:
         if place not in current:
-            warn(f"There is no position in {place} to count from; left as it is.")
+            warn(f"The group has no offset in {place} to count from; unchanged.")
     return {place: current[place] + where.records for place in ranges if place in current}
 
 
@@ -207,7 +209,7 @@ def summary(moves: Sequence[OffsetMove]) -> str:
         parts.append(f"{plural(skipped, 'record')} will be skipped")
     new = sum(move.current_offset is None for move in moves)
     if new:
-        parts.append(f"{plural(new, 'new position')}")
+        parts.append(f"{plural(new, 'new offset')}")
     return ", ".join(parts) or "nothing changes"
 
 
@@ -228,7 +230,7 @@ def move_rows(group: str, moves: Sequence[OffsetMove]) -> list[dict[str, Any]]:
 
 
 def show_moves(group: str, moves: Sequence[OffsetMove], format: str) -> None:
-    emit_rows(move_rows(group, moves), COLUMNS, format, "There is nothing to move.")
+    emit_rows(move_rows(group, moves), COLUMNS, format, "Nothing to move.")
 
 
 async def apply_moves(cluster: Cluster, group: str, moves: Sequence[OffsetMove]) -> None:
@@ -258,10 +260,10 @@ def delete(target: Target, groups: tuple[str, ...], choices: tuple[PartitionChoi
     """Delete groups without members, with all their offsets; with --topic, only the offsets of that topic."""
     names = list(dict.fromkeys(groups))
     if choices:
-        confirm(f"Forget the positions of {', '.join(names)} in {', '.join(one.topic for one in choices)}?", yes)
+        confirm(f"Delete the offsets of {', '.join(names)} in {', '.join(one.topic for one in choices)}?", yes)
         run(target, lambda cluster: _forget(cluster, names, choices))
         return
-    confirm(f"Delete {plural(len(names), 'group')} ({', '.join(names)}) with all positions?", yes)
+    confirm(f"Delete {plural(len(names), 'group')} ({', '.join(names)}) with all their offsets?", yes)
     outcomes = run(target, lambda cluster: delete_all(cluster, names))
     for name, error in outcomes.items():
         if error is None:
@@ -281,14 +283,14 @@ async def _forget(cluster: Cluster, names: Sequence[str], choices: Sequence[Part
     for name in names:
         places = await held_places(cluster, name, choices)
         if not places:
-            note(f"Group {name} has no positions there.")
+            note(f"Group {name} has no offsets there.")
             continue
         try:
             outcomes = await delete_offsets(cluster, name, places)
         except KafkaError as error:
             raise explain_kafka(error, f"group {name}") from None
         conclude({str(place): error for place, error in outcomes.items()}, "partition")
-        note(f"Group {name} has forgotten {plural(len(places), 'position')}.")
+        note(f"Group {name} no longer has {plural(len(places), 'offset')} there.")
 
 
 async def held_places(cluster: Cluster, group: str, choices: Sequence[PartitionChoice]) -> list[TopicPartition]:

@@ -16,8 +16,8 @@ from headrace.model.config_resources import ResourceType
 @click.command()
 @click.argument("group")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
-@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change it; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="Include settings at their default.")
+@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a setting; may be repeated.")
 @click.option("-d", "--delete", "unsets", multiple=True, metavar="KEY", help="Reset to the broker's value.")
 @format_option
 @cluster_options
@@ -32,7 +32,7 @@ def config(
 ) -> None:
     """Show the settings of GROUP that differ from the default, or the NAMEs given.
 
-    --set and --delete change them; members notice with their next heartbeat.
+    --set and --delete change them; members pick it up with their next heartbeat.
     """
     resource = ConfigResource(ResourceType.GROUP, group)
     if sets or unsets:

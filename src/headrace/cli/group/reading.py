@@ -172,7 +172,10 @@ async def read_in_group(cluster: Cluster, reading: ReadOptions, group: str, outp
     run = GroupReading(cluster, reading, member, RecordReader(cluster, {}, _limits(reading)))
     run.next_commit_s = cluster.env.clock.monotonic() + COMMIT_INTERVAL_S
     if sys.stderr.isatty():
-        note(f"Reading {topic.name} ({plural(len(topic.partitions), 'partition')}) in group {group}. Ctrl-C ends.")
+        note(
+            f"Reading {topic.name} ({plural(len(topic.partitions), 'partition')}) in group {group}. "
+            "Ctrl-C to stop."
+        )
     try:
         return await _print(run, output)
     finally:

@@ -129,7 +129,7 @@ def lag_summary(lag: GroupWithLag) -> dict[str, Any]:
 @groups_argument(required=False)
 @click.option("--all", "everything", is_flag=True, help="Every group.")
 @click.option("--members", is_flag=True, help="Show the members and their partitions.")
-@click.option("--state", is_flag=True, help="Their coordinators, assignors and states.")
+@click.option("--state", is_flag=True, help="Show coordinator, assignor and state.")
 @format_option
 @cluster_options
 def describe(
@@ -140,7 +140,7 @@ def describe(
     LAG-SECONDS is the age of the oldest record that the group has not processed.
     """
     if bool(groups) == everything:
-        raise click.UsageError("Name groups, or say --all.")
+        raise click.UsageError("Name groups, or use --all.")
     if members and state:
         raise click.UsageError("Give one of --members and --state.")
 
@@ -177,7 +177,7 @@ def _show_positions(found: list[GroupWithLag], format: str) -> None:
     tell_empty([one.group for one in found], format)
     for one in found:
         if not one.positions:
-            note(f"Group {one.group.id} has no committed positions.")
+            note(f"Group {one.group.id} has no committed offsets.")
 
 
 def tell_empty(groups: Sequence[GroupView], format: str) -> None:

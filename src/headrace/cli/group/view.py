@@ -118,7 +118,7 @@ def missing_group(group_id: str, known: Sequence[str]) -> CommandError:
     import difflib  # only needed for a mistake
 
     near = difflib.get_close_matches(group_id, known, n=1, cutoff=0.5)
-    advice = f"Did you mean {near[0]}?" if near else "`headrace group list` shows what there is."
+    advice = f"Did you mean {near[0]}?" if near else "`headrace group list` shows the groups."
     return CommandError(f"There is no group {group_id}.", NOT_FOUND, advice)
 
 

@@ -123,7 +123,7 @@ def chart(values: Sequence[int]) -> str:
 @groups_argument(required=False)
 @click.option("-i", "--interval", "interval_s", type=duration, default="1s", show_default=True)
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many updates.")
-@click.option("-p", "--partitions", "by_partition", is_flag=True, help="Each partition, not only topics.")
+@click.option("-p", "--partitions", "by_partition", is_flag=True, help="Show partitions, not only topics.")
 @click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
 @cluster_options
 def watch(
@@ -136,11 +136,11 @@ def watch(
 ) -> None:
     """Watch the lag of GROUPs, or of all groups, until Ctrl-C.
 
-    IN/S is what is produced and OUT/S what the group commits; LAG-SECONDS is the age of the oldest record that it
-    has not done with.
+    IN/S is the rate of new records and OUT/S the rate at which the group commits; LAG-SECONDS is the age of the
+    oldest record that it has not processed.
     """
     if interval_s <= 0:
-        raise click.BadParameter("an interval is longer than that", param_hint="--interval")
+        raise click.BadParameter("the interval is too short", param_hint="--interval")
     run(target, lambda cluster: _watch(cluster, groups, (interval_s, count), LagWatch(by_partition), format))
 
 
@@ -175,7 +175,7 @@ def _show(rows: list[dict[str, Any]], screen: Screen | None, format: str) -> Non
     ]
     lines = table_lines(rows, shown, headings_in_bold()) if rows else ["There are no groups."]
     if screen is not None:
-        screen.draw([f"{now:%H:%M:%S}  Ctrl-C ends", "", *lines])
+        screen.draw([f"{now:%H:%M:%S}  Ctrl-C to stop", "", *lines])
     elif rows:
         for line in lines:
             click.echo(line)

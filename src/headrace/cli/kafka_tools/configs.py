@@ -36,7 +36,7 @@ _NAMES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", ResourceTy
 @click.option("--group")
 @click.option("--add-config", default="", metavar="K=V,K=[V,V],...")
 @click.option("--delete-config", default="", metavar="K,K,...")
-@click.option("--all", "everything", is_flag=True, help="Also what is at its default.")
+@click.option("--all", "everything", is_flag=True, help="Include settings at their default.")
 @ignored("--command-config")
 @cluster_options
 def kafka_configs(
@@ -54,7 +54,7 @@ def kafka_configs(
     delete_config: str,
     everything: bool,
 ) -> None:
-    """Kafka's tool for settings: --describe or --alter, of topics, brokers and groups."""
+    """Kafka's tool for settings: --describe or --alter topics, brokers and groups."""
     action = exactly_one({"--describe": describe, "--alter": alter})
     if group is not None or entity_type == "groups":
         kind, name = ResourceType.GROUP, group or entity_name
@@ -81,12 +81,11 @@ def _entity(
         return ResourceType.TOPIC, entity_name
     if entity_type in _OTHER_TYPES:
         raise click.UsageError(
-            f"--entity-type {entity_type} is not possible here yet; there are topics, brokers and groups."
+            f"--entity-type {entity_type} is not supported here; use topics, brokers or groups."
         )
     if entity_type is None and broker is None and not default:
         raise click.UsageError(
-            "Name what is meant: --entity-type topics|brokers|groups with --entity-name, "
-            "or --topic, --broker or --group."
+            "Give --entity-type topics|brokers|groups with --entity-name, or --topic, --broker or --group."
         )
     name = "" if default else broker or entity_name
     if name and not name.isdigit():

@@ -125,9 +125,9 @@ def kafka_console_consumer(
     isolation_level: str,
     group: str | None,
 ) -> None:
-    """Kafka's console consumer: prints records as they come."""
+    """Kafka's console consumer: prints records as they arrive."""
     if group is not None and partition is not None:
-        raise click.UsageError("--group and --partition do not go together.")
+        raise click.UsageError("--group and --partition cannot be combined.")
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition.")
     wanted = tuple(pair for pair in properties if not pair.startswith(DESERIALIZERS))

@@ -162,7 +162,7 @@ class Given:
 @click.option("--to-current", is_flag=True)
 @click.option("--to-offset", type=int)
 @click.option("--shift-by", type=int)
-@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="UTC unless it says otherwise.")
+@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="UTC if it has no zone.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="This long before now.")
 @click.option("--from-file", type=click.Path(path_type=Path), metavar="FILE.csv")
 @click.option("--execute", is_flag=True)
@@ -278,7 +278,7 @@ def _delete_offsets(given: Given) -> None:
 
     outcomes = run(given.target, work)
     if not outcomes:
-        raise CommandError(f"Group {group} has no positions there.", NOT_FOUND)
+        raise CommandError(f"Group {group} has no offsets there.", NOT_FOUND)
     rows = [
         {
             "topic": place.topic,
@@ -348,7 +348,7 @@ def _reset(given: Given) -> None:
     if where is not None and bool(given.topic) == given.all_topics:
         raise click.UsageError("Give one of --topic and --all-topics.")
     if not (given.execute or given.dry_run):
-        warn("Nothing is changed without --execute.")
+        warn("Nothing changes without --execute.")
 
     async def work(cluster: Cluster) -> list[tuple[str, OffsetMove]]:
         planned = []

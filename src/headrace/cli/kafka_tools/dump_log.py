@@ -18,12 +18,12 @@ from headrace.records.reader import read_records
 
 @click.command("kafka-dump-log")
 @click.option("--files", required=True, metavar="FILE,FILE,...")
-@click.option("--print-data-log", is_flag=True, help="Also the records.")
-@click.option("--deep-iteration", is_flag=True, help="Also the records, without what is in them.")
+@click.option("--print-data-log", is_flag=True, help="Show the records too.")
+@click.option("--deep-iteration", is_flag=True, help="Show the records without their content.")
 @ignored("--verify-index-only", "--index-sanity-check", flag=True)
 @ignored("--max-message-size", "--max-bytes")
 def kafka_dump_log(files: str, print_data_log: bool, deep_iteration: bool) -> None:
-    """Kafka's tool for the files of a log. `headrace debug dump-log` says more about what is wrong."""
+    """Kafka's tool for log files. `headrace debug dump-log` also checks them."""
     problems = 0
     for name in files.split(","):
         path = Path(name.strip())

@@ -46,7 +46,7 @@ def kafka_leader_election(
         }
     )
     if (topic is None) != (partition is None):
-        raise click.UsageError("--topic and --partition belong together.")
+        raise click.UsageError("--topic and --partition must be given together.")
     names = None
     if path is not None:
         names = _partitions(path)

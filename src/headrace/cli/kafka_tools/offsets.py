@@ -23,7 +23,7 @@ _CHOICE = re.compile(r"([^:]*)(?::(\d*)(-(\d*))?)?")
 @click.command("kafka-get-offsets")
 @click.option("--topic", help="A regular expression; all topics if not given.")
 @click.option("--partitions", default="", metavar="0,1,...")
-@click.option("--topic-partitions", default="", metavar="TOPIC:0,TOPIC:2-5,...", help="An end is not included.")
+@click.option("--topic-partitions", default="", metavar="TOPIC:0,TOPIC:2-5,...", help="Ranges exclude their end.")
 @click.option(
     "--time", "moment", default="latest", show_default=True, help="latest, earliest, max-timestamp or ms."
 )
@@ -40,7 +40,7 @@ def kafka_get_offsets(
 ) -> None:
     """Kafka's tool for offsets."""
     if topic_partitions and (topic or partitions):
-        raise click.UsageError("--topic-partitions does not go with --topic or --partitions.")
+        raise click.UsageError("--topic-partitions cannot be combined with --topic or --partitions.")
     try:
         time = _TIMES[moment] if moment in _TIMES else int(moment)
         numbers = {int(one) for one in partitions.split(",") if one.strip()}

@@ -124,7 +124,7 @@ async def _generated(cluster: Cluster, topics: Sequence[str], brokers: Replicas)
     now = {name: there[name] for name in names}
     allowed = {id: place for id, place in places(view).items() if id in brokers}
     if unknown := [broker for broker in brokers if broker not in allowed]:
-        raise CommandError(f"There is no broker {unknown[0]} now.")
+        raise CommandError(f"There is no broker {unknown[0]} in the cluster.")
     if any(len(replicas) > len(allowed) for replicas in now.values()):
         raise CommandError("There are fewer brokers in --broker-list than replicas.")
     proposed = {**now, **balance(allowed, now)}

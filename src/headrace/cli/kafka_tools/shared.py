@@ -57,7 +57,7 @@ def known_properties(pairs: tuple[str, ...], known: dict[str, str], option: str)
     given = parse_pairs(pairs, option)
     unknown = [name for name in given if name not in known]
     if unknown:
-        raise click.UsageError(f"{option} {unknown[0]} is not known here; there are {', '.join(known)}.")
+        raise click.UsageError(f"{option} {unknown[0]} is not supported; use {', '.join(known)}.")
     return {**known, **given}
 
 

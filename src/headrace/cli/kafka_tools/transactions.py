@@ -157,7 +157,7 @@ def producers(target: Target, topic: str, partition: int) -> None:
 @ignored("--producer-id", "--producer-epoch", "--coordinator-epoch")
 @click.pass_obj
 def abort(target: Target, topic: str, partition: int, start_offset: int) -> None:
-    """Abort a transaction that hangs."""
+    """Abort a hanging transaction."""
     abort_hanging(target, TopicPartition(topic, partition), start_offset, yes=True)
 
 

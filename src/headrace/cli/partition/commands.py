@@ -9,12 +9,12 @@ _SHOW = "headrace.cli.partition.show"
 
 partition = group(
     "partition",
-    "Where partitions are: move, balance, status, cancel, elect.",
+    "Replica placement: move, balance, status, cancel, elect.",
     {
         "move": (f"{_MOVE}:move", "Move partitions to other brokers, or change their number of replicas."),
-        "balance": (f"{_MOVE}:balance_brokers", "Even out brokers: a new one gets its share."),
-        "status": (f"{_SHOW}:status", "Show the moves that are under way."),
-        "cancel": (f"{_SHOW}:cancel", "Cancel moves: partitions stay where they were."),
-        "elect": (f"{_SHOW}:elect", "Have partitions led by their preferred replicas."),
+        "balance": (f"{_MOVE}:balance_brokers", "Balance replicas and leaders over the brokers."),
+        "status": (f"{_SHOW}:status", "Show running moves."),
+        "cancel": (f"{_SHOW}:cancel", "Cancel running moves."),
+        "elect": (f"{_SHOW}:elect", "Give leadership back to the preferred replicas."),
     },
 )

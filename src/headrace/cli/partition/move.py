@@ -67,7 +67,7 @@ def way_options(function: Callable[..., None]) -> Callable[..., None]:
     decorated = cluster_options(command)
     for add in (
         format_option,
-        click.option("--no-wait", is_flag=True, help="Begin, and do not wait until it is done."),
+        click.option("--no-wait", is_flag=True, help="Start and return without waiting."),
         click.option("--throttle", type=size, metavar="RATE", help="Copy no faster than this, such as 50MB/s."),
         yes_option,
         click.option("--dry-run", is_flag=True, help="Only show the plan."),
@@ -113,12 +113,12 @@ def show_and_carry_out(
 
 @click.command()
 @click.argument("partitions", nargs=-1, metavar="[TOPIC|TOPIC:PARTITION]...", shell_complete=complete_topics)
-@click.option("--replicas", type=broker_list, metavar="1,2,3", help="Exactly these brokers, the first one leads.")
+@click.option("--replicas", type=broker_list, metavar="1,2,3", help="Exactly these brokers; the first one leads.")
 @click.option("--brokers", type=broker_list, metavar="1,2,3", help="Spread over these brokers.")
-@click.option("--from", "source", type=int, metavar="BROKER", help="Replicas on this broker go to --to.")
-@click.option("--to", "taker", type=int, metavar="BROKER", help="Where the replicas of --from go.")
-@click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="So many replicas each.")
-@click.option("--offline", is_flag=True, help="Replicas on dead brokers and failed disks go to other brokers.")
+@click.option("--from", "source", type=int, metavar="BROKER", help="Move the replicas on this broker to --to.")
+@click.option("--to", "taker", type=int, metavar="BROKER", help="Destination of the replicas of --from.")
+@click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="Number of replicas.")
+@click.option("--offline", is_flag=True, help="Move replicas from dead brokers and failed disks to other brokers.")
 @click.option("--file", "path", metavar="FILE", help="A plan in the format of kafka-reassign-partitions.")
 @way_options
 def move(
@@ -135,12 +135,13 @@ def move(
 ) -> None:
     """Move partitions to other brokers, or give them more or fewer replicas.
 
-    The old replicas stay until all new ones are in sync; clients go on meanwhile. The plan is shown first.
+    The old replicas stay until all new ones are in sync, and clients keep working. The plan is shown first.
     """
     ways = [replicas, brokers, source, factor, path, offline or None]
     if sum(one is not None for one in ways) != 1 or (source is None) != (taker is None):
         raise click.UsageError(
-            "Say where to: --replicas, --brokers, --from and --to, --replication-factor, --offline, or --file."
+            "Give a destination: --replicas, --brokers, --from and --to, --replication-factor, "
+            "--offline, or --file."
         )
     if (path is None and not offline) != bool(partitions):
         raise click.UsageError(
@@ -176,15 +177,15 @@ def move(
             if source in to and taker not in to
         }
 
-    show_and_carry_out(target, way, make, "Nothing has to move.")
+    show_and_carry_out(target, way, make, "Nothing to move.")
 
 
 @click.command("balance")
 @click.option("--topic", "topics", multiple=True, help="Only this one; may be repeated.")
-@click.option("--without", type=broker_list, metavar="1,2", help="Brokers that should hold nothing.")
+@click.option("--without", type=broker_list, metavar="1,2", help="Brokers that should hold no replicas.")
 @way_options
 def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: Replicas | None) -> None:
-    """Even out brokers, with as few moves as possible.
+    """Balance replicas and leaders over the brokers, with as few moves as possible.
 
     A broker that joined gets its share of replicas and leaders. Replicas of a partition stay on different racks
     and hosts where that is possible. The plan is shown first.
@@ -196,10 +197,10 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
             await named_partitions(cluster, [topic])
         usable = {id: place for id, place in places(view).items() if id not in (without or ())}
         if not usable:
-            raise CommandError("No broker is left to hold anything.")
+            raise CommandError("No broker would be left to hold replicas.")
         return view, balance(usable, assignment(view, topics or None))
 
-    show_and_carry_out(target, way, make, "The brokers are even: nothing has to move.")
+    show_and_carry_out(target, way, make, "The brokers are balanced: nothing to move.")
 
 
 def evacuation(view: ClusterView, broker: int) -> Wanted:
@@ -224,7 +225,7 @@ def _check_alive(view: ClusterView, brokers: Replicas) -> None:
     for broker in brokers:
         if broker not in view.brokers:
             known = ", ".join(str(one) for one in view.brokers)
-            raise CommandError(f"There is no broker {broker} now; there are {known}.", NOT_FOUND)
+            raise CommandError(f"There is no broker {broker}; the brokers are {known}.", NOT_FOUND)
 
 
 def _check_enough(view: ClusterView, factor: int) -> None:

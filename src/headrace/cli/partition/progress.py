@@ -32,7 +32,7 @@ async def carry_out(cluster: Cluster, moves: Sequence[Move], bytes_per_second: i
         await throttle.limit(cluster, moves, bytes_per_second)
     begun = await _begin(cluster, moves)
     if not wait:
-        note(f"{plural(len(begun), 'partition')} will move; `headrace partition status` shows how far they are.")
+        note(f"{plural(len(begun), 'partition')} will move; `headrace partition status` shows the progress.")
         return
     await until_done(cluster, begun)
     if bytes_per_second is not None:
@@ -61,7 +61,7 @@ async def _begin(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
     for name, error in refused.items():
         note(explain_kafka(error, str(name)).message)
     if not begun:
-        raise CommandError("No partition moves.", FAILED)
+        raise CommandError("No partition is being moved.", FAILED)
     return begun
 
 
@@ -74,7 +74,7 @@ async def until_done(cluster: Cluster, moves: Sequence[Move]) -> None:
             left = {move.partition: moving[move.partition] for move in moves if move.partition in moving}
             copied = await copied_bytes(cluster, left)
         except ClientError as error:
-            note(f"The cluster cannot be asked at the moment: {error}")
+            note(f"Cannot reach the cluster at the moment: {error}")
             await cluster.env.clock.sleep(LOOK_SECONDS)
             continue
         shown.draw(left, copied)

@@ -41,15 +41,15 @@ COLUMNS = (
     number("copied", "COPIED"),
     number("total", "OF"),
 )
-LEADERS = "A record that only dead replicas have is lost by this."
+LEADERS = "Records that only dead replicas have will be lost."
 
 
 @click.command()
-@click.option("--remove-throttle", is_flag=True, help="Also take away limits that earlier moves left.")
+@click.option("--remove-throttle", is_flag=True, help="Also remove throttles left by earlier moves.")
 @format_option
 @cluster_options
 def status(target: Target, remove_throttle: bool, format: str) -> None:
-    """Show the moves that are under way: what comes, what goes, how much is copied."""
+    """Show running moves: replicas added and removed, and how much has been copied."""
 
     async def work(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
         moving = await list_reassignments(cluster)
@@ -81,16 +81,16 @@ def status(target: Target, remove_throttle: bool, format: str) -> None:
     else:
         emit_data(rows, format)
     if remove_throttle:
-        note(f"Removed the limits of {', '.join(lifted)}." if lifted else "There were no limits.")
+        note(f"Removed the throttles of {', '.join(lifted)}." if lifted else "There were no throttles.")
 
 
 @click.command()
 @click.argument("partitions", nargs=-1, metavar="[TOPIC|TOPIC:PARTITION]...", shell_complete=complete_topics)
-@click.option("--all", "everything", is_flag=True, help="All moves that are under way.")
+@click.option("--all", "everything", is_flag=True, help="All running moves.")
 @yes_option
 @cluster_options
 def cancel(target: Target, partitions: tuple[str, ...], everything: bool, yes: bool) -> None:
-    """Cancel moves. Partitions stay where they were, and what was copied so far is set aside."""
+    """Cancel running moves. Partitions keep their old replicas; copied data is set aside."""
     if everything == bool(partitions):
         raise click.UsageError("Name partitions, such as orders or orders:3, or give --all.")
 
@@ -118,12 +118,12 @@ _NOT_MOVING = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 @click.argument("partitions", nargs=-1, metavar="[TOPIC|TOPIC:PARTITION]...", shell_complete=complete_topics)
 @click.option("--all", "everything", is_flag=True, help="All partitions.")
 @click.option(
-    "--unclean", is_flag=True, help="Partitions without a leader get any replica that lives: may lose records."
+    "--unclean", is_flag=True, help="Elect any live replica for partitions without a leader; records may be lost."
 )
 @yes_option
 @cluster_options
 def elect(target: Target, partitions: tuple[str, ...], everything: bool, unclean: bool, yes: bool) -> None:
-    """Have partitions led by their preferred replica, the first one."""
+    """Give leadership back to the preferred replica, the first in the list."""
     if everything == bool(partitions):
         raise click.UsageError("Name partitions, such as orders or orders:3, or give --all.")
     if unclean:
@@ -136,7 +136,7 @@ def elect(target: Target, partitions: tuple[str, ...], everything: bool, unclean
     outcomes = run(target, work)
     needed = {name: error for name, error in outcomes.items() if not _is(error, ErrorCode.ELECTION_NOT_NEEDED)}
     elected = sum(error is None for error in needed.values())
-    note(f"Elected {plural(elected, 'leader')}." if needed else "Every leader is the one that was asked for.")
+    note(f"Elected {plural(elected, 'leader')}." if needed else "All leaders are already as requested.")
     _conclude(needed)
 
 

@@ -6,7 +6,7 @@ from headrace.cli.common.lazy import group
 
 perf = group(
     "perf",
-    "Measure a cluster: writing, reading, and end-to-end latency.",
+    "Benchmark a cluster: write and read throughput, end-to-end latency.",
     {
         "produce": ("headrace.cli.perf.produce:produce", "Write as fast as possible, or at a given rate."),
         "consume": ("headrace.cli.perf.consume:consume", "Read a topic as fast as possible."),

@@ -54,14 +54,16 @@ class Tally:
 
 @click.command()
 @topic_argument
-@click.option("-n", "--records", type=click.IntRange(min=1), help="How many; else for as long as --duration.")
+@click.option(
+    "-n", "--records", type=click.IntRange(min=1), help="Number of records; otherwise --duration limits the run."
+)
 @click.option("-d", "--duration", "seconds", type=duration, default="10s", show_default=True)
 @click.option("-s", "--record-size", "record_bytes", type=size, default="1000", show_default=True, metavar="SIZE")
 @click.option("--batch-size", "batch_bytes", type=size, default="64k", show_default=True, metavar="SIZE")
 @click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @click.option("--in-flight", type=click.IntRange(1, 100), default=5, show_default=True, help="Per partition.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records a second at most.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum records per second.")
 @format_option
 @cluster_options
 def produce(
@@ -77,7 +79,7 @@ def produce(
     rate: float | None,
     format: str,
 ) -> None:
-    """Write made-up records to TOPIC, which must exist, and measure. The records stay in the topic."""
+    """Write random records to TOPIC, which must exist, and measure throughput. The records stay in the topic."""
     batch_records = max(1, batch_bytes // max(1, record_bytes))
     load = ProduceLoad(
         topic,

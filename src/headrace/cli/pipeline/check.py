@@ -59,7 +59,7 @@ class CheckedFile:
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE..."
 )
 @click.option("--no-spark", is_flag=True, help="Do not start Spark: SQL is not analysed.")
-@click.option("--no-cluster", is_flag=True, help="Do not ask the cluster for topics.")
+@click.option("--no-cluster", is_flag=True, help="Do not look up topics on the cluster.")
 @click.option("--format", "format", type=click.Choice(_FORMATS), default="table", show_default=True)
 @bootstrap_override
 def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str, bootstrap: str | None) -> None:
@@ -143,8 +143,8 @@ def _same_names(checked: Sequence[CheckedFile]) -> None:
             continue
         other = first.setdefault(one.pipeline.name, one.path)
         if other != one.path:
-            what = f"{other} is a pipeline {one.pipeline.name} too"
-            advice = "Two of one name share their state and spoil it: give this one another name."
+            what = f"{other} is also a pipeline named {one.pipeline.name}"
+            advice = "Pipelines with the same name would share and corrupt their state: rename this one."
             one.problems.append(one.pipeline.problem(one.pipeline, "name", what, advice))
 
 
@@ -257,7 +257,7 @@ def _summary(checked: Sequence[CheckedFile]) -> str:
     looks = [look for look in (_FILE, _CLUSTER, _SPARK) if all(look in one.looks for one in checked)]
     words = {_FILE: "keys and files", _CLUSTER: "topics", _SPARK: "SQL"}
     seen = ", ".join(words[look] for look in looks)
-    return f"{plural(len(checked), 'file')} checked ({seen}): {', '.join(found) or 'all is well'}."
+    return f"{plural(len(checked), 'file')} checked ({seen}): {', '.join(found) or 'no problems'}."
 
 
 def _as_data(one: CheckedFile) -> dict[str, Any]:

@@ -36,12 +36,12 @@ COLUMNS = (
 
 
 @click.command("list")
-@click.option("--running", "only_running", is_flag=True, help="Leave out those that have stopped.")
+@click.option("--running", "only_running", is_flag=True, help="Hide pipelines that have stopped.")
 @format_option
 def list_pipelines(only_running: bool, format: str) -> None:
-    """Show the pipelines of this machine: what runs, how far it is, and what has run before."""
+    """Show the pipelines on this machine: running ones with their progress, and past runs."""
     rows = [_row(files) for files in known_pipelines() if files.runs() or not only_running]
-    emit_rows(rows, COLUMNS, format, "No pipeline runs here, or has. Start one with `headrace pipeline run FILE`.")
+    emit_rows(rows, COLUMNS, format, "No pipeline has been run here. Start one with `headrace pipeline run FILE`.")
 
 
 def _row(files: RunFiles) -> dict[str, Any]:
@@ -71,7 +71,9 @@ def _row(files: RunFiles) -> dict[str, Any]:
 @click.argument("pipelines", nargs=-1, required=True, metavar="FILE|NAME...")
 @click.option("--timeout", "timeout_s", type=duration, default="90s", show_default=True, help="How long to wait.")
 @click.option(
-    "--force", is_flag=True, help="Kill what has not stopped by then; the next run continues from the last commit."
+    "--force",
+    is_flag=True,
+    help="Kill pipelines that have not stopped by then; the next run continues from the last commit.",
 )
 def stop_pipelines(pipelines: tuple[str, ...], timeout_s: float, force: bool) -> None:
     """Stop running pipelines: the current batch is finished, and the next run continues after it."""
@@ -106,7 +108,7 @@ def _find(given: str) -> RunFiles:
         if files.read().get("file") == wanted:
             return files
     raise CommandError(
-        f"No pipeline {given} has run here.", NOT_FOUND, "`headrace pipeline list` shows those that have."
+        f"No pipeline {given} has run here.", NOT_FOUND, "`headrace pipeline list` shows the pipelines."
     )
 
 
@@ -119,7 +121,7 @@ def _await_end(names: Sequence[str], pid: int, deadline_s: float, force: bool) -
             return
         else:
             raise CommandError(
-                f"Pipeline {', '.join(names)} (process {pid}) still runs.",
+                f"Pipeline {', '.join(names)} (process {pid}) is still running.",
                 TIMED_OUT,
-                "Wait longer with --timeout, or end it with --force.",
+                "Wait longer with --timeout, or kill it with --force.",
             )

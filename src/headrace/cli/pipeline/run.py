@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE = (
-    "Stopped at once. The batch in hand was not finished, and the next run does it again: Parquet and aggregates "
-    "count it once, a topic can get its records twice."
+    "Stopped at once. The current batch was not finished and will be repeated by the next run: Parquet and "
+    "aggregates count it once, a topic can get its records twice."
 )
 FILES = click.Path(path_type=Path, dir_okay=False)
 PORT = click.IntRange(0, 65535)
@@ -34,23 +34,23 @@ PORT = click.IntRange(0, 65535)
 
 @click.command("run")
 @click.argument("files", nargs=-1, required=True, type=FILES, metavar="FILE...")
-@click.option("--once", is_flag=True, help="Process what is there, then end.")
+@click.option("--once", is_flag=True, help="Process all existing records, then exit.")
 @click.option(
-    "--schedule", "schedule_s", type=duration, metavar="TIME", help="Every 10m, 1h: process what is there."
+    "--schedule", "schedule_s", type=duration, metavar="TIME", help="Run every 10m, 1h, ...: process what is new."
 )
 @click.option("--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, yarn, k8s://...")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @click.option("--checkpoint", metavar="DIRECTORY", help="Checkpoint directory, or s3a://... (one FILE only).")
-@click.option("--metrics-port", type=PORT, help="Serve /metrics for Prometheus there; 0 takes a free port.")
+@click.option("--metrics-port", type=PORT, help="Serve Prometheus /metrics on this port; 0 chooses a free one.")
 @click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @bootstrap_override
 def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, quiet: bool, **given: Any) -> None:
-    """Run the pipelines declared in FILEs, together and in one Spark.
+    """Run the pipelines declared in FILEs in one Spark session.
 
-    They run until Ctrl-C, SIGTERM or `headrace pipeline stop`: the batch in hand is finished, and the next run
-    goes on after it. That is success, exit code 0; a second Ctrl-C does not wait (130). With --once, and on a
-    schedule, those that feed others go first.
+    They run until Ctrl-C, SIGTERM or `headrace pipeline stop`: the current batch is finished, and the next run
+    continues after it. That is success, exit code 0; a second Ctrl-C does not wait (130). With --once, and on a
+    schedule, pipelines that feed others run first.
     """
     check_usage(files, given)
     pipelines = checked_pipelines(files, given["bootstrap"])
@@ -65,14 +65,14 @@ def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, q
     screen.end(list(launch.progress.values()))
     if failure is not None:
         code = UNREACHABLE if failure.passing else FAILED
-        raise CommandError(failure.message, code, f"Its log says more: {launch.log}")
+        raise CommandError(failure.message, code, f"See its log: {launch.log}")
 
 
 def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
     if given["checkpoint"] is not None and len(files) > 1:
-        raise click.UsageError("--checkpoint is for one pipeline: name one FILE.")
+        raise click.UsageError("--checkpoint needs exactly one FILE.")
     if given["once"] and given["schedule_s"] is not None:
-        raise click.UsageError("--once ends after one run and --schedule does not: choose one.")
+        raise click.UsageError("--once and --schedule cannot be combined.")
 
 
 def _run(launch: Launch, screen: PipelineScreen) -> Failure | None:
@@ -99,7 +99,7 @@ def _attempt(launch: Launch) -> Failure | None:
     except (PortNotFree, NoMaster, NoJava) as problem:
         raise cannot_start(problem) from None
     except SparkFailed as problem:
-        raise CommandError(f"{problem}.", FAILED, f"Its log says more: {problem.log}") from None
+        raise CommandError(f"{problem}.", FAILED, f"See its log: {problem.log}") from None
     except PipelineError as problem:
         raise CommandError(str(problem), FAILED) from None
     except OSError as problem:
@@ -127,7 +127,7 @@ def _in_background(work: Callable[[], T]) -> T:
 
 
 def _awaited(launch: Launch) -> str:
-    return "the batch in hand is done" if launch.progress else "Spark has started"
+    return "the current batch is done" if launch.progress else "Spark has started"
 
 
 @contextlib.contextmanager
@@ -140,7 +140,7 @@ def _signals(launch: Launch, screen: PipelineScreen) -> Iterator[None]:
             raise click.Abort
         launch.stop.set()
         # Said here: the thread that runs may sit in a call to Java for seconds.
-        screen.say(f"Stopping when {_awaited(launch)}; Ctrl-C again does not wait for it.")
+        screen.say(f"Stopping when {_awaited(launch)}; press Ctrl-C again to stop now.")
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -114,7 +114,7 @@ class PipelineScreen:
     def _draw_alone(self) -> None:
         if self._screen is None:
             return
-        heading = f"{clock(time.monotonic() - self._began_s)}  {self._message or 'running; Ctrl-C stops'}"
+        heading = f"{clock(time.monotonic() - self._began_s)}  {self._message or 'running; Ctrl-C to stop'}"
         problems = dict.fromkeys(row["problem"] for row in self._rows if row["problem"])
         self._screen.draw([heading, "", *self._table(), *(("", *problems) if problems else ())])
 

@@ -38,7 +38,7 @@ EXTRA = "headrace.spark_submit_options"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MOST_OF_LOG = 2_000
 PACKAGES = (".zip", ".egg", ".whl")
-DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Print the command, and do not run it.")
+DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Print the command instead of running it.")
 
 
 class SubmitCommand(click.Command):
@@ -56,9 +56,9 @@ class SubmitCommand(click.Command):
 @click.command("submit", cls=SubmitCommand, params=[*run_pipelines.params, DRY_RUN])
 @click.pass_context
 def submit_pipelines(ctx: click.Context, /, files: tuple[Path, ...], dry_run: bool, **given: Any) -> None:
-    """Run pipelines through spark-submit, on a cluster: FILEs as they are, the driver here.
+    """Run pipelines through spark-submit, on a cluster: the driver runs here.
 
-    Takes what `run` takes. Options of spark-submit, such as --executor-memory or --py-files, go after --.
+    Takes the options of `run`. Options of spark-submit, such as --executor-memory or --py-files, go after --.
     """
     check_usage(files, given)
     pipelines = _loaded(files)

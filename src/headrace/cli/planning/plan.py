@@ -46,8 +46,8 @@ from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, Siz
 )
 @click.option("-r", "--retention", "retention_s", type=duration, default="7d", show_default=True)
 @click.option("--replication", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--disk", type=size, default="2TB", show_default=True, help="Of one broker.")
-@click.option("--network", type=size, default="125MB", show_default=True, metavar="RATE", help="Of one broker.")
+@click.option("--disk", type=size, default="2TB", show_default=True, help="Per broker.")
+@click.option("--network", type=size, default="125MB", show_default=True, metavar="RATE", help="Per broker.")
 @click.option(
     "--broker-speed",
     type=size,
@@ -60,10 +60,10 @@ from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, Siz
 @click.option("--partitions-per-broker", type=click.IntRange(min=1), default=2000, show_default=True)
 @format_option
 def plan(format: str, **given: Any) -> None:
-    """Work out how many partitions, brokers and disks a load needs, and say why.
+    """Work out how many partitions, brokers and disks a load needs, and explain why.
 
-    Rates are bytes a second (50MB/s, 200k), times are 7d or 12h. Ask for more than you have today: partitions can
-    be added, but then keys map elsewhere.
+    Rates are bytes per second (50MB/s, 200k), durations are 7d or 12h. Plan for growth: partitions can
+    be added later, but then keys map to other partitions.
     """
     if given["throughput"] <= 0 or given["consumer_speed"] <= 0 or given["partition_speed"] <= 0:
         raise click.UsageError("Rates must be above zero.")
@@ -78,7 +78,7 @@ def plan(format: str, **given: Any) -> None:
     )
     machine_names = ("disk", "network", "broker_speed", "partition_speed", "partitions_per_broker")
     if min(given[name] for name in machine_names) <= 0:
-        raise click.UsageError("What one broker has must be above zero.")
+        raise click.UsageError("Disk, network and speed of a broker must be above zero.")
     decided = decide(
         ExpectedLoad(**{name: given[name] for name in load_names}),
         Machine(**{name: given[name] for name in machine_names}),

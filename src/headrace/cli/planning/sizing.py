@@ -37,7 +37,7 @@ class Machine:
     broker_speed: int
     """Bytes a second that one broker writes, replicas included."""
     partition_speed: int
-    """Bytes a second that one partition takes."""
+    """Bytes a second for one partition."""
     partitions_per_broker: int
 
 
@@ -73,9 +73,11 @@ def decide(load: ExpectedLoad, machine: Machine) -> ClusterPlan:
         )
     others = max(reason.need for reason in broker_reasons if reason.what != STORE)
     if brokers > others:
-        notes.append(f"Disks decide. With larger ones, or less retention, {others} brokers would do.")
+        notes.append(
+            f"Disk space decides. With larger disks, or less retention, {others} brokers would be enough."
+        )
     if load.replication < 2:
-        notes.append("With one replica, what a broker holds is lost with it.")
+        notes.append("With one replica, losing a broker loses its records.")
     return ClusterPlan(
         spread,
         brokers,
@@ -92,7 +94,7 @@ def _partition_reasons(load: ExpectedLoad, machine: Machine, peak: float) -> tup
     return (
         SizingReason(
             "to write",
-            f"{_rate(peak)} / {_rate(machine.partition_speed)} that one partition takes",
+            f"{_rate(peak)} / {_rate(machine.partition_speed)} for one partition",
             math.ceil(peak / machine.partition_speed),
         ),
         SizingReason(
@@ -136,7 +138,7 @@ def _broker_reasons(
         ),
         SizingReason(
             "to append",
-            f"{_rate(written)} with replicas / {_rate(machine.broker_speed)} that one broker writes",
+            f"{_rate(written)} with replicas / {_rate(machine.broker_speed)} for one broker",
             math.ceil(written / machine.broker_speed),
         ),
         SizingReason(

@@ -35,18 +35,18 @@ from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
-KEYS_MOVE = "Records with the same key may now go to another partition than before; those already written stay."
+KEYS_MOVE = "Records with the same key may now go to a different partition; existing records do not move."
 
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="How many; the broker's default if not given."
+    "-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions. Default: the broker's."
 )
 @click.option("-r", "--replication-factor", "--replicas", "replication_factor", type=click.IntRange(min=1))
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @cluster_options
 def create(
     target: Target,
@@ -66,9 +66,9 @@ def create(
     outcomes = run(target, lambda cluster: make_topics(cluster, wanted, dry_run))
     for name, error in outcomes.items():
         if error is None:
-            note(f"{'Could create' if dry_run else 'Created'} topic {name}.")
+            note(f"{'Would create' if dry_run else 'Created'} topic {name}.")
         elif error.code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
-            note(f"Topic {name} is there already.")
+            note(f"Topic {name} already exists.")
             outcomes[name] = None
     conclude(outcomes)
 
@@ -104,10 +104,10 @@ async def make_topics(
     metavar="KEY",
     help="Reset to the default; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @cluster_options
 def alter(target: Target, topic: str, sets: tuple[str, ...], unsets: tuple[str, ...], dry_run: bool) -> None:
-    """Change settings of TOPIC; the others keep their values."""
+    """Change settings of TOPIC; others keep their values."""
     changes = changes_of(sets, unsets)
 
     async def work(cluster: Cluster) -> None:
@@ -118,7 +118,7 @@ def alter(target: Target, topic: str, sets: tuple[str, ...], unsets: tuple[str, 
             raise explain_kafka(error, f"topic {topic}") from None
 
     run(target, work)
-    note(f"{'Could change' if dry_run else 'Changed'} {plural(len(changes), 'setting')} of {topic}.")
+    note(f"{'Would change' if dry_run else 'Changed'} {plural(len(changes), 'setting')} of {topic}.")
 
 
 def changes_of(sets: tuple[str, ...], unsets: tuple[str, ...]) -> list[tuple[str, ConfigOperation, str | None]]:
@@ -133,15 +133,15 @@ def changes_of(sets: tuple[str, ...], unsets: tuple[str, ...]) -> list[tuple[str
 
 @click.command("add-partitions")
 @topic_argument
-@click.option("-n", "--count", type=click.IntRange(min=1), help="How many more.")
-@click.option("-t", "--total", type=click.IntRange(min=1), help="How many in all.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Number to add.")
+@click.option("-t", "--total", type=click.IntRange(min=1), help="Total number afterwards.")
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @cluster_options
 def add_partitions(
     target: Target, topic: str, count: int | None, total: int | None, yes: bool, dry_run: bool
 ) -> None:
-    """Give TOPIC more partitions. Keys will map elsewhere; records already written do not move."""
+    """Add partitions to TOPIC. Keys will map to other partitions; existing records do not move."""
     if (count is None) == (total is None):
         raise click.UsageError("Give one of --count (how many more) and --total (how many in all).")
 
@@ -156,7 +156,7 @@ def add_partitions(
         return now, wanted
 
     before, after = run(target, work)
-    note(f"{'Could grow' if dry_run else 'Grew'} {topic} from {before} to {after} partitions.")
+    note(f"{'Would grow' if dry_run else 'Grew'} {topic} from {before} to {after} partitions.")
 
 
 async def grow(cluster: Cluster, topic: str, total: int, dry_run: bool = False) -> None:
@@ -174,7 +174,13 @@ async def grow(cluster: Cluster, topic: str, total: int, dry_run: bool = False) 
 @topic_argument
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this one; may be repeated.")
 @click.option(
-    "-o", "--before", "span", type=span_type, required=True, metavar="WHERE", help=f"Before what: {SYNTAX}."
+    "-o",
+    "--before",
+    "span",
+    type=span_type,
+    required=True,
+    metavar="WHERE",
+    help=f"Delete everything before: {SYNTAX}.",
 )
 @yes_option
 @format_option
@@ -182,7 +188,7 @@ async def grow(cluster: Cluster, topic: str, total: int, dry_run: bool = False) 
 def trim(target: Target, topic: str, partitions: tuple[int, ...], span: Span, yes: bool, format: str) -> None:
     """Delete the records of TOPIC before an offset or a time."""
     if span.end is not None:
-        raise click.BadParameter("one place is meant here, not a range", param_hint="--before")
+        raise click.BadParameter("this takes a single offset or time, not a range", param_hint="--before")
 
     async def work(cluster: Cluster) -> list[Row]:
         chosen = chosen_partitions(await topic_of(cluster, topic), partitions)
@@ -211,7 +217,7 @@ def trim(target: Target, topic: str, partitions: tuple[int, ...], span: Span, ye
 def _refuse_beyond_end(before: dict[TopicPartition, int], ranges: dict[TopicPartition, tuple[int, int]]) -> None:
     for one, offset in before.items():
         if offset > ranges[one][1]:
-            raise CommandError(f"{one} ends at {ranges[one][1]}; there is no offset {offset}.")
+            raise CommandError(f"{one} ends at {ranges[one][1]}: offset {offset} does not exist.")
 
 
 @click.command()

@@ -9,7 +9,7 @@ _SHOW = "headrace.cli.topic.show"
 
 topic = group(
     "topic",
-    "Topics: create, look at, change, write to and read from them.",
+    "Topics: create, describe, change, produce, consume.",
     {
         "list": (f"{_SHOW}:list_command", "List the topics."),
         "create": (f"{_ADMIN}:create", "Create topics."),
@@ -19,7 +19,7 @@ topic = group(
         "copy": ("headrace.cli.topic.copy:copy", "Copy records to another topic or cluster."),
         "offsets": (f"{_SHOW}:offsets", "Show first and end offsets, or the offset at a time."),
         "alter": (f"{_ADMIN}:alter", "Change the settings of a topic."),
-        "add-partitions": (f"{_ADMIN}:add_partitions", "Give a topic more partitions."),
+        "add-partitions": (f"{_ADMIN}:add_partitions", "Add partitions to a topic."),
         "trim": (f"{_ADMIN}:trim", "Delete the records before an offset."),
         "delete": (f"{_ADMIN}:delete", "Delete topics and their records."),
     },

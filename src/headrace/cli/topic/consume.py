@@ -34,7 +34,7 @@ class ReadOptions:
     span: Span
     max_records: int | None = None
     idle_s: float | None = None
-    """Stop when nothing came for so long."""
+    """Stop when no record arrives for this long."""
     isolation: int = READ_UNCOMMITTED
     idle_is_failure: bool = False
 
@@ -50,7 +50,7 @@ class ReadOptions:
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this one; may be repeated.")
 @click.option("-g", "--group", help="Join this group: continue at its offsets, and commit.")
 @click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after this many records.")
-@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the current end.")
+@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Exit after the last record that exists now.")
 @click.option("-f", "--template", help=r"Format of a record, with kcat's letters, such as '%k: %s\n'.")
 @click.option("--null-marker", default="", metavar="TEXT", help="Print this for a key or value that is null.")
 @click.option("--hex", "in_hex", is_flag=True, help="Keys, values and headers in hexadecimal.")
@@ -69,7 +69,7 @@ class ReadOptions:
     type=click.Choice(CONSUME_FORMATS),
     default="value",
     show_default=True,
-    help="How to print. jsonl keeps everything: `produce --format jsonl` reads it back.",
+    help="Output format. jsonl keeps everything: `produce --format jsonl` reads it back.",
 )
 @reading_options
 def consume(
@@ -89,7 +89,7 @@ def consume(
     """Read the records of TOPIC from the first one, then new ones as they arrive, until Ctrl-C.
 
     \b
-    headrace topic consume orders -o end              only what comes from now on
+    headrace topic consume orders -o end              only new records
     headrace topic consume orders -o -10 -e           the last ten of each partition
     headrace topic consume orders -o @-10m:           the last ten minutes, then stop
     headrace topic consume orders -o @2024-05-01:2024-05-02 --format jsonl
@@ -141,10 +141,10 @@ async def _begin(
     beyond = [one for one in wanted if wanted[one] > ranges[one][1]]
     if len(beyond) == len(wanted):
         ends = ", ".join(f"{one} at {ranges[one][1]}" for one in beyond)
-        raise CommandError(f"There is no offset {span.begin.value} yet: the log ends in {ends}.")
+        raise CommandError(f"Offset {span.begin.value} does not exist yet: the log ends in {ends}.")
     for one in wanted:
         if wanted[one] < ranges[one][0]:
-            warn(f"{one} begins at {ranges[one][0]}; what was before is gone.")
+            warn(f"{one} begins at {ranges[one][0]}; earlier records are gone.")
     return {one: max(wanted[one], ranges[one][0]) for one in wanted if one not in beyond}
 
 
@@ -180,7 +180,7 @@ async def _print(
         if not at_end and all(position >= ranges[one][1] for one, position in reader.positions.items()):
             at_end = True
             if end is None and sys.stderr.isatty():
-                note(f"That was all ({plural(count, 'record')}); waiting for more. Ctrl-C ends.")
+                note(f"End of the topic ({plural(count, 'record')}); waiting for more. Ctrl-C to stop.")
     return count
 
 
@@ -204,6 +204,6 @@ async def poll(reader: RecordReader) -> list[Fetched]:
     ranges = await offset_ranges(reader.cluster, reader.positions)
     for one, position in reader.positions.items():
         if not ranges[one][0] <= position <= ranges[one][1]:
-            warn(f"Offset {position} of {one} is gone; going on at {ranges[one][0]}.")
+            warn(f"Offset {position} of {one} is gone; continuing at {ranges[one][0]}.")
             reader.positions[one] = ranges[one][0]
     return []

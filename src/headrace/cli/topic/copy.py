@@ -54,11 +54,11 @@ class CopyOptions:
 @topic_argument
 @click.argument("destination")
 @click.option(
-    "--to", "other", metavar="HOST:PORT,...", help="The cluster of DESTINATION, if it is not that of TOPIC."
+    "--to", "other", metavar="HOST:PORT,...", help="Bootstrap brokers of DESTINATION, if it is on another cluster."
 )
 @click.option("-o", "--offset", "span", type=span_type, default="start", metavar="WHERE", help=f"{SYNTAX}.")
-@click.option("-F", "--follow", is_flag=True, help="Go on with new records until Ctrl-C.")
-@click.option("--repartition", is_flag=True, help="Let keys choose the partitions.")
+@click.option("-F", "--follow", is_flag=True, help="Keep copying new records until Ctrl-C.")
+@click.option("--repartition", is_flag=True, help="Choose partitions by key.")
 @click.option("-z", "--compression", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
 @click.option("--isolation", type=click.Choice(list(ISOLATION)), default="read_committed", show_default=True)
 @cluster_options
@@ -122,7 +122,7 @@ async def _copy(source: Cluster, receiving: Cluster, options: CopyOptions) -> in
         raise CommandError(
             f"{options.source} has {here}, {options.destination} only {there}.",
             USAGE,
-            "Give it more with `headrace topic add-partitions`, or let keys choose with --repartition.",
+            "Add partitions with `headrace topic add-partitions`, or choose them by key with --repartition.",
         )
     ranges = await offset_ranges(source, places, options.isolation)
     begin = await resolve(source, options.span.begin, ranges)

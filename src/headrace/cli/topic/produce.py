@@ -52,15 +52,17 @@ _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
     type=click.Choice(INPUT_FORMATS),
     default="text",
     show_default=True,
-    help="What the input is: text, or records as `consume --format jsonl` prints them.",
+    help="Input format: text, or records as `consume --format jsonl` prints them.",
 )
-@click.option("--repartition", is_flag=True, help="Let keys choose the partitions, not the records in JSON.")
+@click.option(
+    "--repartition", is_flag=True, help="Choose partitions by key, not by the records' partition fields."
+)
 @click.option(
     "--report",
     type=click.Choice(REPORTS),
     default="table",
     show_default=True,
-    help="How to report what was written; table is a line on standard error.",
+    help="How to report the written records; table is a line on standard error.",
 )
 @cluster_options
 def produce(
@@ -118,7 +120,9 @@ def _check_goes_with_json(*given: object) -> None:
     """What a record says of itself needs no options."""
     options = ("--key", "--key-delimiter", "--header", "--null", "--null-marker")
     if wrong := [option for option, value in zip(options, given, strict=True) if value]:
-        raise click.UsageError(f"{wrong[0]} is for text: a record in JSON has its own key, headers and nulls.")
+        raise click.UsageError(
+            f"{wrong[0]} is for text input: JSON records have their own key, headers and nulls."
+        )
 
 
 def unescaped(text: str) -> bytes:
@@ -174,7 +178,8 @@ def _checked(placed: PlacedRecord, topic: str, partition_count: int) -> PlacedRe
     partition = placed[0]
     if partition is not None and partition >= partition_count:
         raise CommandError(
-            f"{topic} has no partition {partition}; it has {partition_count}. --repartition lets keys choose."
+            f"{topic} has no partition {partition}; it has {partition_count}. --repartition chooses "
+            "partitions by key."
         )
     return placed
 
@@ -185,7 +190,7 @@ async def _from_arguments(values: Iterable[str]) -> AsyncIterator[list[bytes]]:
 
 def _announced(delimiter: bytes) -> AsyncIterator[list[bytes]]:
     if sys.stdin.isatty():
-        note("One record a line; Ctrl-D ends.")
+        note("One record a line; Ctrl-D to finish.")
     return input_lines(delimiter)
 
 

@@ -61,7 +61,7 @@ def _part(letter: str | None, escape: str | None, text: str | None, show: Show) 
     if escape is not None:
         constant = bytes([int(escape[1:], 16)]) if len(escape) == 3 else _ESCAPES.get(escape)
         if constant is None:
-            raise ValueError(f"\\{escape} means nothing in a template")
+            raise ValueError(f"\\{escape} is not a known escape in a template")
     else:
         assert text is not None
         constant = text.encode()
@@ -82,7 +82,7 @@ def _field(letter: str, show: Show) -> Format:
         "h": lambda topic, partition, record: _headers(record, show),
     }
     if letter not in fields:
-        raise ValueError(f"%{letter} means nothing in a template; there are %{', %'.join(fields)}")
+        raise ValueError(f"%{letter} is not a known field in a template; use %{', %'.join(fields)}")
     return fields[letter]
 
 

@@ -51,7 +51,7 @@ class LineRules:
                 key, value = None if before == self.null_marker else before, after
             elif self.key_required:
                 separator = self.key_delimiter.decode(errors="replace")
-                raise CommandError(f"No key separator found in the line {shortened(line)}; it is {separator!r}.")
+                raise CommandError(f"No key separator {separator!r} found in the line {shortened(line)}.")
         if (self.empty_is_null and not value) or value == self.null_marker:
             value = None
         return NewRecord(value, key, now_ms if self.timestamp_ms is None else self.timestamp_ms, self.headers)

@@ -41,7 +41,7 @@ PARTITION_COLUMNS = (
 
 @click.command("list")
 @click.argument("pattern", required=False, metavar="[PATTERN]")
-@click.option("--internal", is_flag=True, help="Also the cluster's own topics.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @format_option
 @cluster_options
 def list_command(target: Target, pattern: str | None, internal: bool, format: str) -> None:
@@ -60,7 +60,9 @@ def list_command(target: Target, pattern: str | None, internal: bool, format: st
         ]
 
     empty = (
-        f"No topic matches {pattern}." if pattern else "There are no topics. `headrace topic create` makes one."
+        f"No topic matches {pattern}."
+        if pattern
+        else "There are no topics. Create one with `headrace topic create`."
     )
     emit_rows(run(target, work), LIST_COLUMNS, format, empty)
 
@@ -79,7 +81,7 @@ def summary(topic: TopicView) -> dict[str, Any]:
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
-@click.option("--all", "all_settings", is_flag=True, help="Every setting, also those at their default.")
+@click.option("--all", "all_settings", is_flag=True, help="Every setting, including those at their default.")
 @format_option
 @cluster_options
 def describe(target: Target, topics: tuple[str, ...], all_settings: bool, format: str) -> None:
@@ -154,7 +156,7 @@ def _print_topic(described: dict[str, Any], format: str) -> None:
 def offsets(target: Target, topic: str, partitions: tuple[int, ...], span: Span | None, format: str) -> None:
     """Show the first and end offset of each partition of TOPIC, or with -o the offset at that point."""
     if span is not None and span.end is not None:
-        raise click.BadParameter("one place is meant here, not a range", param_hint="--offset")
+        raise click.BadParameter("this takes a single offset or time, not a range", param_hint="--offset")
 
     async def work(cluster: Cluster) -> list[Row]:
         chosen = chosen_partitions(await topic_of(cluster, topic), partitions)

@@ -38,17 +38,17 @@ POLL_SECONDS = 0.05
 @format_option
 @cluster_options
 def commit(target: Target, transactional_id: str, yes: bool, format: str) -> None:
-    """Commit the open transaction of TRANSACTIONAL-ID in place of its producer, which is fenced.
+    """Commit the open transaction of TRANSACTIONAL-ID on behalf of its producer, which is fenced.
 
-    For a prepared transaction whose producer is gone for good, when it is known that the rest of what it belongs
-    to was committed. What its producer has not sent is missing.
+    For a prepared transaction whose producer is gone for good, when you know that the other parts of the
+    distributed transaction were committed. Records that its producer never sent are missing.
     """
     _end(target, transactional_id, "commit", yes, format)
 
 
 @click.command()
 @click.argument("transactional_id", required=False, metavar="[TRANSACTIONAL-ID]")
-@click.option("--topic", shell_complete=complete_topics, help="Where a transaction hangs: its topic,")
+@click.option("--topic", shell_complete=complete_topics, help="Topic of a hanging transaction,")
 @click.option("--partition", type=int, help="its partition,")
 @click.option("--start-offset", type=int, help="and its first offset; `find-hanging` shows them.")
 @yes_option
@@ -63,7 +63,7 @@ def abort(
     yes: bool,
     format: str,
 ) -> None:
-    """Abort the open transaction of TRANSACTIONAL-ID and fence its producer, or end one that hangs in a partition.
+    """Abort the open transaction of TRANSACTIONAL-ID and fence its producer, or abort a hanging one.
 
     \b
     headrace txn abort payments-7
@@ -76,7 +76,7 @@ def abort(
         _end(target, transactional_id, "abort", yes, format)
         return
     if topic is None or partition is None or start_offset is None:
-        raise click.UsageError("--topic, --partition and --start-offset go together.")
+        raise click.UsageError("--topic, --partition and --start-offset must be given together.")
     abort_hanging(target, TopicPartition(topic, partition), start_offset, yes)
 
 
@@ -131,7 +131,7 @@ def abort_hanging(target: Target, partition: TopicPartition, start_offset: int, 
             raise CommandError(
                 f"No transaction that began at offset {start_offset} is open in {partition}.",
                 NOT_FOUND,
-                f"`headrace txn producers {partition.topic} -p {partition.partition}` shows what is open.",
+                f"`headrace txn producers {partition.topic} -p {partition.partition}` shows open transactions.",
             )
         (one,) = found
         confirm(f"Abort the transaction of producer {one.producer.producer_id} in {partition}?", yes)

@@ -85,7 +85,7 @@ def list_command(
     """List the transactional ids, or those whose whole name matches the regular expression PATTERN.
 
     \b
-    headrace txn list --state Ongoing --longer-than 10m    what has been open for long?
+    headrace txn list --state Ongoing --longer-than 10m    open for a long time
     """
     if longer_than is not None and not states:
         states = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -123,7 +123,7 @@ def describe(target: Target, transactional_ids: tuple[str, ...], format: str) ->
 @format_option
 @cluster_options
 def producers(target: Target, topic: str, partitions: tuple[int, ...], format: str) -> None:
-    """Show the producers that the leaders of TOPIC's partitions remember, and their open transactions."""
+    """Show the producers known to the leaders of TOPIC's partitions, and their open transactions."""
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         view = await topic_of(cluster, topic)
@@ -131,7 +131,7 @@ def producers(target: Target, topic: str, partitions: tuple[int, ...], format: s
         found = await describe_producers(cluster, wanted)
         return [producer_row(partition, one) for partition, known in found for one in known]
 
-    emit_rows(run(target, work), PRODUCER_COLUMNS, format, f"No producer has written to {topic} lately.")
+    emit_rows(run(target, work), PRODUCER_COLUMNS, format, f"No producer has written to {topic} recently.")
 
 
 @click.command("find-hanging")
@@ -142,7 +142,7 @@ def producers(target: Target, topic: str, partitions: tuple[int, ...], format: s
     default="15m",
     show_default=True,
     metavar="TIME",
-    help="Nothing was written for so long: transaction.max.timeout.ms at least.",
+    help="Idle for at least this long; use transaction.max.timeout.ms or more.",
 )
 @format_option
 @cluster_options
@@ -150,7 +150,7 @@ def find_hanging(target: Target, topics: tuple[str, ...], idle: float, format: s
     """Find transactions that are open in a partition and that no coordinator will ever end.
 
     Readers of committed records stop before them. Since partitions ask the coordinator before a transaction begins
-    in them (KIP-890) there should be none; other systems, and older ones, had them.
+    in them (KIP-890) there should be none; other and older systems can have them.
     """
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
@@ -158,6 +158,6 @@ def find_hanging(target: Target, topics: tuple[str, ...], idle: float, format: s
         return [hanging_row(one) for one in found]
 
     rows = run(target, work)
-    emit_rows(rows, HANGING_COLUMNS, format, "No transaction hangs.")
+    emit_rows(rows, HANGING_COLUMNS, format, "No hanging transactions.")
     if rows and format in PEOPLE:
         note("To end one: headrace txn abort --topic TOPIC --partition N --start-offset OFFSET")

@@ -48,7 +48,7 @@ def list_command(target: Target, format: str) -> None:
     type=click.Choice(sorted(MECHANISMS)),
     default=DEFAULT_MECHANISM,
     show_default=True,
-    help="What the user logs in with.",
+    help="SCRAM mechanism.",
 )
 @click.option(
     "--password-file",
@@ -63,13 +63,13 @@ def list_command(target: Target, format: str) -> None:
     "--offline",
     type=click.Path(exists=True, dir_okay=False),
     metavar="SERVER.PROPERTIES",
-    help="Before any broker of the cluster runs: write to the store that this settings file names.",
+    help="Before the first start: write to the coordination store configured in this settings file.",
 )
 @cluster_options
 def add(
     target: Target, user: str, mechanism: str, password_file: str | None, iterations: int, offline: str | None
 ) -> None:
-    """Add USER, or give one another password."""
+    """Add USER, or change the password."""
     password = _password(user, password_file)
     salt = os.urandom(SALT_BYTES)
     if offline is not None:
@@ -90,7 +90,7 @@ def _password(user: str, file: str | None) -> str:
     elif sys.stdin.isatty():
         password = click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        raise CommandError("Nobody can be asked for the password here: use --password-file.", USAGE)
+        raise CommandError("Cannot ask for the password without a terminal: use --password-file.", USAGE)
     password = password.removesuffix("\n").removesuffix("\r")
     if not password:
         raise CommandError("The password is empty.", USAGE)
@@ -113,9 +113,9 @@ def _store(settings: Path, user: str, mechanism: str, password: str, salt: bytes
     try:
         asyncio.run(write())
     except ClusterRuns:
-        raise CommandError("Brokers of this cluster run: leave --offline away, and they are asked.") from None
+        raise CommandError("Brokers of this cluster are running: leave out --offline.") from None
     except (StoreError, OSError) as error:
-        raise CommandError(f"The store cannot be written: {error}.") from None
+        raise CommandError(f"Cannot write to the coordination store: {error}.") from None
 
 
 @click.command()
@@ -123,7 +123,7 @@ def _store(settings: Path, user: str, mechanism: str, password: str, salt: bytes
 @yes_option
 @cluster_options
 def remove(target: Target, users: tuple[str, ...], yes: bool) -> None:
-    """Remove all SCRAM credentials of users. Connections that are open stay."""
+    """Remove all SCRAM credentials of users. Open connections stay."""
     confirm(f"Remove {', '.join(users)}?", yes)
 
     async def work(cluster: Cluster) -> dict[str, KafkaError | None]:

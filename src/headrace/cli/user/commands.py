@@ -11,7 +11,7 @@ user = group(
     "Users who log in with SCRAM: list, add, remove.",
     {
         "list": (f"{_CHANGE}:list_command", "List the users."),
-        "add": (f"{_CHANGE}:add", "Add a user, or give one another password."),
+        "add": (f"{_CHANGE}:add", "Add a user, or change the password."),
         "remove": (f"{_CHANGE}:remove", "Remove users."),
     },
 )

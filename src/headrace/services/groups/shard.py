@@ -148,11 +148,11 @@ class GroupShard:
                 count = await self._apply_log()
             except (KafkaError, ProtocolError, OSError) as error:
                 self.state = ShardState.FAILED
-                log.error("%s could not be loaded, its groups have no coordinator: %s", self.name, error)
+                log.error("%s could not be loaded; its groups have no coordinator: %s", self.name, error)
                 return
             except Exception:
                 self.state = ShardState.FAILED
-                log.exception("%s could not be loaded, its groups have no coordinator", self.name)
+                log.exception("%s could not be loaded; its groups have no coordinator", self.name)
                 return
         self._activate()
         self.forget_partitions(self._deleted_meanwhile)
@@ -180,7 +180,7 @@ class GroupShard:
             if group_id is None:
                 raise
             self._give_up(group_id)
-            log.exception("Group '%s' of %s could not be loaded: it is refused", group_id, self.name)
+            log.exception("Group '%s' of %s could not be loaded: its requests are refused", group_id, self.name)
 
     def _activate(self) -> None:
         self.state = ShardState.ACTIVE
@@ -372,10 +372,10 @@ class GroupShard:
             self._timers.forget(group_id)
             self._carry_out(decision, now_ms)
             del self._distrusted[group_id]
-            log.warning("Group '%s' of %s was read anew from the log", group_id, self.name)
+            log.warning("Group '%s' of %s was reloaded from the log", group_id, self.name)
         except Exception:
             self._give_up(group_id)
-            log.exception("Group '%s' of %s could not be read anew: it is refused", group_id, self.name)
+            log.exception("Group '%s' of %s could not be reloaded: its requests are refused", group_id, self.name)
         finally:
             self._ended_meanwhile.pop(group_id, None)
 

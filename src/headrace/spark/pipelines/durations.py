@@ -31,11 +31,11 @@ def parse_milliseconds(text: str) -> int:
     while position < len(text):
         part = _PART.match(text, position)
         if part is None or part[2].lower() not in _UNITS_MS:
-            raise ValueError(f'"{text}" is no duration')
+            raise ValueError(f'"{text}" is not a duration')
         total += float(part[1]) * _UNITS_MS[part[2].lower()]
         position = part.end()
     if position == 0:
-        raise ValueError('"" is no duration')
+        raise ValueError('"" is not a duration')
     return round(total)
 
 

@@ -1,11 +1,11 @@
 """The columns of a frame that the sink writes: which there are, and that their types fit.
 
     value      string | binary    required; null is a tombstone
-    key        string | binary    decides the partition, as with every other client
-    topic      string             where the row goes, when the option `topic` does not say it
-    partition  int                goes before the key
+    key        string | binary    chooses the partition, as with every other client
+    topic      string             the topic of the row, if the option `topic` is not set
+    partition  int                overrides the key
     headers    array<struct<key:string,value:binary>>
-    timestamp  timestamp          in milliseconds; now, where it is null or not there
+    timestamp  timestamp          in milliseconds; the current time if it is null or missing
 
 Other columns are left out, as Spark's own sink does, so what the source gave can be written back. Checked while
 Spark plans, before any row moves.

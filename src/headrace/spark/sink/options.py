@@ -28,31 +28,33 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 DEFAULT_CLIENT_ID = "headrace-spark"
 
 SINK_OPTIONS = (
-    Option("topic", "", "Where all rows go. Goes before a column `topic`."),
-    Option(
-        "delivery", f"`{AT_LEAST_ONCE}`", "What a failed task or a restart means for records written before it."
-    ),
+    Option("topic", "", "Topic for all rows. Overrides a column `topic`."),
+    Option("delivery", f"`{AT_LEAST_ONCE}`", "What a failed task or a restart means for records already written."),
     Option("includeHeaders", "`true`", "Whether a column `headers` is written."),
     Option(
         "create.partitions",
         "",
-        "Makes topics that are not there, with so many partitions; -1: the broker's default.",
+        "Creates missing topics with this many partitions; -1: the broker's default.",
     ),
     Option("create.replication", "`-1`", "How many replicas such topics get; -1: the broker's default."),
     Option("create.config.*", "", "Settings of such topics, as `create.config.retention.ms`."),
 )
 CREATE_CONFIG = "create.config."
 PRODUCER_SETTINGS = (
-    Option(BOOTSTRAP, "", "Brokers to begin with, as `host:9092,other:9092`. Must be given."),
-    Option("kafka.acks", "`all`", "Who must have a record before it counts as written: `all`, `1` or `0`."),
-    Option("kafka.enable.idempotence", "`true`", "No duplicates by retries. Needs `kafka.acks=all`."),
+    Option(BOOTSTRAP, "", "Bootstrap brokers, as `host:9092,other:9092`. Required."),
+    Option("kafka.acks", "`all`", "Acknowledgement required for a write: `all`, `1` or `0`."),
+    Option("kafka.enable.idempotence", "`true`", "No duplicates from retries. Needs `kafka.acks=all`."),
     Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
-    Option("kafka.batch.size", f"`{DEFAULT_BATCH_BYTES}`", "Bytes of one record batch at most, uncompressed."),
+    Option("kafka.batch.size", f"`{DEFAULT_BATCH_BYTES}`", "Maximum bytes of a record batch, uncompressed."),
     Option("kafka.max.request.size", f"`{MAX_REQUEST_BYTES}`", "Bytes of one request; a batch always fits."),
-    Option("kafka.max.in.flight.requests.per.connection", f"`{MAX_IN_FLIGHT}`", "Requests under way to a broker."),
-    Option("kafka.request.timeout.ms", f"`{DEFAULT_REQUEST_TIMEOUT_MS}`", "How long one answer is waited for."),
-    Option("kafka.delivery.timeout.ms", f"`{DELIVERY_TIMEOUT_S * 1000:.0f}`", "How long records are tried again."),
-    Option("kafka.client.id", f"`{DEFAULT_CLIENT_ID}`", "The name under which the broker sees the sink."),
+    Option(
+        "kafka.max.in.flight.requests.per.connection",
+        f"`{MAX_IN_FLIGHT}`",
+        "Maximum requests in flight per broker.",
+    ),
+    Option("kafka.request.timeout.ms", f"`{DEFAULT_REQUEST_TIMEOUT_MS}`", "How long to wait for a response."),
+    Option("kafka.delivery.timeout.ms", f"`{DELIVERY_TIMEOUT_S * 1000:.0f}`", "How long records are retried."),
+    Option("kafka.client.id", f"`{DEFAULT_CLIENT_ID}`", "Client id that the broker sees."),
 )
 WITHOUT_EFFECT = frozenset(
     {
@@ -76,8 +78,8 @@ WITHOUT_EFFECT = frozenset(
 )
 _AS_IS = "key and value are written as the bytes they are"
 REFUSED = {
-    "key.serializer": (_AS_IS, "take it out, and give the column key as string or binary"),
-    "value.serializer": (_AS_IS, "take it out, and give the column value as string or binary"),
+    "key.serializer": (_AS_IS, "remove it, and give the column key as string or binary"),
+    "value.serializer": (_AS_IS, "remove it, and give the column value as string or binary"),
     "transactional.id": ("the sink names its transactions itself", "take it out"),
     "partitioner.class": ("a Java class cannot run here", "give a column partition to choose partitions yourself"),
     "interceptor.classes": ("Java classes cannot run here", "take it out"),
@@ -165,9 +167,11 @@ def _check_security(options: GivenOptions, name: str) -> None:
 def _check_delivery(options: GivenOptions) -> None:
     delivery = options.text("delivery") or AT_LEAST_ONCE
     if delivery == EXACTLY_ONCE:
-        raise OptionError("delivery", "exactly-once is not there yet", f"write {AT_LEAST_ONCE}, or leave it out")
+        raise OptionError(
+            "delivery", "exactly-once is not supported yet", f"write {AT_LEAST_ONCE}, or leave it out"
+        )
     if delivery != AT_LEAST_ONCE:
-        raise OptionError("delivery", f"{delivery!r} is not a promise the sink knows", f"write {AT_LEAST_ONCE}")
+        raise OptionError("delivery", f"{delivery!r} is not a known delivery guarantee", f"write {AT_LEAST_ONCE}")
 
 
 def _bootstrap(options: GivenOptions) -> str:
@@ -176,7 +180,7 @@ def _bootstrap(options: GivenOptions) -> str:
         advice = "write brokers as host:9092,other:9092"
         if "bootstrap" in options:
             advice = f"write {BOOTSTRAP} instead of bootstrap"
-        raise OptionError(BOOTSTRAP, "it must be given", advice)
+        raise OptionError(BOOTSTRAP, "it is required", advice)
     try:
         parse_bootstrap(text)
     except ValueError as error:
@@ -220,7 +224,7 @@ def _acknowledgement(options: GivenOptions) -> tuple[int, bool, int]:
     """Acks, whether idempotent, and requests in flight: they depend on each other."""
     text = (options.text("kafka.acks") or "all").lower()
     if text not in ACKS:
-        raise OptionError("kafka.acks", f"{text!r} is none of all, 1 and 0", "write all")
+        raise OptionError("kafka.acks", f"{text!r} is not all, 1 or 0", "write all")
     acks = ACKS[text]
     in_flight = options.integer("kafka.max.in.flight.requests.per.connection", minimum=1)
     idempotent = options.boolean("kafka.enable.idempotence", acks == ALL_IN_SYNC)

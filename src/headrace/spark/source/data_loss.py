@@ -27,7 +27,7 @@ from headrace.model.topics import TopicPartition
 from headrace.spark.source.offsets import StreamOffset, planned_start
 
 ADVICE = (
-    "To go on without these records set the source option failOnDataLoss to false; "
+    "To continue without these records set the source option failOnDataLoss to false; "
     "to read everything again from startingOffsets start the query with a new checkpoint location."
 )
 
@@ -155,7 +155,7 @@ def raise_or_warn(losses: Sequence[DataLoss], *, fail_on_data_loss: bool) -> lis
         first = losses[0]
         others = "".join(f" Also: {loss.what}" for loss in losses[1:])
         raise type(first)([p for loss in losses for p in loss.partitions], first.what + others)
-    return [f"{loss.what} The query goes on without these records (failOnDataLoss is false)." for loss in losses]
+    return [f"{loss.what} The query continues without these records (failOnDataLoss is false)." for loss in losses]
 
 
 def not_yet_visible(previous: StreamOffset, view: TopicsNow) -> list[TopicPartition]:

@@ -27,12 +27,12 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "startingOffsetsByTimestamp",
         "",
         'Start of each partition by time, as JSON: `{"topicA": {"0": 1767225600000}}`, milliseconds since 1970 or '
-        "a moment as text. Goes before `startingOffsets`.",
+        "a moment as text. Overrides `startingOffsets`.",
     ),
     Option(
         "startingTimestamp",
         "",
-        "Start of all partitions by time: milliseconds since 1970, or a moment as text. Goes before both others.",
+        "Start of all partitions by time: milliseconds since 1970, or a moment as text. Overrides both others.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -54,30 +54,30 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "failOnDataLoss",
         "`true`",
         "Whether the query fails when records it should read are gone (topic deleted or created again, removed by "
-        "retention, log cut off). With `false` it warns and goes on at the nearest record.",
+        "retention, log cut off). With `false` it warns and continues at the nearest record.",
     ),
     Option(
         "maxOffsetsPerTrigger",
         "",
-        "Offsets in one batch at most, shared out by what each partition has.",
+        "Maximum offsets in one batch, divided in proportion to what each partition has.",
         "stream",
     ),
     Option(
         "minOffsetsPerTrigger",
         "",
-        "Wait with a batch until so many offsets are there, or `maxTriggerDelay` is over.",
+        "Delay a batch until this many offsets are available, or `maxTriggerDelay` has passed.",
         "stream",
     ),
     Option(
         "maxTriggerDelay",
         "`15m`",
-        "The longest that `minOffsetsPerTrigger` holds a batch back after the last one.",
+        "Maximum time that `minOffsetsPerTrigger` delays a batch after the last one.",
         "stream",
     ),
     Option(
         "maxBytesPerTrigger",
         "",
-        "Bytes in one batch at most, by the estimated size of records: `64m`, `1g`. Of ours.",
+        "Maximum bytes in one batch, by estimated record size: `64m`, `1g`. Headrace only.",
         "stream",
     ),
     Option(
@@ -86,49 +86,49 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "Tasks at least, about: large partitions are split in proportion. Without it and the next one, tasks are "
         "split by size.",
     ),
-    Option("maxRecordsPerPartition", "", "Offsets in one task at most: larger ranges are split evenly."),
+    Option("maxRecordsPerPartition", "", "Maximum offsets in one task: larger ranges are split evenly."),
     Option(
         "targetBytesPerTask",
         "`64m`",
         "Split ranges that are estimated to be larger. The default holds only when neither `minPartitions` nor "
-        "`maxRecordsPerPartition` is given. Of ours.",
+        "`maxRecordsPerPartition` is given. Headrace only.",
     ),
-    Option("includeHeaders", "`false`", "Whether there is a column `headers`."),
+    Option("includeHeaders", "`false`", "Whether the source has a column `headers`."),
     Option(
         "groupId",
         "",
         "A group under which the stream commits how far it has read, so that tools that show lag see it. It is "
-        "never read: where to go on is in the checkpoint. Of ours.",
+        "never read: where to go on is in the checkpoint. Headrace only.",
         "stream",
     ),
     Option(
         "stopFile",
         "",
         "While this file is there on the driver's machine the stream hands out nothing new, so that a query "
-        "can be stopped between two batches. Of ours.",
+        "can be stopped between two batches. Headrace only.",
         "stream",
     ),
     Option("groupIdPrefix", "", "Accepted, without effect: no consumer group is joined."),
-    Option("fetchOffset.numRetries", "`3`", "How often offsets are asked for again before giving up."),
+    Option("fetchOffset.numRetries", "`3`", "How often requests for offsets are retried."),
     Option("fetchOffset.retryIntervalMs", "`1000`", "The pause between."),
-    Option("kafkaConsumer.pollTimeoutMs", "`120000`", "How long a task waits for records that should be there."),
+    Option("kafkaConsumer.pollTimeoutMs", "`120000`", "How long a task waits for records that should exist."),
     Option(
         "partition.metadata.cache.ttl.ms", "", "Accepted, without effect: partitions are asked for every time."
     ),
 )
 
 CONSUMER_SETTINGS: tuple[Option, ...] = (
-    Option("kafka.bootstrap.servers", "", "Brokers to begin with, as `host:9092,other:9092`. Must be given."),
+    Option("kafka.bootstrap.servers", "", "Bootstrap brokers, as `host:9092,other:9092`. Required."),
     Option(
         "kafka.isolation.level",
         "`read_committed`",
         "`read_committed`: records of open and aborted transactions are not read. Spark's own default is "
         "`read_uncommitted`.",
     ),
-    Option("kafka.client.id", "`headrace-spark`", "The name under which the broker sees the source."),
+    Option("kafka.client.id", "`headrace-spark`", "Client id that the broker sees."),
     Option("kafka.group.id", "", "Accepted, without effect: no consumer group is joined. See `groupId`."),
     Option("kafka.max.partition.fetch.bytes", "`8388608`", "Bytes to ask for in one fetch."),
-    Option("kafka.request.timeout.ms", "`30000`", "How long a request is tried again before it fails."),
+    Option("kafka.request.timeout.ms", "`30000`", "How long a request is retried before it fails."),
     Option(
         "kafka.security.protocol",
         "`PLAINTEXT`",

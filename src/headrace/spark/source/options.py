@@ -206,10 +206,10 @@ def _check_security(options: GivenOptions, name: str) -> None:
 def _bootstrap(options: GivenOptions) -> str:
     text = options.text(BOOTSTRAP)
     if not text:
-        problem = "it must be given"
+        problem = "it is required"
         if "bootstrap.servers" in options:
             raise OptionError(BOOTSTRAP, problem, "write kafka.bootstrap.servers instead of bootstrap.servers")
-        raise OptionError(BOOTSTRAP, problem, "write the brokers to begin with, as host:9092,other:9092")
+        raise OptionError(BOOTSTRAP, problem, "write the bootstrap brokers as host:9092,other:9092")
     try:
         parse_bootstrap(text)
     except ValueError as error:
@@ -224,7 +224,7 @@ def _topics(options: GivenOptions) -> TopicChoice:
             (f"subscribe instead of {name}" for name in ("topic", "topics", "path") if name in options), None
         )
         advice = f"did you mean {hint}?" if hint else "write subscribe=topic1,topic2, for example"
-        raise OptionError(" | ".join(CHOICES), "one of them must say what to read", advice)
+        raise OptionError(" | ".join(CHOICES), "one of them is required", advice)
     if len(chosen) > 1:
         raise OptionError(" | ".join(chosen), "they exclude each other", "keep one of them")
     name = chosen[0]
@@ -284,7 +284,7 @@ def _end(options: GivenOptions, streaming: bool) -> Positions:
     if streaming:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if name in options:
-                advice = "take it out, or stop the query when it has read enough (trigger availableNow)"
+                advice = "remove it, or stop the query when it has read enough (trigger availableNow)"
                 raise OptionError(name, "a stream has no end", advice)
     end = _positions(options, "ending", AT_LATEST)
     _refuse(end, PositionKind.EARLIEST, "a batch cannot end at earliest", "write latest, an offset or a time")

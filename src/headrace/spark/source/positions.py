@@ -114,7 +114,7 @@ class UnknownPartitions(Exception):
         read = ", ".join(map(str, self.read)) or "none"
         return (
             f"option {self.option}: it gives a position for {named}, which this query does not read (it reads "
-            f"{read}); take it out, or read that topic too"
+            f"{read}); remove it, or read that topic too"
         )
 
 
@@ -239,7 +239,7 @@ def _word_position(option: str, text: str) -> Position:
     if moment is not None:
         return Position(PositionKind.TIMESTAMP, moment)
     advice = 'write earliest, latest, {"topic": {"0": 23}}, -10m or 2026-01-31T12:00:00Z'
-    raise OptionError(option, f"{text!r} says nothing about where to read", advice)
+    raise OptionError(option, f"{text!r} is not a position", advice)
 
 
 def _time_position(option: str, value: object) -> Position:

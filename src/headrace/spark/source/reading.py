@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOST = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 MAX_GAPS = 100
-ADVICE = "Set failOnDataLoss to false to go on without these records."
+ADVICE = "Set failOnDataLoss to false to continue without these records."
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ version 2 the producer goes on; with version 1, where that can join its next tra
 waits, and then begins a new epoch.
 
 At the end, for a reader of committed records: a transaction is there whole or not at all; one that was committed
-is there, one that was aborted or taken over is not; nothing is there twice; nothing is open any more.
+is there, one that was aborted or taken over is not; nothing is listed twice; nothing is open any more.
 """
 
 from __future__ import annotations

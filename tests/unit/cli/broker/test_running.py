@@ -43,7 +43,7 @@ def test_a_broker_in_the_background(data: str) -> None:
     assert row["pid"] == int(Path(data, "broker-4", "headrace.pid").read_text())
     again = headrace("start", "--daemon", "--data-dir", data, "--override", LISTENER, "--override", "node.id=4")
     assert again.returncode == 1
-    assert "runs already" in again.stderr
+    assert "is already running" in again.stderr
     stopped = headrace("stop", "--data-dir", data)
     assert (stopped.returncode, stopped.stderr) == (0, "Broker 4 has stopped.\n")
     assert not is_broker(row["pid"])
@@ -106,5 +106,5 @@ def test_a_data_directory_that_cannot_be_made(tmp_path: Path, more: tuple[str, .
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         result = headrace("start", "--data-dir", str(place), "--override", LISTENER, *more)
         assert result.returncode == 1
-        assert f"The data directory {place} cannot be made" in result.stderr
+        assert f"Cannot create the data directory {place}" in result.stderr
         assert "Traceback" not in result.stderr

@@ -15,4 +15,4 @@ def test_variables_for_pipelines_are_no_settings_of_a_broker(monkeypatch: pytest
         monkeypatch.setenv(variable, "x")
     assert load_config(None, {}).warnings == ()
     monkeypatch.setenv("HEADRACE_NUMBER", "x")
-    assert "HEADRACE_NUMBER names no setting" in load_config(None, {}).warnings[0]
+    assert "HEADRACE_NUMBER is not a known setting" in load_config(None, {}).warnings[0]

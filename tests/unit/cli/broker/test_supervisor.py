@@ -63,8 +63,8 @@ def test_the_others_go_on_when_one_is_given_up(
         supervisor._all_ready = True
         assert supervisor.run() == 1
     assert len(failures.read_text()) == last
-    assert "Broker 1 ended with exit code 3; it is started again in 0 s" in caplog.text
-    assert f"failed to start {MAX_FAILED_STARTS} times in a row and is given up" in caplog.text
+    assert "Broker 1 ended with exit code 3; restarting it in 0 s" in caplog.text
+    assert f"failed to start {MAX_FAILED_STARTS} times in a row; giving up" in caplog.text
     assert failing.files.supervisor() is None
 
 
@@ -75,7 +75,7 @@ def test_a_process_that_cannot_be_made_is_tried_again(
     missing = Worker([str(tmp_path / "no-such-program")], run_files(str(tmp_path), 1))
     assert Supervisor([missing], "data").run() == 1
     assert "Broker 1 could not be started (No such file or directory)" in caplog.text
-    assert f"failed to start {MAX_FAILED_STARTS} times in a row and is given up" in caplog.text
+    assert f"failed to start {MAX_FAILED_STARTS} times in a row; giving up" in caplog.text
 
 
 def test_a_refusal_at_the_first_start_ends_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

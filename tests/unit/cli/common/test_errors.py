@@ -55,7 +55,11 @@ def test_every_reason_is_told_with_its_address(reason: Reason) -> None:
         (RequestTimedOut(HERE, "Metadata", 5), 124, "did not answer Metadata in 5 s"),
         (ConnectionLost(HERE), 3, "was lost"),
         (CannotReach(HERE, Reason.REFUSED), 3, "Cannot reach a broker at broker:9092"),
-        (CannotReach(HERE, Reason.REFUSED, broker_id=2), 3, "The cluster says that broker 2 is at broker:9092"),
+        (
+            CannotReach(HERE, Reason.REFUSED, broker_id=2),
+            3,
+            "Broker 2 advertises an address that cannot be used: broker:9092",
+        ),
     ],
 )
 def test_other_failures(error: ClientError, exit_code: int, part: str) -> None:

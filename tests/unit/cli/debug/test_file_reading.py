@@ -92,9 +92,9 @@ def test_what_is_wrong_with_an_index(log: Path, entries: tuple[tuple[int, int], 
 def test_an_index_cut_off_or_without_its_log(log: Path) -> None:
     path = write_index(log, (3, SIZE))
     path.write_bytes(path.read_bytes()[:-1])
-    assert "no whole number of entries" in read_content(path).problems[0]
+    assert "not a multiple of the entry size" in read_content(path).problems[0]
     log.unlink()
-    assert any("is not there to compare with" in one for one in read_content(path).problems)
+    assert any("is missing, so the index cannot be verified" in one for one in read_content(path).problems)
 
 
 def test_a_time_index(log: Path) -> None:
@@ -126,7 +126,7 @@ def test_transactions(tmp_path: Path) -> None:
     }
     assert content.problems == [f"producer 8 has no abort marker at offset 3 of {path.name}"]
     index.write_bytes(index.read_bytes()[:40])
-    assert "not a whole number of entries" in read_content(index).problems[0]
+    assert "not a multiple of the entry size" in read_content(index).problems[0]
 
 
 def test_a_snapshot(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_snapshot(tmp_path: Path) -> None:
     path.write_bytes(encode_snapshot([entry]))
     assert read_content(path).entries == [entry._asdict()]
     path.write_bytes(path.read_bytes()[:-1])
-    assert "no whole snapshot" in read_content(path).problems[0]
+    assert "not a valid snapshot" in read_content(path).problems[0]
 
 
 def test_small_text_files(tmp_path: Path) -> None:

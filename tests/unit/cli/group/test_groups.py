@@ -68,7 +68,7 @@ def test_what_a_move_means() -> None:
     assert summary([OffsetMove(T0, 10, 4, 0, 20), OffsetMove(T1, 5, 8, 0, 20)]) == (
         "6 records will be read again, 3 records will be skipped"
     )
-    assert summary([OffsetMove(T0, None, 4, 0, 20)]) == "1 new position"
+    assert summary([OffsetMove(T0, None, 4, 0, 20)]) == "1 new offset"
     assert summary([OffsetMove(T0, 4, 4, 0, 20)]) == "nothing changes"
 
 
@@ -162,8 +162,8 @@ def test_plans_from_files(tmp_path: Path) -> None:
         (["group", "lst"], 2, ["Did you mean 'list'?"]),
         (["group", "list", "["], 2, ["not a valid regular expression"]),
         (["group", "list", "-b", UNUSED], 3, ["Cannot reach a broker at 127.0.0.1:1"]),
-        (["group", "describe"], 2, ["Name groups, or say --all."]),
-        (["group", "describe", "g", "--all"], 2, ["Name groups, or say --all."]),
+        (["group", "describe"], 2, ["Name groups, or use --all."]),
+        (["group", "describe", "g", "--all"], 2, ["Name groups, or use --all."]),
         (["group", "describe", "g", "--members", "--state"], 2, ["one of --members and --state"]),
         (["group", "seek", "g"], 2, ["--to"]),
         (["group", "seek", "g", "--to", "soon"], 2, ["'soon' is not a valid position", "earliest, latest"]),

@@ -46,7 +46,7 @@ def test_a_good_file_is_drawn() -> None:
 good.yml: pipeline good
   source  raw  <- topic pc.logs  (raw)
   sink    out  raw -> topic pc.out  (raw)
-1 file checked (keys and files): all is well.
+1 file checked (keys and files): no problems.
 """
     )
 
@@ -88,7 +88,7 @@ def test_topics_are_looked_for_on_the_cluster(headrace_broker: Broker) -> None:
     assert "good.yml:2:16: there is no topic pc.logs" in done.stdout
     assert done.stdout.endswith("1 file checked (keys and files, topics): 1 problem.\n")
     headrace_broker.create_topic("pc.logs", 1)
-    assert "all is well" in check("good.yml", "--no-spark", "-b", at, code=0).stdout
+    assert "no problems" in check("good.yml", "--no-spark", "-b", at, code=0).stdout
 
 
 def test_the_file_names_the_cluster(directory: Path, headrace_broker: Broker) -> None:
@@ -101,7 +101,7 @@ def test_the_file_names_the_cluster(directory: Path, headrace_broker: Broker) ->
 def test_a_cluster_that_is_not_there() -> None:
     done = check("good.yml", "--no-spark", "-b", UNUSED, code=3)
     assert "Cannot reach a broker at 127.0.0.1:1" in done.stderr
-    assert "keys and files): all is well" in done.stdout
+    assert "keys and files): no problems" in done.stdout
 
 
 def test_problems_of_the_file_are_told_without_a_cluster(directory: Path) -> None:
@@ -129,7 +129,7 @@ def test_two_files_of_one_name(directory: Path) -> None:
     (directory / "other.yml").write_text(f"name: good\n{GOOD}")
     first, second = check_files([Path("good.yml"), Path("other.yml")])
     assert first.problems == []
-    assert str(second.problems[0]).startswith("other.yml:1:7: good.yml is a pipeline good too\n")
+    assert str(second.problems[0]).startswith("other.yml:1:7: good.yml is also a pipeline named good\n")
 
 
 def test_a_file_named_twice_is_one() -> None:
@@ -149,7 +149,7 @@ def test_what_runs_is_checked_first(
 
 
 def no_java(*_: object, **__: object) -> NoReturn:
-    raise NoJava("Spark needs Java 17 or newer, and there is none")
+    raise NoJava("Spark needs Java 17 or newer, but none was found")
 
 
 def no_start(*_: object, log_file: Path, **__: object) -> NoReturn:
@@ -160,7 +160,7 @@ def no_start(*_: object, log_file: Path, **__: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("make_session", "said"),
     [
-        (no_java, ["Spark needs Java 17 or newer, and there is none.\n  Install one", "JAVA_HOME"]),
+        (no_java, ["Spark needs Java 17 or newer, but none was found.\n  Install one", "JAVA_HOME"]),
         (no_start, ["Spark did not start: [JAVA_GATEWAY_EXITED]", "could not create the Java Virtual Machine"]),
     ],
 )

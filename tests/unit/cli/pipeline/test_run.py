@@ -36,7 +36,7 @@ def test_the_second_signal_says_what_it_means_and_ends_at_once(
     with _signals(running, screen):
         os.kill(os.getpid(), number)
         assert running.stop.wait(5)
-        assert "Stopping when the batch in hand is done" in capsys.readouterr().err
+        assert "Stopping when the current batch is done" in capsys.readouterr().err
         with pytest.raises(click.Abort):
             _signal_and_wait(number)
     assert capsys.readouterr().err == f"{AT_ONCE}\n"
@@ -60,6 +60,6 @@ def test_a_busy_port_for_metrics_is_an_error_with_advice(monkeypatch: pytest.Mon
     with pytest.raises(CommandError) as raised:
         _attempt(launch(PipelineScreen("table", quiet=False)))
     assert raised.value.format_message() == (
-        "Port 9700 for metrics cannot be used: another program has it.\n"
-        "  Name another with --metrics-port, or 0 for one that is free."
+        "Port 9700 for metrics cannot be used: it is already in use.\n"
+        "  Choose another with --metrics-port, or 0 for a free one."
     )

@@ -137,8 +137,8 @@ def test_packages_that_travel_are_found_beside_the_driver_too(
 def test_mistakes_are_told_before_anything_starts(directory: Path) -> None:
     (directory / "bad.yml").write_text(GOOD.replace("topic: logs", "topik: logs"))
     assert "bad.yml:2:9: source raw has no key topik" in run("bad.yml", code=1).stderr
-    assert "choose one" in run("one.yml", "--once", "--schedule", "1m", code=2).stderr
-    assert "name one FILE" in run("one.yml", "two.yml", "--checkpoint", "x", code=2).stderr
+    assert "cannot be combined" in run("one.yml", "--once", "--schedule", "1m", code=2).stderr
+    assert "exactly one FILE" in run("one.yml", "two.yml", "--checkpoint", "x", code=2).stderr
 
 
 def test_its_exit_code_is_that_of_the_driver(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,4 +83,4 @@ def test_more_never_needs_less() -> None:
 def test_one_replica_is_warned_of() -> None:
     plan = decide(replace(LOAD, replication=1), MACHINE)
     assert plan.brokers == 1
-    assert any("lost" in note for note in plan.notes)
+    assert any("loses" in note for note in plan.notes)

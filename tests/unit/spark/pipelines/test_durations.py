@@ -33,7 +33,7 @@ def test_durations(text: str, milliseconds: int) -> None:
     "text", ["", "  ", "soon", "10 fortnights", "10m later", "-5s", "m", "10:30", "1e3s", "1 month"]
 )
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_milliseconds(text)
 
 

@@ -58,7 +58,7 @@ def test_everything_given_as_spark_gives_it() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "option kafka.bootstrap.servers: it must be given; write brokers as"),
+        ({}, "option kafka.bootstrap.servers: it is required; write brokers as"),
         ({"bootstrap.servers": "h"}, "did you mean kafka.bootstrap.servers?"),
         ({"bootstrap": "h"}, "write kafka.bootstrap.servers instead of bootstrap"),
         (
@@ -72,10 +72,10 @@ def test_everything_given_as_spark_gives_it() -> None:
         ({**BROKER, "kafka.compression.type": "brotli"}, "there is no compression 'brotli'; write none, gzip"),
         (
             {**BROKER, "delivery": "exactly-once"},
-            "exactly-once is not there yet; write at-least-once",
+            "exactly-once is not supported yet; write at-least-once",
         ),
-        ({**BROKER, "delivery": "maybe"}, "option delivery: 'maybe' is not a promise"),
-        ({**BROKER, "kafka.acks": "2"}, "option kafka.acks: '2' is none of all, 1 and 0"),
+        ({**BROKER, "delivery": "maybe"}, "option delivery: 'maybe' is not a known delivery guarantee"),
+        ({**BROKER, "kafka.acks": "2"}, "option kafka.acks: '2' is not all, 1 or 0"),
         ({**BROKER, "kafka.acks": "1", "kafka.enable.idempotence": "true"}, "it needs kafka.acks=all, not 1"),
         ({**BROKER, "kafka.enable.idempotence": "yes"}, "'yes' is neither true nor false"),
         ({**BROKER, "kafka.max.in.flight.requests.per.connection": "6"}, "with idempotence it is 5 at most"),

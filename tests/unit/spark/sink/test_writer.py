@@ -47,7 +47,7 @@ def test_a_stream_is_planned_without_the_cluster() -> None:
 
 
 def test_mistakes_are_sink_errors() -> None:
-    with pytest.raises(SinkError, match=r"option kafka.acks: '7' is none of"):
+    with pytest.raises(SinkError, match=r"option kafka.acks: '7' is not all"):
         make_stream_writer({**NOWHERE, "kafka.acks": "7"}, VALUE, overwrite=False)
     with pytest.raises(SinkError, match="the column 'value' is double"):
         make_stream_writer(NOWHERE, schema("value double"), overwrite=False)

@@ -108,7 +108,7 @@ def test_what_to_read(given: dict[str, str], expected: TopicChoice) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "one of them must say what to read"),
+        ({}, "one of them is required"),
         ({"topic": "a"}, "did you mean subscribe instead of topic?"),
         ({"path": "a"}, "did you mean subscribe instead of path?"),
         ({"subscribe": "a", "subscribePattern": "b"}, "exclude each other"),
@@ -204,13 +204,13 @@ def test_what_a_time_that_no_record_reaches_means(given: dict[str, str], strateg
         ({"endingOffsets": "latest"}, "a stream has no end"),
         ({"endingOffsetsByTimestamp": "{}"}, "a stream has no end"),
         ({"endingTimestamp": "5"}, "a stream has no end"),
-        ({"startingOffsets": "oldest"}, "where to read"),
+        ({"startingOffsets": "oldest"}, "is not a position"),
         ({"startingOffsetsByTimestampStrategy": "skip"}, "neither error nor latest"),
         ({"failOnDataLoss": "no"}, "neither true nor false"),
         ({"maxOffsetsPerTrigger": "many"}, "not a whole number"),
         ({"maxOffsetsPerTrigger": "0"}, "too small"),
         ({"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}, "more than maxOffsetsPerTrigger"),
-        ({"maxTriggerDelay": "soon"}, "not a span of time"),
+        ({"maxTriggerDelay": "soon"}, "not a duration"),
         ({"maxBytesPerTrigger": "0"}, "not a size"),
         ({"maxBytesPerTrigger": "-5m"}, "not a size"),
         ({"minPartitions": "0"}, "too small"),
@@ -256,8 +256,8 @@ def test_a_batch_passes_over_the_limits_of_a_stream() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"subscribe": "a"}, "kafka.bootstrap.servers: it must be given"),
-        ({"subscribe": "a", "kafka.bootstrap.servers": " "}, "it must be given"),
+        ({"subscribe": "a"}, "kafka.bootstrap.servers: it is required"),
+        ({"subscribe": "a", "kafka.bootstrap.servers": " "}, "it is required"),
         (
             {"subscribe": "a", "bootstrap.servers": "h:1"},
             "write kafka.bootstrap.servers instead of bootstrap.servers",

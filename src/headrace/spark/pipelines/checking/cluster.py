@@ -60,10 +60,10 @@ def _source(pipeline: Pipeline, source: Source, topics: Topics, coming: set[str]
     for topic in source.topics:
         if topic not in topics and topic not in coming:
             near = nearest(topic, (name for name in topics if name not in INTERNAL_TOPICS))
-            advice = f"Did you mean {near}?" if near else f"Make it with `headrace topic create {topic}`."
+            advice = f"Did you mean {near}?" if near else f"Create it with `headrace topic create {topic}`."
             yield pipeline.problem(source, key, f"there is no topic {topic}", advice)
     if source.pattern is not None and not any(_matches(source.pattern, name) for name in (*topics, *coming)):
-        advice = "Topics that are made later and match are read, so this can be right."
+        advice = "Matching topics that are created later will be read, so this can be intended."
         what = f"no topic matches {source.pattern}"
         yield pipeline.problem(source, "pattern", what, advice, warning=True)
 
@@ -77,8 +77,10 @@ def _sink(pipeline: Pipeline, sink: Sink, topics: Topics, coming: set[str]) -> I
         return
     if "{" in sink.topic:
         if sink.create is None:
-            what = f"the topics of {sink.topic} must all be there, and which they are is not known yet"
-            yield pipeline.problem(sink, "topic", what, "Add create: {partitions: 3} to make them.", warning=True)
+            what = f"the topics of {sink.topic} must all exist, but their names are not known yet"
+            yield pipeline.problem(
+                sink, "topic", what, "Add create: {partitions: 3} to create them.", warning=True
+            )
         return
     there = topics.get(sink.topic)
     if there is None:
@@ -87,7 +89,7 @@ def _sink(pipeline: Pipeline, sink: Sink, topics: Topics, coming: set[str]) -> I
             yield pipeline.problem(sink, "topic", f"there is no topic {sink.topic}", advice)
     elif sink.create is not None and sink.create.partitions not in (BROKER_DEFAULT, there.partition_count):
         count, wanted = there.partition_count, sink.create.partitions
-        what = f"topic {sink.topic} is there with {count} partition{'s' if count > 1 else ''}, not {wanted}"
+        what = f"topic {sink.topic} already exists with {count} partition{'s' if count > 1 else ''}, not {wanted}"
         yield pipeline.problem(sink, "create", what, "It is used as it is.", warning=True)
 
 
@@ -95,7 +97,7 @@ def _table(pipeline: Pipeline, source: Source, policies: Mapping[str, str]) -> I
     topic = source.topics[0]
     policy = policies.get(topic)
     if policy is not None and "compact" not in policy:
-        what = f"topic {topic} is read as a table, and its records are deleted by age (cleanup.policy={policy})"
+        what = f"topic {topic} is read as a table, but its records are deleted by age (cleanup.policy={policy})"
         advice = f"Keep the latest of each key: headrace topic alter {topic} --set cleanup.policy=compact"
         yield pipeline.problem(source, "table", what, advice, warning=True)
 

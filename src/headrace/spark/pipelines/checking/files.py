@@ -33,7 +33,7 @@ def _read(pipeline: Pipeline, part: Source | Sink | Step, key: str, path: str) -
         with open(path, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
-        advice = f"Paths stand beside the pipeline file, so this is {path}."
+        advice = f"Paths are relative to the pipeline file, so this is {path}."
         return pipeline.problem(part, key, f"there is no file {shown}", advice)
     except OSError as error:
         return pipeline.problem(part, key, f"{shown} cannot be read: {(error.strerror or '').lower()}")
@@ -55,7 +55,7 @@ def _schema_file(pipeline: Pipeline, part: Source | Sink, path: str) -> Iterator
         return
     wrong = _wrong_with_schema(text, os.path.splitext(path)[1])
     if wrong is not None:
-        yield pipeline.problem(part, "schema_file", f"{shown_path(path)} is no schema: {wrong}")
+        yield pipeline.problem(part, "schema_file", f"{shown_path(path)} is not a valid schema: {wrong}")
 
 
 def _wrong_with_schema(text: str, suffix: str) -> str | None:
@@ -98,10 +98,10 @@ def _source_files(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
     directory = os.sep.join(parts[:fixed]) or os.sep
     if not os.path.isdir(directory):
         what = f"there is no directory {shown_path(directory)}"
-        yield pipeline.problem(source, "files", what, f"Make it, or correct the path: this is {directory}.")
+        yield pipeline.problem(source, "files", what, f"Create it, or correct the path: this is {directory}.")
     elif not source.static and os.path.isfile(source.files):
-        what = f"{shown_path(source.files)} is one file, and a stream reads those that come into a folder"
-        yield pipeline.problem(source, "files", what, "Name them with a *; or read it once, with table: true.")
+        what = f"{shown_path(source.files)} is one file, but a stream reads files as they appear in a folder"
+        yield pipeline.problem(source, "files", what, "Use a pattern with *, or read it once with table: true.")
 
 
 def _python(pipeline: Pipeline, step: Step, path: str) -> Iterator[Problem]:
@@ -141,7 +141,7 @@ def _function(
     pipeline: Pipeline, step: Step, function: ast.FunctionDef | ast.AsyncFunctionDef
 ) -> Iterator[Problem]:
     if isinstance(function, ast.AsyncFunctionDef):
-        advice = "A step only describes what Spark will do: def is enough."
+        advice = "A step only describes what Spark will do: use a plain def."
         yield pipeline.problem(step, "python", f"{function.name} is async", advice)
         return
     arguments = function.args
@@ -150,7 +150,7 @@ def _function(
     given = len(step.inputs)
     if given < least or (given > most and arguments.vararg is None):
         takes = str(least) if least == most else f"{least} to {most}"
-        what = f"{function.name} takes {takes} DataFrame{'s' if most > 1 else ''}, and from names {given}"
+        what = f"{function.name} takes {takes} DataFrame{'s' if most > 1 else ''}, but from lists {given}"
         yield pipeline.problem(
             step, "from", what, f"Line {function.lineno} of {shown_path(step.python_file or '')}."
         )

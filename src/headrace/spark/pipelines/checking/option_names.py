@@ -31,43 +31,43 @@ _DATES = (
 
 FORMAT_OPTIONS: Mapping[str, tuple[Option, ...]] = {
     "csv": (
-        Option("sep", "`,`", "What stands between two columns. `delimiter` is the same."),
-        Option("delimiter", "`,`", "What stands between two columns. `sep` is the same."),
-        Option("quote", '`"`', "What stands around a column with a separator in it."),
-        Option("escape", '`"`', "What stands before a quote inside quotes."),
-        Option("charToEscapeQuoteEscaping", "", "What stands before that sign itself."),
+        Option("sep", "`,`", "Separator between columns. `delimiter` is the same."),
+        Option("delimiter", "`,`", "Separator between columns. `sep` is the same."),
+        Option("quote", '`"`', "Quote character around a column that contains the separator."),
+        Option("escape", '`"`', "Escape character for quotes inside quotes."),
+        Option("charToEscapeQuoteEscaping", "", "Escape character for the escape character itself."),
         Option("escapeQuotes", "`true`", "Whether a column with a quote in it is put in quotes.", SINK),
         Option("quoteAll", "`false`", "Whether every column is put in quotes.", SINK),
         Option("header", "`false`", "Files only: whether each begins with the names of the columns.", SOURCE),
-        Option("comment", "", "Files only: lines that begin with this sign are passed over.", SOURCE),
-        Option("nullValue", "empty", "The text that stands for null."),
-        Option("emptyValue", "empty", "The text that stands for an empty text."),
-        Option("nanValue", "`NaN`", "The text that stands for no number.", SOURCE),
-        Option("positiveInf", "`Inf`", "The text that stands for infinity.", SOURCE),
-        Option("negativeInf", "`-Inf`", "The text that stands for minus infinity.", SOURCE),
+        Option("comment", "", "Files only: lines that start with this character are skipped.", SOURCE),
+        Option("nullValue", "empty", "Text for null."),
+        Option("emptyValue", "empty", "Text for an empty string."),
+        Option("nanValue", "`NaN`", "Text for NaN.", SOURCE),
+        Option("positiveInf", "`Inf`", "Text for infinity.", SOURCE),
+        Option("negativeInf", "`-Inf`", "Text for minus infinity.", SOURCE),
         Option("ignoreLeadingWhiteSpace", "`false`; sink `true`", "Whether spaces before a value are dropped."),
         Option("ignoreTrailingWhiteSpace", "`false`; sink `true`", "Whether spaces after a value are dropped."),
-        Option("maxCharsPerColumn", "`-1`", "A longer value ends the pipeline; -1: none does.", SOURCE),
-        Option("maxColumns", "`20480`", "A line with more columns ends the pipeline.", SOURCE),
+        Option("maxCharsPerColumn", "`-1`", "A longer value fails the pipeline; -1: no limit.", SOURCE),
+        Option("maxColumns", "`20480`", "A line with more columns fails the pipeline.", SOURCE),
         Option("unescapedQuoteHandling", "`STOP_AT_DELIMITER`", "What a quote inside a bare value does.", SOURCE),
         *_DATES,
     ),
     "json": (
-        Option("allowComments", "`false`", "Whether comments as in Java are passed over.", SOURCE),
+        Option("allowComments", "`false`", "Whether Java-style comments are skipped.", SOURCE),
         Option("allowSingleQuotes", "`false`", "Whether `'` may stand for `\"`.", SOURCE),
         Option("allowUnquotedFieldNames", "`false`", "Whether names need no quotes.", SOURCE),
         Option("allowNumericLeadingZeros", "`false`", "Whether `007` is a number.", SOURCE),
         Option("allowNonNumericNumbers", "`true`", "Whether `NaN` and `Infinity` are numbers.", SOURCE),
-        Option("allowBackslashEscapingAnyCharacter", "`false`", "Whether `\\` may stand before any sign.", SOURCE),
-        Option("allowUnquotedControlChars", "`false`", "Whether a text may hold tabs and line ends.", SOURCE),
+        Option("allowBackslashEscapingAnyCharacter", "`false`", "Whether `\\` may escape any character.", SOURCE),
+        Option("allowUnquotedControlChars", "`false`", "Whether strings may contain tabs and newlines.", SOURCE),
         Option("ignoreNullFields", "`true`", "Whether a column that is null is left out.", SINK),
         Option("pretty", "`false`", "Whether it is written on many lines.", SINK),
-        Option("sortKeys", "`false`", "Whether the keys of a map are put in order.", SINK),
+        Option("sortKeys", "`false`", "Whether map keys are sorted.", SINK),
         Option("writeNonAsciiCharacterAsCodePoint", "`false`", "Whether `é` is written `\\u00e9`.", SINK),
         *_DATES,
     ),
     "avro": (
-        Option("framing", "`none`", "`confluent`: five bytes with the id of the schema stand before a record."),
+        Option("framing", "`none`", "`confluent`: five bytes with the schema id precede each record."),
         Option("schema_id", "", "With `framing: confluent`: the id that is written.", SINK),
     ),
     "text": (),
@@ -76,10 +76,10 @@ FORMAT_OPTIONS: Mapping[str, tuple[Option, ...]] = {
 _LINES_NEED_NONE = "a value is one record, wherever its lines end"
 _NOT_INFERRED = "columns and types are those of schema"
 _NOT_COMPRESSED = "values are not files: kafka.compression.type compresses batches of a topic"
-_BAD_RECORDS = "what is malformed goes to the dead letters, whose topic is dead_letter"
+_BAD_RECORDS = "malformed records go to the topic dead_letter"
 FILES_ONLY: Mapping[str, str] = {
     "header": "a record of a topic has no header",
-    "comment": "a record of a topic is no comment",
+    "comment": "a record of a topic is never a comment",
 }
 WITHOUT_USE: Mapping[str, str] = {
     "charset": "values are text in UTF-8",
@@ -105,27 +105,31 @@ WITHOUT_USE: Mapping[str, str] = {
     "singlevariantcolumn": _NOT_INFERRED,
     "useunsaferow": "Spark uses it by itself",
 }
-"""What Spark's readers and writers of files take, and single values have no use for: the reason, by lower case."""
+"""What Spark's readers and writers of files take, and single values do not use: the reason, by lower case."""
 
 _FOUND_FILES = (
-    Option("maxFilesPerTrigger", "", "The most new files of one micro-batch."),
-    Option("maxBytesPerTrigger", "", "About how many bytes of new files one micro-batch takes."),
+    Option("maxFilesPerTrigger", "", "Maximum number of new files per micro-batch."),
+    Option("maxBytesPerTrigger", "", "Approximate maximum bytes of new files per micro-batch."),
     Option("latestFirst", "`false`", "Whether new files come before old ones."),
-    Option("maxFileAge", "`7d`", "Files so much older than the newest are passed over."),
-    Option("fileNameOnly", "`false`", "Whether a file is known by its name alone, whatever its folder."),
-    Option("maxCachedFiles", "`10000`", "How many files that were seen are kept for the next micro-batches."),
-    Option("discardCachedInputRatio", "`0.2`", "When so little of them is left, the folder is listed again."),
-    Option("cleanSource", "`off`", "`archive` or `delete`: what is done with files that were read."),
-    Option("sourceArchiveDir", "", "Where `archive` puts them."),
-    Option("pathGlobFilter", "", "Only files whose name is like this."),
+    Option("maxFileAge", "`7d`", "Files this much older than the newest are ignored."),
+    Option("fileNameOnly", "`false`", "Whether files are identified by name alone, ignoring the folder."),
+    Option("maxCachedFiles", "`10000`", "How many listed files are cached for the next micro-batches."),
+    Option(
+        "discardCachedInputRatio",
+        "`0.2`",
+        "When less than this share of the cache is left, the folder is listed again.",
+    ),
+    Option("cleanSource", "`off`", "`archive` or `delete`: what to do with files that have been read."),
+    Option("sourceArchiveDir", "", "Destination of `archive`."),
+    Option("pathGlobFilter", "", "Only files whose name matches this pattern."),
     Option("recursiveFileLookup", "`false`", "Whether folders inside are searched."),
     Option("modifiedBefore", "", "Only files changed before this time; of a table."),
     Option("modifiedAfter", "", "Only files changed after this time; of a table."),
-    Option("ignoreCorruptFiles", "`false`", "Whether files that cannot be read are passed over."),
-    Option("ignoreMissingFiles", "`false`", "Whether files that have gone are passed over."),
+    Option("ignoreCorruptFiles", "`false`", "Whether unreadable files are skipped."),
+    Option("ignoreMissingFiles", "`false`", "Whether missing files are skipped."),
 )
 _REBASE = (
-    Option("datetimeRebaseMode", "`CORRECTED`", "How old dates of very old writers are read."),
+    Option("datetimeRebaseMode", "`CORRECTED`", "How dates of very old writers are read."),
     Option("int96RebaseMode", "`CORRECTED`", "The same for times in the old type INT96."),
 )
 
@@ -143,21 +147,21 @@ PARQUET_FILE_OPTIONS = (
 )
 PARQUET_SINK_OPTIONS = (
     Option("compression", "`snappy`", "`none`, `snappy`, `gzip`, `lz4`, `zstd` or `brotli`."),
-    Option("maxRecordsPerFile", "", "The most rows of one file."),
+    Option("maxRecordsPerFile", "", "Maximum rows per file."),
     Option("retention", "", "Files older than this leave the list of files, not the folder: `30 days`."),
     Option("timeZone", "UTC", "The zone of times that name a folder (`partition_by`)."),
     Option("parquet.compression", "", "The same as `compression`."),
-    Option("parquet.block.size", "`134217728`", "Bytes of a group of rows."),
+    Option("parquet.block.size", "`134217728`", "Bytes of a row group."),
     Option("parquet.page.size", "`1048576`", "Bytes of a page, the smallest part that is read."),
     Option("parquet.page.row.count.limit", "`20000`", "Rows of a page."),
     Option("parquet.dictionary.page.size", "`1048576`", "Bytes of a dictionary."),
-    Option("parquet.enable.dictionary", "`true`", "Whether values that come again are kept once."),
+    Option("parquet.enable.dictionary", "`true`", "Whether repeated values are dictionary-encoded."),
     Option("parquet.bloom.filter.enabled", "`false`", "Bloom filters; of one column: `...enabled#id`."),
     Option("parquet.bloom.filter.expected.ndv", "", "How many values such a filter is made for: `...ndv#id`."),
     Option("parquet.writer.version", "`v1`", "`v1` or `v2`."),
 )
 CONSOLE_OPTIONS = (
-    Option("numRows", "`20`", "The most rows that are shown of a micro-batch."),
+    Option("numRows", "`20`", "Maximum rows shown per micro-batch."),
     Option("truncate", "`false`", "Whether long values are cut, or after how many characters."),
 )
 

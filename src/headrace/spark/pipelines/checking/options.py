@@ -115,7 +115,7 @@ def _misplaced(part: Source | Sink, option: str) -> _Wrong | None:
     if by is not None:
         return _Wrong(f"{option} is set by {by}", "Leave the option out.")
     if isinstance(part, Source) and option.lower() in _BATCH_ONLY:
-        return _Wrong(f"{option} has no use in a stream")
+        return _Wrong(f"{option} has no effect in a stream")
     return None
 
 
@@ -134,7 +134,7 @@ def _of_a_format(part: Source | Sink, option: str) -> _Wrong | None:
     if known_options(part).has(name):  # as for files: the reader's, which have no prefix
         return _Wrong(f"there is no option {option}", f"Write {name}, without {prefix}.")
     if name.lower() in WITHOUT_USE:
-        return _Wrong(f"{option} has no use here: {WITHOUT_USE[name.lower()]}")
+        return _Wrong(f"{option} has no effect here: {WITHOUT_USE[name.lower()]}")
     names = [f"{own}.{one.name}" for one in FORMAT_OPTIONS[own]]
     listed = f"The list is in {_in_reference(f'Options of {own}')}." if names else f"The format {own} has none."
     return _Wrong(f"there is no option {option}", _meant(option, names, listed))
@@ -156,7 +156,7 @@ def _without_use(part: Source | Sink, option: str, name: str) -> _Wrong | None:
     assert known is not None
     here = SOURCE if isinstance(part, Source) else SINK
     if known.use in (SOURCE, SINK) and known.use != here:
-        return _Wrong(f"{option} has no use in a {here}: it is for a {known.use}")
+        return _Wrong(f"{option} has no effect in a {here}: it is for a {known.use}")
     if name.lower() in FILES_ONLY and isinstance(part, Source) and part.kind != "files":
         return _Wrong(f"{option} is for files: {FILES_ONLY[name.lower()]}")
     return None

@@ -57,7 +57,7 @@ def _problems(pipeline: Pipeline, session: SparkSession, opening: EmptyOpening) 
 
 def _sink_problems(pipeline: Pipeline, session: SparkSession, sink: Sink, view: DataFrame) -> Iterator[Problem]:
     if not view.isStreaming:
-        what = f"{sink.input} is a table, and a sink writes a stream"
+        what = f"{sink.input} is a table, but a sink writes a stream"
         yield _sink_problem(
             pipeline, sink, "from", what, "Join it with a stream, or read its topic as one: topic:"
         )
@@ -95,7 +95,7 @@ def _explained(error: PySparkException, sink: Sink) -> tuple[str, str | None]:
             "write every change with mode: update.",
         )
     if sink.mode == "complete":
-        return "complete writes all groups of an aggregate, and there is none", "Leave mode: out."
+        return "complete writes all groups of an aggregate, but there is no aggregate", "Leave mode: out."
     return f"mode {sink.mode} cannot write {operation}", None
 
 

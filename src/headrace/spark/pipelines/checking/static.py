@@ -25,7 +25,7 @@ _COLUMN = re.compile(r"\\\{[^{}]*\\\}")
 _FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]\w*)", re.DOTALL)
 _QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 _NEEDS_SCHEMA = frozenset({"json", "csv", "avro"})
-_GOES_ROUND = "Records would go round for ever. Write to another place."
+_GOES_ROUND = "Records would loop forever. Write somewhere else."
 
 
 def check_static(pipeline: Pipeline) -> list[Problem]:
@@ -57,8 +57,8 @@ def _missing(
     if name in steps:
         advice = f"Put {name} before {part.name}."
         return pipeline.problem(part, key, f"step {part.name} reads {name}, which comes later", advice)
-    advice = suggestion(name, earlier, f"There is: {', '.join(earlier)}.")
-    return pipeline.problem(part, key, f"{kind} {part.name} reads {name}, which is not there", advice)
+    advice = suggestion(name, earlier, f"Available: {', '.join(earlier)}.")
+    return pipeline.problem(part, key, f"{kind} {part.name} reads {name}, which does not exist", advice)
 
 
 def _all_is_used(pipeline: Pipeline) -> Problems:
@@ -68,8 +68,8 @@ def _all_is_used(pipeline: Pipeline) -> Problems:
     for part in pipeline.views:
         if part.name not in used:
             kind = "source" if isinstance(part, Source) else "step"
-            advice = "Read it in a step or a sink, or leave it out."
-            yield pipeline.problem(part, "", f"no sink needs {kind} {part.name}", advice, warning=True)
+            advice = "Use it in a step or sink, or remove it."
+            yield pipeline.problem(part, "", f"{kind} {part.name} is not used by any sink", advice, warning=True)
 
 
 def _sources_have_schemas(pipeline: Pipeline) -> Problems:
@@ -87,7 +87,7 @@ def _sources_have_schemas(pipeline: Pipeline) -> Problems:
             yield pipeline.problem(source, "schema", "an avro source takes its schema from a file", advice)
         elif source.format in ("raw", "text") and given:
             key = "schema" if source.schema else "schema_file"
-            what = f"source {source.name} has a schema, and its format {source.format} has no use for it"
+            what = f"source {source.name} has a schema, which its format {source.format} does not use"
             yield pipeline.problem(
                 source, key, what, "Give its format, such as format: json, or leave the schema out."
             )
@@ -99,7 +99,7 @@ def _sinks_have_schemas(pipeline: Pipeline) -> Problems:
             advice = "Name the file with its Avro schema: schema_file: events.avsc"
             yield pipeline.problem(sink, "format", f"sink {sink.name} is avro without a schema", advice)
         elif sink.format != "avro" and sink.schema_file:
-            what = f"sink {sink.name} has a schema_file, and its format {sink.format} has no use for it"
+            what = f"sink {sink.name} has a schema_file, which its format {sink.format} does not use"
             yield pipeline.problem(sink, "schema_file", what, "Set format: avro, or leave it out.")
         if sink.format == "raw" and sink.key:
             what = f"sink {sink.name} has key and the format raw, which takes the column named key"
@@ -112,8 +112,8 @@ def _sql_only_asks(pipeline: Pipeline) -> Problems:
         verb = _FIRST_WORD.match(step.text) if step.kind == "sql" else None
         if verb is not None and verb[1].upper() not in _QUERIES:
             at = step.place_in_text(*_line_and_column(step.text, verb.start(1)))
-            what = f"step {step.name}: a step is a query, and {verb[1].upper()} is none"
-            advice = "Begin it with SELECT, or WITH ... SELECT; what is written goes into a sink."
+            what = f"step {step.name}: a step must be a query, not {verb[1].upper()}"
+            advice = "Start it with SELECT, or WITH ... SELECT; sinks do the writing."
             yield Problem(pipeline.path, at.line, at.column, what, advice)
 
 
@@ -127,7 +127,7 @@ def _sinks_read_streams(pipeline: Pipeline) -> Problems:
         sources = [source for source in pipeline.sources if source.name in names]
         if sources and all(source.kind == "table" or source.static for source in sources):
             tables = ", ".join(source.name for source in sources)
-            advice = "A table only answers when a stream is joined with it. Read its topic as a stream: topic: ..."
+            advice = "A table can only be joined with a stream. Read its topic as a stream: topic: ..."
             yield pipeline.problem(sink, "from", f"sink {sink.name} reads no stream, only {tables}", advice)
 
 
@@ -139,11 +139,11 @@ def _deduplication_is_bounded(pipeline: Pipeline) -> Problems:
             continue  # Python may have set a watermark: what it does is not known here
         marked = {part.watermark.column for part in before if part.watermark is not None}
         if not marked and step.within is not None:
-            what = f"step {step.name} deduplicates within {step.within}, and nothing before it has a watermark"
+            what = f"step {step.name} deduplicates within {step.within}, but nothing before it has a watermark"
             advice = "Add to its source: watermark: {column: ..., delay: 10 minutes}"
             yield pipeline.problem(step, "deduplicate", what, advice)
         elif step.within is None and marked.isdisjoint(step.columns):
-            what = f"step {step.name} remembers every row for ever"
+            what = f"step {step.name} remembers every row forever"
             advice = "Add within: 10 minutes" + ("." if marked else ", and to its source a watermark.")
             yield pipeline.problem(step, "deduplicate", what, advice, warning=True)
 
@@ -198,11 +198,11 @@ def _sinks_differ(pipeline: Pipeline) -> Problems:
         if other is sink:
             continue
         if sink.kind == "console":
-            what = f"sinks {other.name} and {sink.name} both write to the console: their rows will mix"
+            what = f"sinks {other.name} and {sink.name} both write to the console: their rows will be mixed"
             yield pipeline.problem(sink, "console", what, warning=True)
         else:
             what = f"sinks {other.name} and {sink.name} write to the same directory"
-            advice = "Two queries spoil each other's list of files there. Give each its own."
+            advice = "Two queries would corrupt each other's list of files. Give each its own directory."
             yield pipeline.problem(sink, "parquet", what, advice)
 
 

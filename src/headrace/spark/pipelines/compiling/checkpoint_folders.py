@@ -137,7 +137,7 @@ class CheckpointFolder:
         before = self.recorded(location) if self._is_old(location) else None
         if before is not None and before.pipeline not in (None, self._pipeline):
             raise CheckpointRefused(
-                f"pipeline {before.pipeline} has taken over the checkpoint {location}", "Start this one again."
+                f"pipeline {before.pipeline} took over the checkpoint {location}", "Start this one again."
             )
         self._files.write(f"{location}.json", fingerprint.as_json())
 
@@ -149,7 +149,7 @@ class CheckpointFolder:
 
     def _check_whose(self, query: str, old: str, before: Fingerprint | None, now: Fingerprint) -> None:
         """State without a name on it may go to this pipeline only if it cannot be another's."""
-        begin_anew = f"give this one another checkpoint:, or remove {old} to begin anew."
+        begin_anew = f"give this one another checkpoint:, or remove {old} to start over."
         others = sorted(name for name, queries in self._place.sharers.items() if query in queries)
         if others:
             all_of_them = " and ".join([*others, self._pipeline])

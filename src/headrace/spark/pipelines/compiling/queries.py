@@ -209,9 +209,9 @@ def _check_checkpoint(building: Building, sink: Sink, location: str, fingerprint
     before = building.checkpoints.recorded(location)
     found = [] if before is None else changes(before, fingerprint)
     if found:
-        what = f"sink {sink.name} cannot go on from its checkpoint: {'; '.join(found)}"
+        what = f"sink {sink.name} cannot continue from its checkpoint: {'; '.join(found)}"
         advice = (
-            f"To begin anew give it another name or a new checkpoint:, or remove {location}; or undo the change."
+            f"To start over, give it another name or a new checkpoint:, or remove {location}; or undo the change."
         )
         raise PipelineError([Problem(building.pipeline.path, sink.line, sink.column, what, advice)])
     with _refusals(building.pipeline, sink):

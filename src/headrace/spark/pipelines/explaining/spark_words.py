@@ -108,7 +108,7 @@ def _syntax(parameters: Parameters) -> str:
 
 
 def _no_view(parameters: Parameters) -> str:
-    return f"there is no source and no earlier step called {_bare(parameters.get('relationName', '?'))}"
+    return f"there is no source or earlier step named {_bare(parameters.get('relationName', '?'))}"
 
 
 def _no_function(parameters: Parameters) -> str:
@@ -117,7 +117,7 @@ def _no_function(parameters: Parameters) -> str:
 
 def _ambiguous(parameters: Parameters) -> str:
     names = ", ".join(_bare(one) for one in parameters.get("referenceNames", "").strip("[]").split(", "))
-    return f"{_bare(parameters.get('name', '?'))} can be any of {names}: say which, with the name of its view"
+    return f"{_bare(parameters.get('name', '?'))} is ambiguous ({names}): put the name of its view in front"
 
 
 def _bare(name: str) -> str:
@@ -138,7 +138,7 @@ _JAR = "Its jar comes with --conf spark.jars.packages=GROUP:NAME:VERSION, or --c
 _CORRUPT = "Remove the file, write it again, or pass over such files with options: {ignoreCorruptFiles: true}."
 _SAME_TYPES = "Give schema the types that the files have; a step can CAST them."
 _ADVICE: Mapping[str, str] = {
-    "PATH_NOT_FOUND": "Check the path. On a cluster every machine must see it.",
+    "PATH_NOT_FOUND": "Check the path. On a cluster it must exist on every machine.",
     "FAILED_READ_FILE": _CORRUPT,
     "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH": _SAME_TYPES,
     "PARQUET_COLUMN_DATA_TYPE_MISMATCH": _SAME_TYPES,
@@ -152,7 +152,7 @@ _CANNOT_WRITE = re.compile(r"(?i)mkdirs? (?:failed|of)|is not a directory|permis
 
 def _advice(condition: str, what: str) -> str | None:
     if _CANNOT_WRITE.search(what):
-        return "Spark writes there: check the path, and whether this user may. On a cluster the workers write too."
+        return "Check the path and the permissions of this user. On a cluster the workers write there too."
     return _ADVICE.get(condition) or _ADVICE.get(condition.partition(".")[0])
 
 
@@ -160,8 +160,8 @@ def _no_format(match: re.Match[str]) -> Told:
     name = match[1].rstrip(".")
     if name == "headrace":
         return Told(
-            "the Python that Spark uses has no headrace",
-            "Install headrace[spark] for it, on every machine at the same path. PYSPARK_PYTHON says which it is.",
+            "headrace is not installed for the Python that Spark uses",
+            "Install headrace[spark] for it, on every machine at the same path. PYSPARK_PYTHON selects it.",
         )
     instead = {
         "kafka": "Read topics with the format headrace: it takes the same options and needs no jar.",
@@ -182,7 +182,7 @@ def _no_s3(match: re.Match[str]) -> Told:
 
 
 def _unread_in_sql(match: re.Match[str]) -> Told:
-    return Told(f"what the query names is no {match[1]} that can be read", "Check the path and the files there.")
+    return Told(f"the path in the query is not a readable {match[1]}", "Check the path and the files there.")
 
 
 def _no_driver(match: re.Match[str]) -> Told:
@@ -191,8 +191,8 @@ def _no_driver(match: re.Match[str]) -> Told:
 
 def _executed_stream(match: re.Match[str]) -> Told:
     return Told(
-        "a stream has no rows to look at while the pipeline is put together",
-        "Leave out show, count, collect, toPandas and write: a step only says what is done with rows.",
+        "a stream has no rows while the pipeline is being built",
+        "Remove show, count, collect, toPandas and write: a step only describes what happens to rows.",
     )
 
 
@@ -206,17 +206,17 @@ def _other_sources(match: re.Match[str]) -> Told:
 
 
 def _damaged(match: re.Match[str]) -> Told:
-    return Told("a file of the checkpoint is damaged, so that nobody knows where to go on", _BEGIN_ANEW)
+    return Told("a file of the checkpoint is damaged, so the position is unknown", _BEGIN_ANEW)
 
 
 def _worker_died(match: re.Match[str]) -> Told:
     return Told(
         "Python ended in the middle of a task: it was killed, ran out of memory, or called exit",
-        "See the log of the executor; smaller batches need less memory (options: {maxOffsetsPerTrigger: ...}).",
+        "See the executor's log; smaller batches need less memory (options: {maxOffsetsPerTrigger: ...}).",
     )
 
 
-_BEGIN_ANEW = "Go back to what it was, or begin anew: with another checkpoint, or without the old one."
+_BEGIN_ANEW = "Undo the change, or start over: use another checkpoint, or remove the old one."
 
 _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Told]], ...] = (
     (re.compile(r"Failed to find (?:the )?data source: (\S+)"), _no_format),

@@ -124,4 +124,4 @@ def _sql_problem(text: str, pipeline: Pipeline) -> Problem | None:
     return None
 
 
-_TOLERANT = "To go on with null instead, use try_cast, try_divide, ...; or filter such rows out before."
+_TOLERANT = "To continue with null instead, use try_cast, try_divide, ...; or filter such rows out first."

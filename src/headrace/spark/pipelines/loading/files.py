@@ -52,7 +52,7 @@ def load_pipeline(path: str | os.PathLike[str], environment: Mapping[str, str] |
     document = Document.read(os.fspath(path), os.environ if environment is None else environment)
     root = document.root()
     if not isinstance(root, yaml.MappingNode):
-        what = "the file is empty" if root is None else "the file is no mapping of keys to values"
+        what = "the file is empty" if root is None else "the file is not a mapping of keys to values"
         raise PipelineError([_problem_at_top(document, what)])
     pipeline = _pipeline(document, Fields(document, root, PIPELINE_KEYS, "the file"))
     if document.problems:
@@ -68,7 +68,7 @@ def _pipeline(document: Document, fields: Fields) -> Pipeline:
     name = _pipeline_name(document, fields)
     schedule_ms, every_ms = fields.milliseconds("schedule", least=1), fields.milliseconds("every")
     if schedule_ms is not None and every_ms is not None:
-        advice = "schedule starts a run now and then; every is for one that goes on. Keep one of them."
+        advice = "schedule starts separate runs; every sets the trigger of a continuous one. Keep one of them."
         fields.problem("every", "a pipeline has schedule or every, not both", advice)
     checkpoint = fields.string("checkpoint")
     views: Views = {}
@@ -96,7 +96,9 @@ def _pipeline_name(document: Document, fields: Fields) -> str:
         stem = os.path.splitext(os.path.basename(document.path))[0].lower()
         return re.sub(r"[^a-z0-9_-]+", "-", stem).strip("-_") or "pipeline"
     if not _PIPELINE_NAME.fullmatch(name):
-        fields.problem("name", f"{name!r} is no name for a pipeline", "Use lower case letters, digits, - and _.")
+        fields.problem(
+            "name", f"{name!r} is not a valid pipeline name", "Use lower case letters, digits, - and _."
+        )
     return name
 
 
@@ -118,7 +120,7 @@ def _spark(document: Document, fields: Fields) -> SparkSettings:
     conf = own.table("conf")
     for name in conf:
         if not name.startswith("spark."):
-            own.problem("conf", f"{name} is no setting of Spark", f"Their names begin with spark.: spark.{name}?")
+            own.problem("conf", f"{name} is not a Spark setting", f"Their names begin with spark.: spark.{name}?")
     return SparkSettings(own.string("master"), conf)
 
 
@@ -185,7 +187,7 @@ def _sinks(document: Document, fields: Fields) -> tuple[Sink, ...]:
     if node is not None:
         for name, name_node, value in entries(document, node, "sinks"):
             if not _SINK_NAME.fullmatch(name):
-                document.problem(name_node, f"{name!r} is no name for a sink", "Use letters, digits, - and _.")
+                document.problem(name_node, f"{name!r} is not a valid sink name", "Use letters, digits, - and _.")
             own = _part(document, value, SINK_KEYS, f"sink {name}", name_node)
             sink = None if own is None else load_sink(own, name, _place(name_node))
             if sink is not None:
@@ -213,7 +215,7 @@ def _part(document: Document, node: yaml.Node, keys: Keys, what: str, named_at: 
 def _claim_view(document: Document, views: Views, name: str, node: yaml.Node) -> None:
     if not _VIEW_NAME.fullmatch(name):
         advice = "It is a view in SQL: use letters, digits and _, and begin with a letter."
-        document.problem(node, f"{name!r} is no name for a source or step", advice)
+        document.problem(node, f"{name!r} is not a valid name for a source or step", advice)
     first = views.setdefault(name.lower(), _place(node))
     if first != _place(node):
         document.problem(node, f"there are two views {name}", f"The first is at line {first.line}.")

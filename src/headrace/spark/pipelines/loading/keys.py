@@ -29,35 +29,31 @@ Keys = Mapping[str, Key]
 PIPELINE_KEYS: Keys = {
     "name": Key(
         "lower case letters, digits, `-`, `_`",
-        "Names the pipeline: its state, its Spark queries and its consumer groups carry it.",
+        "Name of the pipeline; used for its state, Spark queries and consumer groups.",
         "the file's name",
     ),
     "bootstrap": Key(
         "host:port, ...",
-        "Brokers to ask first. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` are stronger.",
+        "Bootstrap brokers. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` override it.",
         "localhost:9092",
     ),
     "checkpoint": Key(
         "path",
-        "Where Spark keeps how far it is, in a folder of the pipeline's name, so that a restart goes on there.",
+        "Where Spark keeps its progress, in a folder named after the pipeline, so that a restart continues there.",
         "the user's state directory",
     ),
-    "schedule": Key(
-        "duration", "Process what is there, then wait until this span has passed since the last start."
-    ),
+    "schedule": Key("duration", "Process all existing records, then wait until this long after the last start."),
     "every": Key(
         "duration", "How often a continuous pipeline starts a micro-batch.", "as soon as there are records"
     ),
-    "spark": Key("mapping", "How Spark is set up: see below."),
-    "sources": Key("mapping: name to source", "What is read. The names are views in SQL.", required=True),
-    "steps": Key("list of steps", "What is done with it, in order. Each gives a view that later ones can use."),
-    "sinks": Key("mapping: name to sink", "Where it goes. Each sink is one streaming query.", required=True),
+    "spark": Key("mapping", "Spark settings: see below."),
+    "sources": Key("mapping: name to source", "Inputs. The names are views in SQL.", required=True),
+    "steps": Key("list of steps", "Transformations, in order. Each defines a view that later steps can use."),
+    "sinks": Key("mapping: name to sink", "Outputs. Each sink is one streaming query.", required=True),
 }
 
 SPARK_KEYS: Keys = {
-    "master": Key(
-        "text", "Where Spark runs, such as `spark://host:7077`.", "what spark-submit says, else `local[*]`"
-    ),
+    "master": Key("text", "Where Spark runs, such as `spark://host:7077`.", "from spark-submit, else `local[*]`"),
     "conf": Key("mapping", "Settings of Spark, such as `spark.sql.shuffle.partitions: 4`."),
 }
 
@@ -65,7 +61,9 @@ SOURCE_KEYS: Keys = {
     "topic": Key("topic", "The topic to read as a stream.", goes_with=("topics",)),
     "topics": Key("list of topics", "Several topics as one stream.", goes_with=("topics",)),
     "pattern": Key(
-        "regular expression", "All topics whose whole name matches, also those made later.", goes_with=("topics",)
+        "regular expression",
+        "All topics whose whole name matches, including those created later.",
+        goes_with=("topics",),
     ),
     "table": Key(
         "topic, or `true`",
@@ -83,23 +81,23 @@ SOURCE_KEYS: Keys = {
     "schema_file": Key("path", "The schema in a file: `.avsc` for avro; `.ddl`, or `.json` as Spark writes it."),
     "starting": Key(
         "earliest, latest, `-10m`, a time with its zone",
-        "Where the very first run starts. Later ones go on where the last one stopped.",
+        "Where the first run starts. Later runs continue where the last one stopped.",
         "earliest",
         goes_with=("topics",),
     ),
     "watermark": Key(
         "mapping: column, delay",
-        "Event time, and how late a record may come.",
+        "Event-time column, and how late a record may arrive.",
         goes_with=("topics", "files"),
     ),
     "dead_letter": Key(
         "topic, or `false`",
-        "Where records go that cannot be decoded; `false` counts and drops them.",
+        "Topic for records that cannot be decoded; `false` counts and drops them.",
         "`<name of the pipeline>.dead-letter`",
     ),
     "key": Key(
         "name, or name and type",
-        "The column in which the key of a record appears, with its type.",
+        "Column for the record's key, with its type.",
         "type string",
         goes_with=("table",),
     ),
@@ -112,21 +110,25 @@ SOURCE_KEYS: Keys = {
 
 WATERMARK_KEYS: Keys = {
     "column": Key("column", "A timestamp column: when the event happened.", required=True),
-    "delay": Key("duration", "How late a record may come and still be counted.", required=True),
+    "delay": Key("duration", "How late a record may arrive and still be counted.", required=True),
 }
 
 STEP_KEYS: Keys = {
     "name": Key("name", "The view that this step makes.", required=True),
-    "from": Key("name, or list of names", "What the step reads. SQL names it in its text; Python takes several."),
+    "from": Key(
+        "name, or list of names", "Input of the step. SQL names it in the query; Python can take several."
+    ),
     "sql": Key(
         "SQL",
         "A query over sources and earlier steps. Decoded topics also have `_key`, `_topic`, `_partition`, "
         "`_offset`, `_timestamp` and `_headers`.",
     ),
-    "filter": Key("SQL condition", "The rows of `from` for which it holds."),
+    "filter": Key("SQL condition", "Keep the rows of `from` for which it is true."),
     "select": Key("list of SQL expressions", "A row with these columns for each row of `from`."),
     "deduplicate": Key("mapping: columns, within", "One row for each value of the columns."),
-    "watermark": Key("mapping: column, delay", "Event time for what follows, when the source cannot give it yet."),
+    "watermark": Key(
+        "mapping: column, delay", "Event time for later steps, when the source does not have the column yet."
+    ),
     "python": Key(
         "file.py:function", "A function that takes a DataFrame for each name in `from` and returns one."
     ),
@@ -135,7 +137,7 @@ STEP_KINDS = ("sql", "filter", "select", "deduplicate", "watermark", "python")
 
 DEDUPLICATE_KEYS: Keys = {
     "columns": Key("list of columns", "Rows that agree in all of these are the same.", required=True),
-    "within": Key("duration", "How far apart in event time the same row can come again; needs a watermark."),
+    "within": Key("duration", "How far apart in event time duplicates can be; needs a watermark."),
 }
 
 SINK_KEYS: Keys = {
@@ -157,7 +159,7 @@ SINK_KEYS: Keys = {
     "schema_file": Key("path", "The Avro schema (`.avsc`) to write with.", goes_with=("topic",)),
     "create": Key(
         "`true`, or mapping: partitions, replication, config",
-        "Make the topic when it is not there.",
+        "Create the topic if it does not exist.",
         goes_with=("topic",),
     ),
     "partition_by": Key("list of columns", "A directory for each value of these.", goes_with=("parquet",)),

@@ -26,7 +26,7 @@ def refuse_keys_of_others(fields: Fields, keys: Keys, kind: str, called: str) ->
     for name in fields.nodes:
         kinds = keys[name].goes_with
         if kinds and kind not in kinds:
-            fields.problem(name, f"{name} does not go with {called}", "Leave it out.")
+            fields.problem(name, f"{name} cannot be combined with {called}", "Leave it out.")
 
 
 def load_watermark(fields: Fields) -> Watermark | None:
@@ -45,7 +45,7 @@ def check_topic(fields: Fields, key: str, name: str, *, shown: str | None = None
         check_topic_name(name)
     except KafkaError:
         advice = "Use ASCII letters, digits, '.', '_' and '-', at most 249 of them."
-        fields.problem(key, f"{(shown or name)!r} is no name for a topic", advice)
+        fields.problem(key, f"{(shown or name)!r} is not a valid topic name", advice)
 
 
 def places_of(fields: Fields, *tables: str) -> dict[str, Place]:

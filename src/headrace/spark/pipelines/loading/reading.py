@@ -60,7 +60,7 @@ class Document:
         except OSError as error:
             raise _unreadable(path, f"cannot be read: {error.strerror}") from None
         if len(data) > MAX_FILE_BYTES:
-            raise _unreadable(path, f"more than {MAX_FILE_BYTES} bytes: this is no pipeline file")
+            raise _unreadable(path, f"more than {MAX_FILE_BYTES} bytes: this is not a pipeline file")
         try:
             return cls(path, data.decode("utf-8-sig"), environment)
         except UnicodeDecodeError as error:
@@ -94,7 +94,7 @@ class Document:
                 f"It began at line {error.context_mark.line + 1}; look for a missing quote, bracket or indent."
             )
         elif "mapping values are not allowed" in what:
-            advice = 'A text with ": " in it needs quotes; keys of one mapping stand in one column.'
+            advice = 'Text with ": " in it needs quotes; keys of one mapping must be aligned.'
         return Problem(self.path, line, column, what, advice)
 
     def problem(self, node: yaml.Node, what: str, advice: str | None = None) -> None:
@@ -265,7 +265,7 @@ class Fields:
             self.problem(key, f"{key}: {error}", _HOW_DURATIONS)
             return None
         if found < least:
-            self.problem(key, f"{key} must be longer than nothing", _HOW_DURATIONS)
+            self.problem(key, f"{key} must be greater than zero", _HOW_DURATIONS)
             return None
         return found
 
@@ -333,7 +333,7 @@ def entries(document: Document, node: yaml.MappingNode, what: str) -> Iterator[t
     own = [(name, value) for name, value in node.value if name.tag != _MERGE]
     for name_node, value in own:
         if not isinstance(name_node, yaml.ScalarNode):
-            document.problem(name_node, f"{what} has a key that is no name")
+            document.problem(name_node, f"{what} has a key that is not a name")
             continue
         name = name_node.value
         if name in seen:

@@ -18,7 +18,7 @@ _COLUMN = re.compile(r"\{([^{}]*)\}")
 
 
 def load_sink(fields: Fields, name: str, at: Place) -> Sink | None:
-    kind = one_of(fields, _KINDS, "Say where it goes: topic: logs.parsed")
+    kind = one_of(fields, _KINDS, "Give a destination: topic: logs.parsed")
     view = fields.string("from")
     if kind is None:
         return None
@@ -53,7 +53,7 @@ def _topic(fields: Fields) -> str:
     around = _COLUMN.sub("x", topic)
     if "{" in around or "}" in around or any(not column.strip() for column in _COLUMN.findall(topic)):
         fields.problem(
-            "topic", f"the brackets in {topic!r} do not fit", "A column goes between them: logs.{service}"
+            "topic", f"the brackets in {topic!r} do not match", "A column goes between them: logs.{service}"
         )
     else:
         check_topic(fields, "topic", around, shown=topic)
@@ -63,7 +63,7 @@ def _topic(fields: Fields) -> str:
 def _mode(fields: Fields, kind: str) -> OutputMode:
     mode = fields.choice("mode", MODES) or "append"
     if kind == "parquet" and mode != "append":
-        advice = "Files are only added. Use a topic for what changes, or a window with a watermark."
+        advice = "Files can only be appended. Use a topic for changing rows, or a window with a watermark."
         fields.problem("mode", f"parquet cannot have the mode {mode}", advice)
     return cast(OutputMode, mode)
 

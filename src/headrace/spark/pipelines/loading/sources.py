@@ -30,7 +30,7 @@ _EXTENSIONS = {
     ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv",
     ".txt": "text", ".log": "text", ".parquet": "parquet",
 }  # fmt: skip
-_HOW_STARTING = "It is earliest, latest, a span back such as -10m, or a time such as 2026-01-31T00:00:00Z."
+_HOW_STARTING = "Use earliest, latest, an age such as -10m, or a time such as 2026-01-31T00:00:00Z."
 _KEY = re.compile(r"([A-Za-z_]\w*)(?:\s+(.+))?")
 
 
@@ -71,7 +71,7 @@ def _what_is_read(fields: Fields) -> str | None:
         for other in others:
             fields.problem(other, f"{fields.what} has files and {other}", "Keep one of them.")
         return None if others else "files"
-    return one_of(fields, tuple(_KINDS), "Say what is read: topic: logs.raw")
+    return one_of(fields, tuple(_KINDS), "Give an input: topic: logs.raw")
 
 
 def _topics(fields: Fields, given: str) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _pattern(fields: Fields) -> str | None:
         try:
             re.compile(pattern)
         except re.error as error:
-            fields.problem("pattern", f"pattern is no regular expression: {error}")
+            fields.problem("pattern", f"pattern is not a valid regular expression: {error}")
     return pattern
 
 
@@ -105,7 +105,7 @@ def _format(fields: Fields, kind: SourceKind, files: str | None) -> str:
     by_extension = _EXTENSIONS.get(os.path.splitext(files or "")[1].lower())
     if by_extension is None:
         advice = f"Add format: with one of {', '.join(FILE_FORMATS)}."
-        fields.problem("files", f"{fields.what} does not say how its files are written", advice)
+        fields.problem("files", f"{fields.what} has no format for its files", advice)
     return by_extension or "text"
 
 
@@ -124,7 +124,7 @@ def _starting(fields: Fields) -> str:
         try:
             parse_milliseconds(text[1:])
         except ValueError:
-            fields.problem("starting", f"{text!r} is no span of time", _HOW_STARTING)
+            fields.problem("starting", f"{text!r} is not a duration", _HOW_STARTING)
     elif text not in ("earliest", "latest"):
         _check_time(fields, text)
     return text
@@ -160,6 +160,8 @@ def _key(fields: Fields) -> KeyColumn | None:
         return None
     match = _KEY.fullmatch(text.strip())
     if match is None:
-        fields.problem("key", f"{text!r} is no column", "Write a name, or a name and a type: key: user_id string")
+        fields.problem(
+            "key", f"{text!r} is not a column", "Write a name, or a name and a type: key: user_id string"
+        )
         return None
     return KeyColumn(match[1], match[2] or "string")

@@ -16,7 +16,7 @@ _PYTHON = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
 def load_step(fields: Fields, name: str, at: Place) -> Step | None:
-    given = one_of(fields, STEP_KINDS, "Say what the step does: sql: SELECT ...")
+    given = one_of(fields, STEP_KINDS, "Give an operation: sql: SELECT ...")
     if given is None:
         return None
     inputs = _inputs(fields, given)
@@ -49,7 +49,9 @@ def _inputs(fields: Fields, kind: str) -> tuple[str, ...]:
         fields.document.problem(fields.node, f"{fields.what} needs from", "Name the source or step it reads.")
     elif len(inputs) > 1 and kind != "python":
         fields.problem(
-            "from", f"{fields.what} reads {len(inputs)} views", "Only sql and python read several: join there."
+            "from",
+            f"{fields.what} reads {len(inputs)} views",
+            "Only sql and python can read several: join them there.",
         )
     return inputs
 
@@ -74,8 +76,8 @@ def _with_python(fields: Fields, step: Step) -> Step:
         return step
     match = _PYTHON.fullmatch(text.strip())
     if match is None:
-        advice = "Write a file and a function of it: python: steps.py:enrich"
-        fields.problem("python", f"{text!r} names no function", advice)
+        advice = "Write a file and a function in it: python: steps.py:enrich"
+        fields.problem("python", f"{text!r} does not name a function", advice)
         return step
     return replace(step, text=text, python_file=fields.document.resolve(match[1]), function=match[2])
 

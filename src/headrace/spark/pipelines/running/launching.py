@@ -211,7 +211,7 @@ class Launch:
             return make_session(settings, names, master=self.settings.master, log_file=log)
         except PySparkRuntimeError:
             said = _words_of_java(log, begin)
-            raise SparkFailed(f"Spark did not start: Java ended at once, and said: {said}", log) from None
+            raise SparkFailed(f"Spark did not start: Java exited at once: {said}", log) from None
         except Py4JError as problem:
             raise SparkFailed(f"Spark did not start: {spark_sentence(str(problem)).rstrip('.')}", log) from problem
 

@@ -49,10 +49,10 @@ def _lines(queries: Sequence[QueryProgress]) -> Iterator[str]:
 class PortNotFree(Exception):
     """The port for metrics cannot be used."""
 
-    advice = "Name another with --metrics-port, or 0 for one that is free."
+    advice = "Choose another with --metrics-port, or 0 for a free one."
 
     def __init__(self, port: int, error: OSError) -> None:
-        why = "another program has it" if error.errno == errno.EADDRINUSE else (error.strerror or "").lower()
+        why = "it is already in use" if error.errno == errno.EADDRINUSE else (error.strerror or "").lower()
         super().__init__(f"port {port} for metrics cannot be used: {why}")
 
 
@@ -63,7 +63,7 @@ class MetricsServer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path.split("?")[0] != "/metrics":
-                    self.send_error(404, "only /metrics is here")
+                    self.send_error(404, "only /metrics is served here")
                     return
                 body = exposition(queries()).encode()
                 self.send_response(200)

@@ -25,7 +25,7 @@ class AlreadyRuns(Exception):
     """Another process runs this pipeline."""
 
     def __init__(self, name: str, pid: int | None) -> None:
-        super().__init__(f"pipeline {name} already runs" + (f", as process {pid}" if pid else ""))
+        super().__init__(f"pipeline {name} is already running" + (f", as process {pid}" if pid else ""))
         self.name = name
         self.pid = pid
 

@@ -67,14 +67,14 @@ class NoJava(Exception):
 
     advice = (
         "install one, for example with: apt install openjdk-17-jre-headless (Debian, Ubuntu) or brew install "
-        "openjdk@17 (macOS); or set JAVA_HOME to where it is"
+        "openjdk@17 (macOS); or set JAVA_HOME"
     )
 
 
 class NoMaster(Exception):
     """Nothing answers where the master of a standalone cluster should be."""
 
-    advice = "Does it run? Its page shows the address to use; `--master local[*]` needs none."
+    advice = "Is it running? Its web page shows the address; `--master local[*]` needs none."
 
 
 def check_master(master: str) -> None:
@@ -83,7 +83,7 @@ def check_master(master: str) -> None:
     for address in master.removeprefix(STANDALONE).split(",") if master.startswith(STANDALONE) else ():
         host, _, port = address.rpartition(":")
         if not (host and port.isdecimal()):
-            raise NoMaster(f"{master} is no address of a Spark master: it is {STANDALONE}HOST:PORT")
+            raise NoMaster(f"{master} is not the address of a Spark master: write {STANDALONE}HOST:PORT")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), MASTER_ANSWER_S):
                 return
@@ -109,9 +109,9 @@ def find_java(environment: Mapping[str, str], folders: Sequence[Path] = JAVA_FOL
     if too_old:
         newest = max(too_old, key=lambda java: java.version)
         raise NoJava(
-            f"Spark needs Java {MIN_JAVA} or newer, and only Java {newest.version} was found ({newest.home})"
+            f"Spark needs Java {MIN_JAVA} or newer, but only Java {newest.version} was found ({newest.home})"
         )
-    raise NoJava(f"Spark needs Java {MIN_JAVA} or newer, and there is none: not in JAVA_HOME, not on the PATH")
+    raise NoJava(f"Spark needs Java {MIN_JAVA} or newer, but none was found in JAVA_HOME or on the PATH")
 
 
 def _named_homes(environment: Mapping[str, str]) -> Iterator[Path]:

@@ -37,18 +37,18 @@ CASES = [
     (source("topic: chek.logs"), "2:16: there is no topic chek.logs\n    Did you mean check.logs?"),
     (
         source("topics: [check.logs, far-away]"),
-        "2:17: there is no topic far-away\n    Make it with `headrace topic create far-away`.",
+        "2:17: there is no topic far-away\n    Create it with `headrace topic create far-away`.",
     ),
     (source('pattern: "check[.].*"'), ""),
     (
         source('pattern: "chek.*"'),
         "2:18: warning: no topic matches chek.*\n"
-        "    Topics that are made later and match are read, so this can be right.",
+        "    Matching topics that are created later will be read, so this can be intended.",
     ),
     (source("table: check.users"), ""),
     (
         source("table: check.logs"),
-        "2:16: warning: topic check.logs is read as a table, and its records are deleted by age "
+        "2:16: warning: topic check.logs is read as a table, but its records are deleted by age "
         "(cleanup.policy=delete)\n"
         "    Keep the latest of each key: headrace topic alter check.logs --set cleanup.policy=compact",
     ),
@@ -64,13 +64,13 @@ CASES = [
     (sink("topic: check.users, create: true"), ""),
     (
         sink("topic: check.users, create: {partitions: 5}"),
-        "4:48: warning: topic check.users is there with 1 partition, not 5\n    It is used as it is.",
+        "4:48: warning: topic check.users already exists with 1 partition, not 5\n    It is used as it is.",
     ),
     (sink('topic: "check.{key}", create: true'), ""),
     (
         sink('topic: "check.{key}"'),
-        "4:27: warning: the topics of check.{key} must all be there, and which they are is not known yet\n"
-        "    Add create: {partitions: 3} to make them.",
+        "4:27: warning: the topics of check.{key} must all exist, but their names are not known yet\n"
+        "    Add create: {partitions: 3} to create them.",
     ),
     (sink("parquet: out"), ""),
     (

@@ -42,7 +42,7 @@ CASES = [
     ),
     pytest.param(
         Py4JError(f"{CALL}X: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace. Make sure{TRACE}"),
-        "the Python that Spark uses has no headrace",
+        "headrace is not installed for the Python that Spark uses",
         "PYSPARK_PYTHON",
         id="a Python without headrace",
     ),
@@ -112,13 +112,13 @@ CASES = [
             f"{CALL}org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: /a{TRACE}"
         ),
         "ParentNotDirectoryException: Parent path is not a directory: /a",
-        "Spark writes there",
+        "Check the path and the permissions",
         id="a sink in a file",
     ),
     pytest.param(
         Py4JError(f"{CALL}java.io.IOException: Mkdirs failed to create /proc/x (exists=false, cwd=file:/){TRACE}"),
         "Mkdirs failed to create /proc/x (exists=false, cwd=file:/)",
-        "Spark writes there",
+        "Check the path and the permissions",
         id="a checkpoint where nobody may write",
     ),
     pytest.param(
@@ -127,12 +127,12 @@ CASES = [
             "sources requested by the query. Cannot continue."
         ),
         "the checkpoint was made by another query: one with 1 sources, and now there are 2",
-        "begin anew",
+        "start over",
         id="a checkpoint of another query",
     ),
     pytest.param(
         AnalysisException("[X] Failed to create plan for direct query on files: parquet. SQLSTATE: 4"),
-        "what the query names is no parquet that can be read",
+        "the path in the query is not a readable parquet",
         "Check the path",
         id="SQL over a file that cannot be read",
     ),
@@ -144,8 +144,8 @@ CASES = [
     ),
     pytest.param(
         PySparkException(f"{STREAM}Log file was malformed: failed to read correct log version from xx."),
-        "a file of the checkpoint is damaged, so that nobody knows where to go on",
-        "begin anew",
+        "a file of the checkpoint is damaged, so the position is unknown",
+        "start over",
         id="a damaged checkpoint",
     ),
     pytest.param(
@@ -153,13 +153,13 @@ CASES = [
             f"{STREAM}[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match{TRACE}"
         ),
         "the state in the checkpoint was made by another query",
-        "begin anew",
+        "start over",
         id="another state",
     ),
     pytest.param(
         AnalysisException("Queries with streaming sources must be executed with writeStream.start()"),
-        "a stream has no rows to look at while the pipeline is put together",
-        "Leave out show",
+        "a stream has no rows while the pipeline is being built",
+        "Remove show",
         id="a step that collects",
     ),
     pytest.param(
@@ -167,7 +167,7 @@ CASES = [
             f"{STREAM}{STAGE}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
         ),
         "Python ended in the middle of a task: it was killed, ran out of memory, or called exit",
-        "the log of the executor",
+        "the executor's log",
         id="a worker that died",
     ),
     pytest.param(

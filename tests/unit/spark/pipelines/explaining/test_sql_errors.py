@@ -95,13 +95,13 @@ def test_other_errors_are_one_line_without_java() -> None:
         (
             "TABLE_OR_VIEW_NOT_FOUND",
             {"relationName": "`rwa`"},
-            "there is no source and no earlier step called rwa",
+            "there is no source or earlier step named rwa",
         ),
         ("UNRESOLVED_ROUTINE", {"routineName": "`foo`"}, "there is no function foo"),
         (
             "AMBIGUOUS_REFERENCE",
             {"name": "`id`", "referenceNames": "[`a`.`id`, `b`.`id`]"},
-            "id can be any of a.id, b.id: say which, with the name of its view",
+            "id is ambiguous (a.id, b.id): put the name of its view in front",
         ),
     ],
 )

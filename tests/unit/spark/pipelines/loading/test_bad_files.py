@@ -54,7 +54,7 @@ def test_a_directory(tmp_path: Path) -> None:
     ("data", "told"),
     [
         (b"name: a\nbootstrap: \xff\xfe\n", "2:1 this is not text in UTF-8"),
-        (b"#" * 1_000_001, "1:1 more than 1000000 bytes: this is no pipeline file"),
+        (b"#" * 1_000_001, "1:1 more than 1000000 bytes: this is not a pipeline file"),
         (b"name: a\nbootstrap: b\x07\n", "2:1 not YAML: the character U+0007 is not allowed\n    Remove it."),
     ],
 )

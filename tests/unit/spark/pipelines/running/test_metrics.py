@@ -28,5 +28,5 @@ def test_a_port_that_is_taken_is_named() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(PortNotFree, match=f"^port {port} for metrics cannot be used: another program has it$"):
+        with pytest.raises(PortNotFree, match=f"^port {port} for metrics cannot be used: it is already in use$"):
             MetricsServer(port, list)

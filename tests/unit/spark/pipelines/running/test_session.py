@@ -56,7 +56,7 @@ def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_is_said_when_there_is_none(tmp_path: Path) -> None:
-    with pytest.raises(NoJava, match="Java 17 or newer, and there is none") as none:
+    with pytest.raises(NoJava, match="Java 17 or newer, but none was found") as none:
         find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(tmp_path)}, [tmp_path])
     assert "openjdk-17" in none.value.advice
     old = install(tmp_path / "jvm" / "old", "1.8.0_392")
