@@ -16,6 +16,7 @@ from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
+from headrace.config.quota_settings import CONNECTION_RATE
 from headrace.config.setting import value_text
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
@@ -52,9 +53,10 @@ from headrace.replication.succession import Succession
 from headrace.replication.throttle import ReplicationThrottle
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
+from headrace.server.connection_rates import ConnectionRates
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
-from headrace.server.guards import guard_of
+from headrace.server.guards import GateKeeper
 from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.cluster_figures import ClusterFigures
@@ -123,6 +125,8 @@ class Node:
         self._log_moves = LogMoves(env, self._directories)
         self._listeners: list[Listener] = []
         self._dispatcher: Dispatcher | None = None
+        self._gate: GateKeeper | None = None
+        self._rates: ConnectionRates | None = None
         self._admin: AdminServer | None = None
         self._membership = Membership(
             env,
@@ -386,13 +390,16 @@ class Node:
         log.info("Metrics and health are on http://%s:%d", host, admin.port)
 
     def _admin_pages(self, observation: Observation, lag: Lag) -> dict[str, PageMaker]:
-        dispatcher = self._dispatcher
+        dispatcher, gate, rates = self._dispatcher, self._gate, self._rates
         assert dispatcher is not None
+        assert gate is not None
+        assert rates is not None
 
         async def metrics() -> Page:
             connections = {listener.name: len(listener.connections) for listener in self._listeners}
             groups = await lag.groups()
             families = [*observation.families(connections), *dispatcher.families()]
+            families += [*gate.quotas.families(), *rates.families()]
             # With thousands of groups the text is megabytes.
             text = await self._env.run_blocking(lambda: render([*families, *lag_families(groups)]))
             return Page(text, CONTENT_TYPE)
@@ -462,8 +469,8 @@ class Node:
             self._config.integer("socket.request.max.bytes"),
             self._config.integer("queued.max.request.bytes"),
         )
-        if (guard := guard_of(broker)) is not None:
-            dispatcher.set_guard(guard)
+        self._gate = GateKeeper(broker, dispatcher)
+        rates = self._rates = self._connection_rates()
         sockets = SocketOptions(
             backlog=self._config.integer("socket.listen.backlog.size"),
             send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),
@@ -477,6 +484,7 @@ class Node:
                 await listener.open(dispatcher, wanted.host or None, wanted.port)
             except OSError as error:
                 raise StartError(f"Cannot listen on {wanted}: {_bind_problem(error)}") from error
+            listener.connections.rates = rates
             self._listeners.append(listener)
             endpoints.append(
                 Endpoint(
@@ -487,6 +495,13 @@ class Node:
                 )
             )
         return tuple(endpoints)
+
+    def _connection_rates(self) -> ConnectionRates:
+        names = [listener.name for listener in self._config.listeners]
+        given = {name: self._config.connection_rate(name) for name in names}
+        between_brokers = self._config.inter_broker_listener.name if len(names) > 1 else None
+        limits = {name: rate for name, rate in given.items() if rate is not None}
+        return ConnectionRates(self._env.clock, limits, between_brokers)
 
     def _connection_limits(self, image: MetadataImage) -> ConnectionLimits:
         configs = image.broker_configs
@@ -500,9 +515,15 @@ class Node:
         if old.broker_configs is not new.broker_configs:
             for listener in self._listeners:
                 listener.connections.limits = self._connection_limits(new)
+        if self._rates is not None and (old is new or _differ_in_rates(old, new)):
+            self._rates.follow(current_integer(self._config, new.broker_configs, CONNECTION_RATE), new.quotas)
         local = new.brokers.get(self._config.node_id)
         if local is not None:
             self._directories.cordoned = cordoned_directories(new, local)
+
+
+def _differ_in_rates(old: MetadataImage, new: MetadataImage) -> bool:
+    return old.broker_configs is not new.broker_configs or old.quotas is not new.quotas
 
 
 def transaction_parts(

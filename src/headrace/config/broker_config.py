@@ -18,6 +18,7 @@ from headrace.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from headrace.config.quota_settings import CONNECTION_RATE, is_listener_rate, listener_rate
 from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
 from headrace.config.settings import (
     BROKER_NOT_ACTED_ON,
@@ -127,6 +128,11 @@ class BrokerConfig:
         """The text that was given, None if the default holds."""
         return self.texts.get(name)
 
+    def connection_rate(self, listener: str) -> int | None:
+        """Connections per second that one listener takes; None if it has no limit of its own."""
+        value = self._values.get(listener_rate(listener))
+        return value if isinstance(value, int) else None
+
     @property
     def node_id(self) -> int:
         node_id = self.value("node.id")
@@ -187,7 +193,9 @@ def _parsed(
     mistakes: list[str] = []
     for name, text in texts.items():
         try:
-            if _is_used(name, warnings):
+            if is_listener_rate(name):
+                values[name] = BROKER_SETTINGS[CONNECTION_RATE].parse(text)
+            elif _is_used(name, warnings):
                 values[name] = BROKER_SETTINGS[name].parse(text)
                 known[name] = text
         except ConfigError as error:

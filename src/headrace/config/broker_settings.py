@@ -11,6 +11,7 @@ from headrace.config.coordination_settings import COORDINATION
 from headrace.config.group_settings import CONSUMER_GROUPS
 from headrace.config.moving_settings import MOVING
 from headrace.config.naming_settings import NAMING
+from headrace.config.quota_settings import QUOTAS
 from headrace.config.security_settings import SECURITY_SETTINGS
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
 from headrace.config.storage_settings import DATA_SAFETY
@@ -578,6 +579,7 @@ _RETENTION: tuple[Setting, ...] = (
 GROUPS: dict[str, tuple[Setting, ...]] = {
     "Network": _NETWORK,
     "Security": SECURITY_SETTINGS,
+    "Quotas": QUOTAS,
     "Admin port": _ADMIN,
     "Identity and data directories": _IDENTITY,
     "Coordination": COORDINATION,

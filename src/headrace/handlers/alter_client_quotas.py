@@ -1,80 +1,65 @@
 """AlterClientQuotas (49), v0-1. Sets or removes quotas of users, clients and addresses (KIP-546).
 
-There are no quotas yet. An entry is checked as Kafka checks it; then a removal is a success, since nothing is
-there, and a quota to be set is refused: it would not be kept to.
+One result for each entity: all of its changes are made, or none.
 """
 
 from __future__ import annotations
 
 from headrace.handlers.context import Context, configs_alter
-from headrace.handlers.describe_client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER
+from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
+from headrace.metadata.quota_decisions import QuotaAlteration
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.security.quota import check_value, entity_of
 from headrace.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    EntityData,
     EntityDataResult,
     EntryData,
     EntryDataResult,
-    OpData,
 )
-
-CLIENT_KEYS = frozenset(
-    ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-)
-IP_KEYS = frozenset(("connection_creation_rate",))
 
 
 @api(AlterClientQuotasRequest, AlterClientQuotasResponse, versions=range(2), authorize=configs_alter)
-def alter_client_quotas(ctx: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """Sets quotas of users, clients and addresses: not yet, and says so."""
-    return AlterClientQuotasResponse(entries=[_result(entry) for entry in request.entries])
+@on_controller(AlterClientQuotasResponse)
+async def alter_client_quotas(ctx: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    """Sets and removes quotas of users, clients and addresses."""
+    read = [_read(entry) for entry in request.entries]
+    wanted = [one for one in read if isinstance(one, QuotaAlteration)]
+    made: list[KafkaError | None] = []
+    if wanted:
+        try:
+            made = await ctx.broker.controller.alter_quotas(wanted, request.validate_only)
+        except KafkaError as error:
+            made = [error] * len(wanted)
+    outcomes = iter(made)
+    return AlterClientQuotasResponse(
+        entries=[
+            _result(entry, next(outcomes) if isinstance(one, QuotaAlteration) else one)
+            for entry, one in zip(request.entries, read, strict=True)
+        ]
+    )
 
 
-def _result(entry: EntryData) -> EntryDataResult:
+def _result(entry: EntryData, error: KafkaError | None) -> EntryDataResult:
     entity = [
         EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity
     ]
+    if error is None:
+        return EntryDataResult(error_message=None, entity=entity)
+    return EntryDataResult(error_code=error.code, error_message=error.message, entity=entity)
+
+
+def _read(entry: EntryData) -> QuotaAlteration | KafkaError:
     try:
-        _alter(entry)
+        entity = entity_of((part.entity_type, part.entity_name) for part in entry.entity)
+        names = [operation.key for operation in entry.ops]
+        if len(set(names)) < len(names):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A quota is named more than once for the same entity.")
+        for operation in entry.ops:
+            if not operation.remove:
+                check_value(entity, operation.key, operation.value)
     except KafkaError as error:
-        return EntryDataResult(error_code=error.code, error_message=error.message, entity=entity)
-    return EntryDataResult(error_message=None, entity=entity)
-
-
-def _alter(entry: EntryData) -> None:
-    keys = _allowed_keys(entry.entity)
-    names = [operation.key for operation in entry.ops]
-    if len(set(names)) < len(names):
-        raise _bad("A quota is named more than once for the same entity.")
-    for operation in entry.ops:
-        if not operation.remove:
-            _check_value(operation, keys)
-    if not all(operation.remove for operation in entry.ops):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker has no quotas yet.")
-
-
-def _allowed_keys(entity: list[EntityData]) -> frozenset[str]:
-    types = [part.entity_type for part in entity]
-    unknown = [name for name in types if name not in ENTITY_TYPES]
-    if unknown:
-        raise _bad(f"There is no entity type '{unknown[0]}'.")
-    if len(set(types)) < len(types):
-        raise _bad("An entity type is named more than once.")
-    if types == [IP]:
-        return IP_KEYS
-    if not types or not set(types) <= {USER, CLIENT_ID}:
-        raise _bad("A quota is for a user, a client id, both of them, or an address.")
-    return CLIENT_KEYS
-
-
-def _check_value(operation: OpData, keys: frozenset[str]) -> None:
-    if operation.key not in keys:
-        raise _bad(f"There is no quota '{operation.key}' for this entity.")
-    if not operation.value > 0:
-        raise _bad(f"The quota {operation.key} must be greater than 0.")
-
-
-def _bad(detail: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        return error
+    values = {operation.key: None if operation.remove else operation.value for operation in entry.ops}
+    return QuotaAlteration(entity, values)

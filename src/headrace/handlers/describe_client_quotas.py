@@ -1,6 +1,6 @@
 """DescribeClientQuotas (48), v0-1. The quotas of users, clients and addresses that match a filter (KIP-546).
 
-There are no quotas yet, so that nothing matches; a filter that makes no sense is refused as by Kafka.
+Without a filter, all. A strict filter means entities of exactly the types that it names.
 """
 
 from __future__ import annotations
@@ -8,25 +8,40 @@ from __future__ import annotations
 from headrace.handlers.context import Context, configs_describe
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.security.quota import ENTITY_TYPES, IP, QuotaFilter, entity_text, matching
 from headrace.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
-ENTITY_TYPES = frozenset((USER, CLIENT_ID, IP))
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = 0, 1, 2
 
 
 @api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, versions=range(2), authorize=configs_describe)
 def describe_client_quotas(ctx: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """Tells the quotas of users, clients and addresses: none yet."""
+    """Tells the quotas of users, clients and addresses."""
     try:
         _check_filter(request.components)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return DescribeClientQuotasResponse(entries=[])
+    quotas = ctx.broker.metadata.image.quotas
+    filters = [
+        QuotaFilter(one.entity_type, one.match_type == MATCH_SPECIFIED, one.match) for one in request.components
+    ]
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[ValueData(key=key, value=value) for key, value in sorted(quotas[entity].items())],
+            )
+            for entity in sorted(matching(quotas, filters, request.strict), key=entity_text)
+        ],
+    )
 
 
 def _check_filter(components: list[ComponentData]) -> None:

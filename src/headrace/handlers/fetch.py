@@ -10,7 +10,7 @@ from __future__ import annotations
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Channel, topic_read
 from headrace.handlers.registry import hot_api
-from headrace.model.errors import KafkaError
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.partition import COMMITTED, UNCOMMITTED
 from headrace.services.fetching.parked import ParkedFetch, hurry
 from headrace.services.fetching.plan import FetchPlan, encode_session_error
@@ -50,6 +50,20 @@ def fetch(channel: Channel, version: int, frame: memoryview, position: int) -> R
     if final or size >= parameters.min_bytes or parameters.max_wait_ms <= 0 or not plan.has_partitions:
         return plan.body(answers)
     return ParkedFetch(plan)
+
+
+def fetch_nothing(channel: Channel, version: int, frame: memoryview, position: int) -> Body:
+    """The empty answer to who is over its quota (KIP-219): its session goes on, and it asks again later."""
+    parameters = parse_fetch(frame, position, version)
+    if parameters.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+        return encode_session_error(version, ErrorCode.NONE)
+    try:
+        plan = _plan(channel, parameters, version)
+    except KafkaError as error:
+        return encode_session_error(version, error.code)
+    if plan.session is not None and plan.session.polls:
+        hurry(plan.session)
+    return plan.body([])
 
 
 def _read_one(broker: Broker, one: OnePartition, by_id: bool) -> Body | None:

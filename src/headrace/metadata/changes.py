@@ -13,11 +13,13 @@ from headrace.metadata.layout import (
     broker_config_path,
     encode_acl,
     encode_config,
+    encode_quotas,
     encode_state,
     encode_topic,
     encode_user,
     group_config_path,
     partitions_path,
+    quota_path,
     state_path,
     suspect_path,
     topic_config_path,
@@ -25,6 +27,7 @@ from headrace.metadata.layout import (
     user_path,
 )
 from headrace.security.acl import Acl
+from headrace.security.quota import QuotaEntity, entity_text
 from headrace.security.scram import ScramCredential
 
 BYTES_OF_A_PARTITION = 250
@@ -104,6 +107,15 @@ class UserChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    entity: QuotaEntity
+    values: Mapping[str, float]
+    """By name; none left: its node goes."""
+    first_time: bool
+    """Whether there is no node for it yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class AclDeleted:
     acl_id: str
 
@@ -138,6 +150,7 @@ Change = (
     | AclCreated
     | AclDeleted
     | UserChanged
+    | QuotaChanged
 )
 
 
@@ -191,6 +204,12 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
                 yield Delete(path)
             else:
                 yield Create(path, value) if first_time else Put(path, value)
+        case QuotaChanged(entity, values, first_time):
+            path, value = quota_path(entity), encode_quotas(values)
+            if not values:
+                yield Delete(path)
+            else:
+                yield Create(path, value) if first_time else Put(path, value)
 
 
 def changed_topics(changes: Sequence[Change]) -> list[str]:
@@ -226,6 +245,10 @@ def changed_groups(changes: Sequence[Change]) -> list[str]:
 
 def changed_users(changes: Sequence[Change]) -> list[str]:
     return [change.name for change in changes if isinstance(change, UserChanged)]
+
+
+def changed_quotas(changes: Sequence[Change]) -> list[str]:
+    return [entity_text(change.entity) for change in changes if isinstance(change, QuotaChanged)]
 
 
 def changed_acls(changes: Sequence[Change]) -> list[str]:

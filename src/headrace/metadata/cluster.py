@@ -26,6 +26,7 @@ from headrace.metadata.layout import (
     CONTROLLER,
     FORMAT,
     OFFLINE,
+    QUOTAS,
     SECRET_BYTES,
     SKELETON,
     TOPICS,
@@ -45,10 +46,12 @@ from headrace.metadata.loading import (
     load_group_config_names,
     load_group_configs,
     load_partitions,
+    load_quotas,
     load_topics,
     load_user_names,
     load_users,
 )
+from headrace.security.quota import entity_text
 
 RETRY_SECONDS = 0.2
 """Before reading again when the store could not answer."""
@@ -214,6 +217,10 @@ class ClusterMetadata:
         if users:
             unchanged = {name: known for name, known in image.users.items() if name not in users}
             image = replace(image, users=unchanged | await load_users(self._store, users))
+        quotas = list(dict.fromkeys(text for entry in fields for text in entry.get("quotas", ())))
+        if quotas:
+            same = {entity: limits for entity, limits in image.quotas.items() if entity_text(entity) not in quotas}
+            image = replace(image, quotas=same | await load_quotas(self._store, quotas))
         return image
 
     async def _reload_partitions(
@@ -237,6 +244,7 @@ class ClusterMetadata:
         groups = await load_group_configs(self._store, await load_group_config_names(self._store))
         acls = await load_acls(self._store, await self._store.children(ACLS))
         users = await load_users(self._store, await load_user_names(self._store))
+        quotas = await load_quotas(self._store, await self._store.children(QUOTAS))
         secret = await self._store.get(USERS)
         return replace(
             image,
@@ -246,6 +254,7 @@ class ClusterMetadata:
             group_configs=groups,
             acls=acls,
             users=users,
+            quotas=quotas,
             secret=secret.value if secret is not None else b"",
         )
 

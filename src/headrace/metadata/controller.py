@@ -50,6 +50,7 @@ from headrace.metadata.changes import (
     changed_brokers,
     changed_groups,
     changed_partitions,
+    changed_quotas,
     changed_topics,
     changed_users,
     in_writes,
@@ -84,6 +85,7 @@ from headrace.metadata.partition_decisions import (
     decide_in_sync,
     decide_without,
 )
+from headrace.metadata.quota_decisions import QuotaAlteration, decide_alter_quotas
 from headrace.metadata.reassignments import Reassignment, ReassignmentOutcome, decide_reassignments
 from headrace.metadata.registration import allocate_producer_id_block, register
 from headrace.metadata.topic_decisions import (
@@ -247,6 +249,12 @@ class Controller:
     async def alter_users(self, alterations: Sequence[UserAlteration]) -> dict[str, KafkaError | None]:
         """SCRAM credentials: for each user its error or None."""
         return await self.change(lambda image: decide_alter_users(image, alterations))
+
+    async def alter_quotas(
+        self, alterations: Sequence[QuotaAlteration], validate_only: bool
+    ) -> list[KafkaError | None]:
+        """For each entity its error or None."""
+        return await self.change(lambda image: decide_alter_quotas(image, alterations), validate_only)
 
     async def delete_acls(self, filters: Sequence[AclFilter | KafkaError]) -> list[list[Acl] | KafkaError]:
         """For each filter the rules that are gone now, or its error."""
@@ -430,6 +438,7 @@ class Controller:
             groups=changed_groups(changes),
             acls=changed_acls(changes),
             users=changed_users(changes),
+            quotas=changed_quotas(changes),
             partitions=changed_partitions(changes),
         )
         ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]

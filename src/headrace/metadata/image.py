@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
 from headrace.security.acl import Acl
+from headrace.security.quota import QuotaTable
 from headrace.security.scram import ScramCredential
 
 NO_LEADER = -1
@@ -119,6 +120,8 @@ class MetadataImage:
     """The access rules, by their ids."""
     users: Mapping[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
     """The SCRAM credentials of users, by mechanism."""
+    quotas: QuotaTable = field(default_factory=dict)
+    """The limits of users, client ids and addresses."""
     secret: bytes = field(default=b"", repr=False)
     """Of the cluster: who does not exist is given a salt made of it."""
 

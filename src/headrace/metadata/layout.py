@@ -22,12 +22,14 @@
                                                    "stored_key", "server_key"}}}, in base64
     /acls/<id>                                    {"version", "resource", "name", "pattern", "principal", "host",
                                                    "operation", "permission"}, an access rule
+    /quotas/<entity>                              {"version", "quotas": {name: number}}; the entity as in
+                                                   user=alice,client-id (`security.quota.entity_text`)
     /controller                    ephemeral      {"version", "brokerid", "epoch", "session"}
     /controller_epoch                             a number; its version fences every write of a controller
     /broker_epoch                                 a number; grows with each registration of a broker
     /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
     /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..],
-                                                   "groups": [..], "acls": [..], "users": [..],
+                                                   "groups": [..], "acls": [..], "users": [..], "quotas": [..],
                                                    "partitions": {topic: [..]}}
 
 A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
@@ -46,6 +48,7 @@ from headrace.coordination.contract import TreeNode
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage
 from headrace.model.topics import TopicId, parse_topic_id, topic_id_text
 from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
+from headrace.security.quota import QuotaEntity, entity_text
 from headrace.security.scram import ScramCredential
 
 CLUSTER = "/cluster"
@@ -62,6 +65,7 @@ GROUP_CONFIGS = "/config/groups"
 USERS = "/config/users"
 SECRET_BYTES = 32
 ACLS = "/acls"
+QUOTAS = "/quotas"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_EPOCH = "/broker_epoch"
@@ -83,6 +87,7 @@ SKELETON: Mapping[str, bytes] = {
     GROUP_CONFIGS: b"",
     USERS: b"",
     ACLS: b"",
+    QUOTAS: b"",
     CHANGES: b"",
     CONTROLLER_EPOCH: b"0",
     BROKER_EPOCH: b"0",
@@ -152,6 +157,10 @@ def user_of_node(node_name: str) -> str:
 
 def acl_path(acl_id: str) -> str:
     return f"{ACLS}/{acl_id}"
+
+
+def quota_path(entity: QuotaEntity) -> str:
+    return f"{QUOTAS}/{entity_text(entity)}"
 
 
 def change_path(sequence: int) -> str:
@@ -249,6 +258,14 @@ def decode_user(node: TreeNode) -> dict[str, ScramCredential]:
         )
         for mechanism, fields in decode_json(node)["scram"].items()
     }
+
+
+def encode_quotas(values: Mapping[str, float]) -> bytes:
+    return encode_json(quotas=dict(values))
+
+
+def decode_quotas(node: TreeNode) -> dict[str, float]:
+    return {name: float(value) for name, value in decode_json(node)["quotas"].items()}
 
 
 def encode_acl(acl: Acl) -> bytes:

@@ -21,12 +21,14 @@ from headrace.metadata.layout import (
     decode_broker,
     decode_config,
     decode_json,
+    decode_quotas,
     decode_state,
     decode_topic,
     decode_user,
     group_config_path,
     group_of_node,
     offline_path,
+    quota_path,
     state_path,
     suspect_path,
     topic_config_path,
@@ -36,6 +38,7 @@ from headrace.metadata.layout import (
 )
 from headrace.model.topics import TopicId
 from headrace.security.acl import Acl
+from headrace.security.quota import QuotaEntity, entity_of_text
 from headrace.security.scram import ScramCredential
 
 
@@ -120,6 +123,13 @@ async def load_user_names(store: Store) -> list[str]:
 async def load_users(store: Store, names: Sequence[str]) -> dict[str, dict[str, ScramCredential]]:
     nodes = await store.get_many([user_path(name) for name in names])
     return {name: decode_user(node) for name, node in zip(names, nodes, strict=True) if node}
+
+
+async def load_quotas(store: Store, texts: Sequence[str]) -> dict[QuotaEntity, dict[str, float]]:
+    """Those of the entities that have some."""
+    entities = [entity_of_text(text) for text in texts]
+    nodes = await store.get_many([quota_path(entity) for entity in entities])
+    return {entity: decode_quotas(node) for entity, node in zip(entities, nodes, strict=True) if node}
 
 
 async def load_controller(store: Store) -> tuple[int, int]:

@@ -23,6 +23,10 @@ class RequestMeter:
         self.wait_seconds = 0.0
         """From there to the answer: for data to come, the disk, others to be served."""
 
+    def add_times(self, other: RequestMeter) -> None:
+        self.busy_seconds += other.busy_seconds
+        self.wait_seconds += other.wait_seconds
+
 
 MEASURES = (
     ("headrace_requests_total", "Requests received.", "requests"),

@@ -12,13 +12,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.handlers.broker import Broker
-from headrace.handlers.context import LoginStep, SaslConversation
+from headrace.handlers.context import Context, LoginStep, SaslConversation
 from headrace.handlers.registry import Api, ColdHandler, HotHandler
 from headrace.model.errors import ErrorCode
 from headrace.security.sasl import FAILURE, Mechanism, SaslListener, begin
 from headrace.security.scram import AuthenticationFailed, ScramCredential
 from headrace.server.authorization.table import OPEN
-from headrace.server.gate import Guard
+from headrace.server.gate import ColdBody, Guard
 from headrace.server.line_limit import LineLimit
 from headrace.services.reply import CloseConnection, Reply
 
@@ -84,7 +84,8 @@ class LoginGuard:
     def __init__(self, broker: Broker, inner: Guard | None) -> None:
         """`inner` is asked after the login: what the user may."""
         self._broker = broker
-        self._inner = inner
+        self.inner = inner
+        """May be replaced before the dispatcher takes this guard again."""
         self._lines = LineLimit(broker.env.clock, audit)
         self.now = broker.env.clock.monotonic
         self._delay = broker.config.integer("connection.failed.authentication.delay.ms") / 1000
@@ -118,8 +119,8 @@ class LoginGuard:
     def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:
         if api.key not in OPEN:
             self._check(exchange, api)
-        if self._inner is not None:
-            self._inner.enter(exchange, api, request_bytes)
+        if self.inner is not None:
+            self.inner.enter(exchange, api, request_bytes)
 
     def _check(self, exchange: Exchange, api: Api) -> None:
         login = self.login(exchange)
@@ -129,10 +130,16 @@ class LoginGuard:
                 raise CloseConnection(f"{api.name} came without a login, or after its session had ended")
 
     def cold(self, api: Api, handle: ColdHandler) -> ColdHandler:
-        return handle if self._inner is None else self._inner.cold(api, handle)
+        return handle if self.inner is None else self.inner.cold(api, handle)
+
+    def leave(self, exchange: Exchange, api: Api, context: Context, body: ColdBody, seconds: float) -> ColdBody:
+        return body if self.inner is None else self.inner.leave(exchange, api, context, body, seconds)
+
+    def quick(self, api: Api, handle: HotHandler) -> None:
+        """Only the cold path looks at the login."""
 
     def hot(self, api: Api, handle: HotHandler) -> HotHandler:
-        permitted = handle if self._inner is None else self._inner.hot(api, handle)
+        permitted = handle if self.inner is None else self.inner.hot(api, handle)
 
         def logged_in(exchange: Exchange, version: int, frame: memoryview, position: int) -> Reply:
             self._check(exchange, api)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.env import Clock
+from headrace.server.connection_rates import AT_ONCE, ConnectionRates
 from headrace.server.line_limit import LineLimit
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class OpenConnection(Protocol):
     def close(self) -> None: ...
 
     def close_if_idle(self) -> None: ...
+
+    def hold_back(self, seconds: float) -> None:
+        """Read nothing of it for so long."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,9 @@ class ConnectionSet:
         """What calls a connection that can read, if the loop has it."""
         self.limits = limits
         """May be replaced while the broker runs; connections above a new limit stay."""
+        self.rates: ConnectionRates | None = None
+        """How quickly connections may come, where that is limited."""
+        self._clock = clock
         self._open: dict[OpenConnection, None] = {}
         self._per_address: dict[str, int] = {}
 
@@ -53,8 +61,18 @@ class ConnectionSet:
             why = f"{len(self._open)} are open on {self.listener}, {from_address} of them from there"
             self._lines.say(logging.WARNING, "Refused a connection from %s", why, connection.client_host)
             return False
+        turn = AT_ONCE if self.rates is None else self.rates.opened(self.listener, connection.client_host)
+        if turn.refused:
+            why = f"more come to {self.listener} than its rate allows"
+            self._lines.say(logging.WARNING, "Refused a connection from %s", why, connection.client_host)
+            if not turn.wait:
+                return False
         self._open[connection] = None
         self._per_address[connection.client_host] = from_address + 1
+        if turn.wait:
+            connection.hold_back(turn.wait)
+            if turn.refused:
+                self._clock.call_later(turn.wait, connection.close)
         return True
 
     def forget(self, connection: OpenConnection) -> None:

@@ -21,7 +21,7 @@ from headrace.coordination.contract import StoreError
 from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
-from headrace.handlers.registry import APIS, Api
+from headrace.handlers.registry import APIS, Api, HotHandler
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.metrics.requests import RequestMeter, request_families
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -52,6 +52,16 @@ LARGE_RESPONSE_ELEMENTS = 500
 """A response that holds more is encoded in slices."""
 
 
+class LaterAnswer(Pending):
+    """The answer of a cold handler that had to wait, and what its steps since then have cost."""
+
+    __slots__ = ("spent",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spent = RequestMeter()
+
+
 class Dispatcher:
     slice_seconds = SLICE_SECONDS
 
@@ -68,23 +78,23 @@ class Dispatcher:
         self.monotonic = clock.monotonic
         self.now = 0.0
         """When the latest request was done, or the first of a turn began: each is measured from there."""
-        self._hot = {
-            key: (handle, api.versions[0], api.versions[-1], api.flexible_since, self.meters[key])
-            for key, api in APIS.items()
-            if (handle := api.hot or api.quick) is not None
-        }
+        self._hot: dict[int, tuple[HotHandler, int, int, int, RequestMeter]] = {}
         """What a hot request needs to know of its API, together."""
+        self.set_guard(None)
         self._running: set[asyncio.Task[None]] = set()
         self._giving_back: asyncio.Future[None] | None = None
 
-    def set_guard(self, guard: Guard) -> None:
+    def set_guard(self, guard: Guard | None) -> None:
         """Every request passes it from now on. Without one, everybody may do everything."""
         self._guard = guard
         self._hot = {
-            key: (guard.hot(APIS[key], hot[0]), *hot[1:])
-            for key, hot in self._hot.items()
-            if APIS[key].hot is not None  # a cold API is refused in its own words, by the cold path
+            key: (handle, api.versions[0], api.versions[-1], api.flexible_since, self.meters[key])
+            for key, api in APIS.items()
+            if (handle := _hot_handler(api, guard)) is not None
         }
+        if guard is None:
+            self._apis = APIS
+            return
         self._apis = {
             key: replace(api, cold=guard.cold(api, api.cold)) if api.cold is not None else api
             for key, api in APIS.items()
@@ -151,6 +161,8 @@ class Dispatcher:
         )
         flexible = version >= api.flexible_since and key != ApiKey.API_VERSIONS
         body = self._handle_cold(exchange, api, context, frame, header.body)
+        if self._guard is not None:
+            body = self._guard.leave(exchange, api, context, body, self.monotonic() - self.now)
         reply: Framed
         if type(body) is bytes:
             reply = framed_bytes(body, header.correlation_id, flexible)
@@ -204,14 +216,16 @@ class Dispatcher:
         return self._encoded(api, context.version, response)
 
     def _answer_later(self, steps: Coroutine[Any, Any, bytes], waits_for: object, meter: RequestMeter) -> Pending:
-        pending = Pending()
+        pending = LaterAnswer()
 
         async def answer() -> None:
             try:
-                body = await rest_of(steps, waits_for, meter, self.monotonic)
+                body = await rest_of(steps, waits_for, pending.spent, self.monotonic)
             except Exception as error:
+                meter.add_times(pending.spent)
                 pending.fail(error)
             else:
+                meter.add_times(pending.spent)
                 if not pending.done:  # else the connection is gone
                     pending.complete(body)
 
@@ -280,6 +294,14 @@ class Dispatcher:
         if api.response.has_field("error_message", version):
             values["error_message"] = error.message
         return api.response(**values)
+
+
+def _hot_handler(api: Api, guard: Guard | None) -> HotHandler | None:
+    if guard is None:
+        return api.hot or api.quick
+    if api.hot is not None:
+        return guard.hot(api, api.hot)
+    return None if api.quick is None else guard.quick(api, api.quick)
 
 
 async def _handle_large(

@@ -11,7 +11,8 @@ handled. What one receive produced is handed to the link together.
 
 Limits. One receive takes so much of the loop's time and makes so many bytes of answers; then the rest is put aside
 and continues after others were served (`turns`). What waits in order is bounded in number and bytes; what is put
-aside or incomplete is counted (`request_memory`). While the peer does not read, none of its requests are handled.
+aside or incomplete is counted (`request_memory`). While the peer does not read, none of its requests are handled;
+nor while it is held back (`hold_back`), by a quota.
 """
 
 from __future__ import annotations
@@ -75,9 +76,11 @@ class _NoLink:
 
 class Exchange:
     __slots__ = (
+        "__weakref__",
+        "_answer_bytes",
         "_dispatcher",
         "_exclusive",
-        "_held_back",
+        "_held_until",
         "_in_line",
         "_link",
         "_needed",
@@ -134,7 +137,10 @@ class Exchange:
         self._order_bytes = 0
         self._in_line = False
         """Whether our share of a turn was used up and we wait for the next one."""
-        self._held_back = False
+        self._held_until = 0.0
+        """By the monotonic clock, while it is held back; else 0."""
+        self._answer_bytes = ANSWER_BYTES
+        """What one receive may make; nothing while it is held back, so that what came with it waits."""
         self._paused = False
         """Whether the link was told to read no more."""
 
@@ -188,7 +194,7 @@ class Exchange:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is handled or waited for."""
-        return not self._order and not self._in_line
+        return not self._order and not self._in_line and not self._held_until
 
     # -- receiving
 
@@ -223,7 +229,7 @@ class Exchange:
             if end == size:
                 return
             position = end
-            if dispatcher.now > share_ends or made > ANSWER_BYTES:
+            if dispatcher.now > share_ends or made > self._answer_bytes:
                 self._put_aside(data[position:])
                 self._stand_in_line()
                 return
@@ -257,15 +263,29 @@ class Exchange:
         self.resume()
 
     def hold_back(self, seconds: float) -> None:
-        """Handle no more of this client's requests for so long, but for those that have arrived with this one."""
-        if not self._held_back:
-            self._held_back = True
+        """Handle no more of this client's requests for so long; what is answered already goes out."""
+        clock = self.broker.env.clock
+        until = clock.monotonic() + seconds
+        if not self._held_until:
+            self._answer_bytes = -1
             self._pause_reading()
-            self.broker.env.clock.call_later(seconds, self._let_go)
+            clock.call_later(seconds, self._look_at_time)
+        self._held_until = max(self._held_until, until)
 
-    def _let_go(self) -> None:
-        self._held_back = False
-        self.resume()
+    def _look_at_time(self) -> None:
+        clock = self.broker.env.clock
+        left = self._held_until - clock.monotonic()
+        if left > 0:
+            clock.call_later(left, self._look_at_time)
+        elif self._held_until:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Hold it back no longer."""
+        if self._held_until:
+            self._held_until = 0.0
+            self._answer_bytes = ANSWER_BYTES
+            self.resume()
 
     def _begin_partial(self, rest: memoryview) -> None:
         self._needed = 4
@@ -300,6 +320,8 @@ class Exchange:
         if self._stash is not None:
             self._stash = memoryview(bytes(self._stash) + rest)
             self._count()
+        elif rest and self._held_until:
+            self._put_aside(rest)
         elif rest:
             self._handle(rest)
         self._count()
@@ -331,7 +353,7 @@ class Exchange:
 
     def resume(self) -> None:
         """Go on with what was put aside, then with reading, if nothing stands against it any more."""
-        if self.closed or not self.writable or self._exclusive is not None or self._in_line or self._held_back:
+        if self.closed or not self.writable or self._exclusive is not None or self._in_line or self._held_until:
             return
         if self._stash is not None:
             data, self._stash = self._stash, None
@@ -343,7 +365,7 @@ class Exchange:
             self._link.answer()
         elif self._partial is not None:
             self._keep_partial(self._partial)
-        if self._stash is None and self._exclusive is None and self.writable:
+        if self._stash is None and self._exclusive is None and self.writable and not self._held_until:
             partial = self._partial
             if partial is None or len(partial) < OWN_BUFFER_FROM or self._needed <= GROWN_UP_TO:
                 self._paused = False

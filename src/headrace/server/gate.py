@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.server.framing import FramedPending
-from headrace.services.reply import Piece
+from headrace.services.reply import Pending, Piece
 
 if TYPE_CHECKING:
-    from headrace.handlers.context import SaslConversation
+    from headrace.handlers.context import Context, SaslConversation
     from headrace.handlers.registry import Api, ColdHandler, HotHandler
     from headrace.server.exchange import Exchange
 
 Framed = bytes | list[Piece] | FramedPending | None
 """An answer with its frame, one that is waited for, or none."""
+ColdBody = bytes | Pending
 
 
 class Guard(Protocol):
@@ -38,6 +39,14 @@ class Guard(Protocol):
         """The handler of a cold API behind the gate: it does what the principal may of what is asked."""
         ...
 
+    def leave(self, exchange: Exchange, api: Api, context: Context, body: ColdBody, seconds: float) -> ColdBody:
+        """A cold request was handled, or begun, which took the loop so long: what it is answered with."""
+        ...
+
     def hot(self, api: Api, handle: HotHandler) -> HotHandler:
         """The same for Produce and Fetch, which come as frames."""
+        ...
+
+    def quick(self, api: Api, handle: HotHandler) -> HotHandler | None:
+        """For the usual requests of a cold API; None leaves them to the cold path, to be refused in its words."""
         ...

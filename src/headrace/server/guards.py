@@ -1,14 +1,40 @@
-"""Which guard the settings ask for: a login where a listener has SASL, rights where there is an authorizer."""
+"""Which guard stands at the gate: a login where a listener has SASL, quotas while there are any, rights where
+there is an authorizer. Without any of these there is none.
+"""
 
 from __future__ import annotations
 
 from headrace.handlers.broker import Broker
+from headrace.metadata.image import MetadataImage
 from headrace.server.authentication import LoginGuard
 from headrace.server.authorization.guard import AclGuard
+from headrace.server.dispatch import Dispatcher
 from headrace.server.gate import Guard
+from headrace.server.quotas import QuotaGuard
 
 
-def guard_of(broker: Broker) -> Guard | None:
-    """None where everybody may do everything."""
-    rights = AclGuard(broker) if broker.config.text("authorizer.class.name") else None
-    return LoginGuard(broker, rights) if broker.config.sasl else rights
+class GateKeeper:
+    """Puts the guard in and, when quotas come or go, another one."""
+
+    def __init__(self, broker: Broker, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._rights = AclGuard(broker) if broker.config.text("authorizer.class.name") else None
+        self.quotas = QuotaGuard(broker, self._rights, dispatcher)
+        self._login = LoginGuard(broker, self.quotas) if broker.config.sasl else None
+        self._take(broker.metadata.image)
+        broker.metadata.subscribe(self._follow)
+
+    def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.quotas is not new.quotas:
+            self._take(new)
+
+    def _take(self, image: MetadataImage) -> None:
+        self.quotas.follow(image)
+        self._dispatcher.set_guard(self._guard())
+
+    def _guard(self) -> Guard | None:
+        inner = self.quotas if self.quotas.book else self._rights
+        if self._login is None:
+            return inner
+        self._login.inner = inner
+        return self._login

@@ -169,6 +169,9 @@ class SocketLink(asyncio.BufferedProtocol):
             self._transport.close()
         self.active = False
 
+    def hold_back(self, seconds: float) -> None:
+        self._exchange.hold_back(seconds)
+
     def close(self) -> None:
         if self._transport is not None:
             self._flush()

@@ -311,6 +311,9 @@ _RESULT_V4 = struct.Struct(">ihqq")
 _NULL_ABORTED = b"\xff\xff\xff\xff"
 _NO_ABORTED = b"\0\0\0\0"
 NO_REPLICA = -1
+_LIMITS = struct.Struct(">ii")
+_NO_REPLICA_ID = 15
+"""From there on the request begins with the longest wait, then come the bytes it wants at least and at most."""
 _ABORTED = struct.Struct(">qq")
 AbortedRow = Sequence[int]
 """Of an aborted transaction: producer id, first offset; what follows is not for readers."""
@@ -388,6 +391,20 @@ def _write_head_with_aborted(
         write_uvarint(out, size + 1)
     else:
         out += _INT32.pack(size)
+
+
+def limited(frame: memoryview, position: int, version: int, most: int) -> memoryview:
+    """The request with another limit of bytes, if its own is higher; for that many its client waits at most."""
+    start = position + (4 if version >= _NO_REPLICA_ID else 8)
+    try:
+        least, wanted = _LIMITS.unpack_from(frame, start)
+    except struct.error:
+        raise ProtocolError("a Fetch request is cut off") from None
+    if wanted <= most:
+        return frame
+    changed = bytearray(frame)
+    _LIMITS.pack_into(changed, start, min(least, most), most)
+    return memoryview(changed)
 
 
 def diverging_tag(epoch: int, end_offset: int) -> bytes:

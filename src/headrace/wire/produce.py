@@ -288,6 +288,15 @@ def encode_one_result(echo: bytes, result: bytes) -> bytes:
     return b"".join((b"\2", echo, b"\2", result, b"\0\0\0\0\0\0"))
 
 
+def with_throttle_time(version: int, body: bytes, throttle_ms: int) -> bytes:
+    """An encoded response that tells its client to wait; one that tells who leads instead stays as it is."""
+    if version < FLEXIBLE:
+        return body[:-4] + _INT32.pack(throttle_ms)
+    if body[-5:] != b"\0\0\0\0\0":  # addresses of leaders follow, the last with a port
+        return body
+    return b"".join((body[:-5], _INT32.pack(throttle_ms), b"\0"))
+
+
 def encode_produce_response(
     version: int, topics: list[tuple[bytes, list[bytes]]], hints: Sequence[LeaderHint] = ()
 ) -> bytes:

@@ -174,9 +174,9 @@ class TestQuotas:
     @pytest.mark.parametrize(
         ("entity", "key", "value", "code"),
         [
-            ({"user": "bob"}, "producer_byte_rate", 1e6, ErrorCode.UNSUPPORTED_VERSION),
-            ({"user": None, "client-id": "c"}, "request_percentage", 50.0, ErrorCode.UNSUPPORTED_VERSION),
-            ({"ip": "127.0.0.1"}, "connection_creation_rate", 5.0, ErrorCode.UNSUPPORTED_VERSION),
+            ({"user": "bob"}, "producer_byte_rate", 1e6, ErrorCode.NONE),
+            ({"user": None, "client-id": "c"}, "request_percentage", 50.0, ErrorCode.NONE),
+            ({"ip": "127.0.0.1"}, "connection_creation_rate", 5.0, ErrorCode.NONE),
             ({"user": "bob"}, "producer_byte_rate", None, ErrorCode.NONE),
             ({"nope": "bob"}, "producer_byte_rate", 1e6, ErrorCode.INVALID_REQUEST),
             ({"user": "bob"}, "nope", 1e6, ErrorCode.INVALID_REQUEST),
@@ -198,8 +198,21 @@ class TestQuotas:
         (result,) = response.entries
         assert result.error_code == code
         assert {part.entity_type: part.entity_name for part in result.entity} == entity
-        if code == ErrorCode.UNSUPPORTED_VERSION:
-            assert "no quotas yet" in result.error_message
+        described = await bench.call(describe_client_quotas.DescribeClientQuotasRequest(components=[]), 1)
+        found = [
+            ({part.entity_type: part.entity_name for part in row.entity}, {v.key: v.value for v in row.values})
+            for row in described.entries
+        ]
+        assert found == ([(entity, {key: value})] if code == ErrorCode.NONE and value else [])
+
+    async def test_nothing_is_set_where_it_is_only_checked(self, bench: Any) -> None:
+        wire = alter_client_quotas
+        operation = wire.OpData(key="producer_byte_rate", value=1.0)
+        entry = wire.EntryData(entity=[wire.EntityData(entity_type="user", entity_name="x")], ops=[operation])
+        for validate_only, count in ((True, 0), (False, 1)):
+            request = wire.AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+            assert (await bench.call(request, 1)).entries[0].error_code == 0
+            assert len(bench.image.quotas) == count
 
     async def test_one_key_twice(self, bench: Any) -> None:
         wire = alter_client_quotas

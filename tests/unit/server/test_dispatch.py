@@ -19,6 +19,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.server.dispatch import Dispatcher
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending
+from headrace.server.gate import ColdBody
 from headrace.services.reply import CloseConnection
 from headrace.wire.header import request_header
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -177,6 +178,12 @@ class Porter:
             return handle(context, request)
 
         return handled
+
+    def leave(self, exchange: Exchange, api: Api, context: Any, body: ColdBody, seconds: float) -> ColdBody:
+        assert seconds >= 0
+        return body
+
+    def quick(self, api: Api, handle: HotHandler) -> None: ...
 
     def hot(self, api: Api, handle: HotHandler) -> HotHandler:
         def refused(exchange: Exchange, version: int, frame: memoryview, position: int) -> Any:

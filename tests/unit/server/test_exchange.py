@@ -376,6 +376,46 @@ def test_a_client_can_be_held_back() -> None:
     assert wire.reading
 
 
+def test_who_is_held_back_longer_waits_longer() -> None:
+    desk = Desk()
+    exchange, wire = desk.exchange()
+    exchange.hold_back(2.0)
+    exchange.hold_back(5.0)
+    exchange.hold_back(1.0)
+    desk.clock.pass_time(2.5)
+    assert not wire.reading
+    assert not exchange.is_idle
+    desk.clock.pass_time(2.5)
+    assert wire.reading
+    exchange.hold_back(100.0)
+    exchange.let_go()
+    assert wire.reading
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_what_came_with_a_request_that_is_held_back_waits_too(first: int) -> None:
+    """Also if the request came in two pieces."""
+    desk = Desk()
+    exchange, wire = desk.exchange()
+    answer = desk.dispatch
+
+    def dispatch(client: Exchange, frame: memoryview) -> bytes | list[Piece] | FramedPending | None:
+        client.hold_back(1.0)
+        return answer(client, frame)
+
+    cast(Any, desk).dispatch = dispatch
+    data = frames(b"a", b"b", b"c")
+    exchange.receive(memoryview(data[:first]))
+    deliver(exchange, wire, data[first:])
+    for number in range(1, 4):
+        desk.clock.turn()
+        assert wire.answers() == [b"a", b"b", b"c"][:number]
+        assert not wire.reading
+        desk.clock.pass_time(1.0)
+    assert wire.reading
+    assert desk.memory.grown == 0
+
+
 def test_hostile_connections_share_their_lines(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     with caplog.at_level(logging.INFO, "desk"):

@@ -33,6 +33,7 @@ from headrace.server.authorization.hot import (
     as_replica_set,
 )
 from headrace.server.authorization.table import refused_to_all, rule_of
+from headrace.server.gate import ColdBody
 from headrace.server.line_limit import LineLimit
 from headrace.services.fetching.parked import ParkedFetch
 from headrace.services.reply import Reply
@@ -109,6 +110,9 @@ class AclGuard:
         what = f"{rights.principal} from {rights.host} may not {operation.name} {resource.name} {name[:249]}"
         self._lines.say(logging.INFO, "Denied: %s", what, what)
 
+    def rights(self, principal: str, host: str) -> Rights:
+        return self._authorizer.rights(principal, host)
+
     # -- what the dispatcher calls
 
     def login(self, exchange: Exchange) -> None:
@@ -137,6 +141,12 @@ class AclGuard:
             return _completed(work, outcome)
 
         return permitted
+
+    def leave(self, exchange: Exchange, api: Api, context: Context, body: ColdBody, seconds: float) -> ColdBody:
+        return body
+
+    def quick(self, api: Api, handle: HotHandler) -> None:
+        """Only the cold path looks at rights."""
 
     def hot(self, api: Api, handle: HotHandler) -> HotHandler:
         if api.key == ApiKey.FETCH:

@@ -59,6 +59,9 @@ class SimLink:
     def client_host(self) -> str:
         return self._exchange.client_host
 
+    def hold_back(self, seconds: float) -> None:
+        self._exchange.hold_back(seconds)
+
     # -- Receiver
 
     def received(self, data: bytes) -> None:

@@ -1,0 +1,146 @@
+"""Who has used how much of its quotas on this broker: an allowance for each kind and each who shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.metrics.exposition import Family, Labels
+from headrace.security.quota import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    Allowance,
+    ClientQuotas,
+    QuotaTable,
+    Sharing,
+)
+
+MAX_CLIENTS = 10_000
+"""Pairs of principal and client id whose limits are remembered; then they are looked up again."""
+MAX_SHOWN = 100
+"""Who is over a quota is shown by name in the metrics, as long as there are not more."""
+PERCENT = 100.0
+OTHERS: Sharing = ("", "")
+
+
+class ClientAllowances:
+    """Of one client: what limits it, shared with others where they fall under the same quota."""
+
+    __slots__ = ("fetch", "mutations", "produce", "request")
+
+    def __init__(
+        self,
+        produce: Allowance | None,
+        fetch: Allowance | None,
+        request: Allowance | None,
+        mutations: Allowance | None,
+    ) -> None:
+        self.produce = produce
+        self.fetch = fetch
+        self.request = request
+        """Of seconds of the loop."""
+        self.mutations = mutations
+
+
+@dataclass(frozen=True, slots=True)
+class BurstSeconds:
+    """For how long what was not used can be saved up."""
+
+    rates: float
+    mutations: float
+
+
+@dataclass(slots=True)
+class Throttled:
+    requests: int = 0
+    seconds: float = 0.0
+
+
+class QuotaBook:
+    def __init__(self, bursts: BurstSeconds) -> None:
+        self.bursts = bursts
+        self._allowances: dict[tuple[str, Sharing], Allowance] = {}
+        self._clients: dict[tuple[str, bytes], ClientAllowances | None] = {}
+        self._throttled: dict[tuple[str, Sharing], Throttled] = {}
+        self.take({})
+
+    def take(self, quotas: QuotaTable) -> None:
+        """Other quotas hold from now on. Who has the same limit as before is remembered."""
+        self.produce = ClientQuotas(quotas, PRODUCER_BYTE_RATE)
+        self.fetch = ClientQuotas(quotas, CONSUMER_BYTE_RATE)
+        self.request = ClientQuotas(quotas, REQUEST_PERCENTAGE)
+        self.mutations = ClientQuotas(quotas, CONTROLLER_MUTATION_RATE)
+        self._clients = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.produce or self.fetch or self.request or self.mutations)
+
+    def client(self, principal: str, client_id: bytes, now: float) -> ClientAllowances | None:
+        """None for who is not limited."""
+        try:
+            return self._clients[principal, client_id]
+        except KeyError:
+            return self._look_up(principal, client_id, now)
+
+    def _look_up(self, principal: str, client_id: bytes, now: float) -> ClientAllowances | None:
+        if len(self._clients) >= MAX_CLIENTS:
+            self._clients.clear()
+            self._allowances = {key: one for key, one in self._allowances.items() if not one.is_full(now)}
+        user, name = principal.partition(":")[2], client_id.decode(errors="replace")
+        produce = self._allowance(self.produce, PRODUCER_BYTE_RATE, user, name)
+        fetch = self._allowance(self.fetch, CONSUMER_BYTE_RATE, user, name)
+        request = self._allowance(self.request, REQUEST_PERCENTAGE, user, name)
+        mutations = self._allowance(self.mutations, CONTROLLER_MUTATION_RATE, user, name)
+        limited = any(one is not None for one in (produce, fetch, request, mutations))
+        found = ClientAllowances(produce, fetch, request, mutations) if limited else None
+        self._clients[principal, client_id] = found
+        return found
+
+    def _allowance(self, quotas: ClientQuotas, kind: str, user: str, client_id: str) -> Allowance | None:
+        limit = quotas.limit_of(user, client_id)
+        if limit is None:
+            return None
+        rate = limit.rate / PERCENT if kind == REQUEST_PERCENTAGE else limit.rate
+        burst = self.bursts.mutations if kind == CONTROLLER_MUTATION_RATE else self.bursts.rates
+        known = self._allowances.get((kind, limit.shared_by))
+        if known is None or known.rate != rate:
+            known = self._allowances[kind, limit.shared_by] = Allowance(rate, burst)
+        return known
+
+    def throttled(self, kind: str, principal: str, client_id: bytes, seconds: float) -> None:
+        """Somebody has to wait: for the metrics."""
+        quotas = {
+            PRODUCER_BYTE_RATE: self.produce,
+            CONSUMER_BYTE_RATE: self.fetch,
+            REQUEST_PERCENTAGE: self.request,
+            CONTROLLER_MUTATION_RATE: self.mutations,
+        }[kind]
+        limit = quotas.limit_of(principal.partition(":")[2], client_id.decode(errors="replace"))
+        key = (kind, OTHERS if limit is None else limit.shared_by)
+        if key not in self._throttled and len(self._throttled) >= MAX_SHOWN:
+            key = (kind, OTHERS)
+        figures = self._throttled.setdefault(key, Throttled())
+        figures.requests += 1
+        figures.seconds += seconds
+
+    def families(self) -> Iterator[Family]:
+        rows = [(_labels(kind, shared_by), figures) for (kind, shared_by), figures in self._throttled.items()]
+        yield Family(
+            "headrace_quota_throttled_requests_total",
+            "counter",
+            "Requests after which a client had to wait, by quota and who shares it.",
+            [(labels, figures.requests) for labels, figures in rows],
+        )
+        yield Family(
+            "headrace_quota_throttle_seconds_total",
+            "counter",
+            "Seconds that clients had to wait, by quota and who shares it.",
+            [(labels, figures.seconds) for labels, figures in rows],
+        )
+
+
+def _labels(kind: str, shared_by: Sharing) -> Labels:
+    user, client_id = shared_by
+    return (("quota", kind), ("user", user or ""), ("client_id", client_id or ""))
