@@ -52,10 +52,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "outside": ("server", *CORE),
     "node": ("outside", "server", *CORE),
     "running": ("node",),
-    "spark": ("client",),
-    "cli": ("running", "node", "client", "storage", "spark"),
+    "connect": ("client", "metrics"),
+    "spark": ("client", "connect"),
+    "cli": ("running", "node", "client", "storage", "spark", "connect"),
     "__main__": ("cli",),
-    "testing": ("node", "client"),
+    "testing": ("node", "client", "connect"),
 }
 """Who may import whom, and with it what those may import."""
 
@@ -68,6 +69,7 @@ EFFECTS_ALLOWED = (
     "coordination/sqlite",
     "coordination/zookeeper",
     "spark/",
+    "connect/",
 )
 """Where the world is touched directly: its seam, the edges, and drivers that own their library (D8)."""
 
@@ -372,7 +374,7 @@ def test_nothing_catches_everything() -> None:
     assert not failure_problems("try:\n    f()\nexcept BaseException:\n    undo()\n    raise")
 
 
-TASKS_ALLOWED = ("env/background", "server/", "spark/", "cli/", "client/", "testing/")
+TASKS_ALLOWED = ("env/background", "server/", "spark/", "connect/", "cli/", "client/", "testing/")
 """Everything else starts its work by `Background`, which tells when it ends. In the server it is one request's."""
 TASK_GROUPS_ALLOWED = ("services/maintenance", "services/cleaner")
 """Groups inside background work: what fails in them fails the whole."""
@@ -397,7 +399,7 @@ def task_problems(text: str) -> list[str]:
     ]
 
 
-NAMES_OF_THEIR_OWN = ("cli/", "spark/", "testing/", "wire/messages/")
+NAMES_OF_THEIR_OWN = ("cli/", "spark/", "connect/", "testing/", "wire/messages/")
 """Programs around the broker, and Kafka's messages, which name their parts as Kafka does."""
 
 

@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headrace.cli.broker.commands:broker",
         "Take brokers out of a cluster: drain, undrain, decommission.",
     ),
+    "connector": (
+        "headrace.cli.connector.commands:connector",
+        "Connectors to other systems: list, describe, run, status, init.",
+    ),
     "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
     "archive": (
         "headrace.cli.archive.commands:archive",

@@ -83,6 +83,13 @@ class TransactionalProducer:
         self._sequences.clear()
         self._added.clear()
 
+    async def use_timeout(self, timeout_ms: int) -> None:
+        """How long a transaction may take from now on, before any is begun."""
+        assert not self._added
+        if timeout_ms != self._timeout_ms:
+            self._timeout_ms = timeout_ms
+            await self.start()
+
     async def send(self, records: Mapping[TopicPartition, Sequence[NewRecord]]) -> None:
         """Write them as part of the open transaction, or of a new one, and wait until they are acknowledged."""
         new = [partition for partition, mine in records.items() if mine and partition not in self._added]

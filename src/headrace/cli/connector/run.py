@@ -1,0 +1,174 @@
+"""`headrace connector run`, `check` and `remove`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from headrace.cli.common.errors import sentence
+from headrace.cli.common.failure import FAILED, USAGE, CommandError
+from headrace.cli.common.options import (
+    DEFAULT_BOOTSTRAP,
+    Target,
+    bootstrap_override,
+    client_config_option,
+    confirm,
+    yes_option,
+)
+from headrace.cli.common.output import note, plural
+from headrace.cli.common.session import run
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.groups import delete_group
+from headrace.client.producer import Producer
+from headrace.connect.api import ConnectorError, TryAgain
+from headrace.connect.definition import ConnectorDefinition, load_file
+from headrace.connect.metrics import serve_metrics
+from headrace.connect.options import ConfigProblems
+from headrace.connect.runner import Runner
+from headrace.connect.sink_run import GROUP_PREFIX
+from headrace.connect.store import POSITION, STATE_TOPIC, position_key, read_state, state_record, status_key, under
+
+REQUEST_TIMEOUT_S = 30.0
+FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+
+
+@click.command("run")
+@FILES
+@click.option("--once", is_flag=True, help="End when everything that is there now has been copied.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on 127.0.0.1.")
+@bootstrap_override
+@client_config_option
+def run_connectors(files: tuple[Path, ...], once: bool, metrics_port: int | None, bootstrap: str | None) -> None:
+    """Run the connectors that FILEs declare, until Ctrl-C or SIGTERM.
+
+    A connector that was stopped or killed continues where it was.
+    """
+    definitions = [_load(file) for file in files]
+    names = [one.name for one in definitions]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise CommandError(f"Two of the files declare a connector {min(twice)}.", USAGE)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+
+    async def work(cluster: Cluster) -> list[Runner]:
+        runners = [Runner(cluster, definition, once=once) for definition in definitions]
+        with _stopped_by_signals(runners):
+            async with contextlib.AsyncExitStack() as stack:
+                if metrics_port is not None:
+                    shown = {one.name: runner.counts for one, runner in zip(definitions, runners, strict=True)}
+                    server = await stack.enter_async_context(await serve_metrics(shown, "127.0.0.1", metrics_port))
+                    note(f"Metrics: http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics")
+                note(f"Running {', '.join(names)}.")
+                async with asyncio.TaskGroup() as group:
+                    for runner in runners:
+                        group.create_task(runner.run())
+        return runners
+
+    with _explained():
+        runners = run(_target(bootstrap, definitions), work)
+    for definition, runner in zip(definitions, runners, strict=True):
+        note(f"{definition.name}: {plural(runner.counts.records, 'record')} copied.")
+
+
+@click.command()
+@FILES
+def check(files: tuple[Path, ...]) -> None:
+    """Check FILEs without running anything: names, options and what they say together."""
+    for file in files:
+        definition = _load(file)
+        kind = "source" if definition.sink_input is None else "sink"
+        note(f"{file}: {definition.name}, a {kind} of the type {definition.type}, can be run.")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@yes_option
+@bootstrap_override
+@client_config_option
+def remove(file: Path, yes: bool, bootstrap: str | None) -> None:
+    """Forget the positions of the connector that FILE declares, and what it left in the other system.
+
+    Topics and tables stay. A run after this begins anew.
+    """
+    definition = _load(file)
+    confirm(f"Forget where the connector {definition.name} is?", yes)
+    with _explained():
+        definition.connector.remove()
+        run(_target(bootstrap, [definition]), lambda cluster: _forget(cluster, definition))
+    note(f"{definition.name} is forgotten.")
+
+
+async def _forget(cluster: Cluster, definition: ConnectorDefinition) -> None:
+    state = await read_state(cluster)
+    keys = [position_key(definition.name, task) for task in under(state, POSITION, definition.name)]
+    keys += [status_key(definition.name)] if status_key(definition.name) in state else []
+    if keys:
+        producer = Producer(cluster, STATE_TOPIC)
+        await producer.start()
+        await producer.send([state_record(key, None, cluster.env.clock.wall_ms()) for key in keys])
+    if definition.sink_input is not None:
+        await delete_group(cluster, GROUP_PREFIX + definition.name)
+
+
+def _load(file: Path) -> ConnectorDefinition:
+    try:
+        return load_file(file)
+    except ConfigProblems as problems:
+        raise CommandError("\n".join(f"{file}: {problem}." for problem in problems.problems), USAGE) from None
+    except ConnectorError as error:
+        raise CommandError(f"{file}: {error}.", USAGE) from None
+
+
+def _target(bootstrap: str | None, definitions: Sequence[ConnectorDefinition]) -> Target:
+    stated = {one.bootstrap for one in definitions if one.bootstrap is not None}
+    if bootstrap is None and len(stated) > 1:
+        raise CommandError(
+            "The files name different clusters.", USAGE, "Run them apart, or add --bootstrap-server."
+        )
+    asked = bootstrap or next(iter(stated), None) or DEFAULT_BOOTSTRAP
+    try:
+        return Target(parse_bootstrap(asked), REQUEST_TIMEOUT_S)
+    except ValueError as error:
+        raise CommandError(sentence(str(error)), USAGE) from None
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        with _explained():
+            raise error from None
+    except (ConnectorError, TryAgain, OSError) as error:
+        raise CommandError(sentence(str(error)), FAILED) from None
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(runners: Sequence[Runner]) -> Iterator[None]:
+    """The first one lets each finish what it has in hand; the second ends the process as signals do."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        note("Stopping.")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        for runner in runners:
+            runner.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

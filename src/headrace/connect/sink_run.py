@@ -1,0 +1,169 @@
+"""Runs a sink: the records of its topics, and the positions behind them, in transactions of the target.
+
+Each task has some of the partitions, a reader and a thread. The positions are also committed under the consumer
+group `connector-<name>`, so that `headrace group describe` and every other tool shows how far behind the sink is;
+for a sink that stores none they are the positions.
+
+The steps: opened, then again and again read, written, noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.client.fetching import FetchLimits, RecordReader
+from headrace.client.groups import commit_offsets, fetch_offsets
+from headrace.client.offsets import READ_COMMITTED, offset_ranges
+from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask
+from headrace.connect.run import Run, TaskThread
+from headrace.connect.schema import TopicSchema
+from headrace.connect.store import SCHEMA, read_state, under
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
+
+log = logging.getLogger(__name__)
+
+STEPS = ("opened", "read", "written", "noted")
+GROUP_PREFIX = "connector-"
+MAX_WAIT_MS = 500
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkInput:
+    topics: tuple[str, ...]
+    from_latest: bool = False
+    """Where a sink begins that has no position yet."""
+    tasks: int = 1
+    batch_bytes: int = 4 << 20
+
+
+class SinkRun:
+    def __init__(self, run: Run, sink: Sink, given: SinkInput) -> None:
+        self._run = run
+        self._sink = sink
+        self._given = given
+        self.group = GROUP_PREFIX + run.name
+        self._lags: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Until it is told to stop, or, if it runs once, until everything is written that was there."""
+        cluster = self._run.cluster
+        view = await cluster.metadata(self._given.topics)
+        places = [
+            TopicPartition(name, one.number) for name in self._given.topics for one in view.topic(name).partitions
+        ]
+        schemas = {
+            topic: TopicSchema.from_json(stored)
+            for topic, stored in under(await read_state(cluster), SCHEMA).items()
+        }
+        ranges = await offset_ranges(cluster, places, READ_COMMITTED)
+        count = min(self._given.tasks, len(places))
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                mine = places[number::count]
+                group.create_task(self._run_task(str(number), mine, ranges, schemas))
+
+    async def _run_task(
+        self,
+        task_id: str,
+        partitions: Sequence[TopicPartition],
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        schemas: Mapping[str, TopicSchema],
+    ) -> None:
+        thread = TaskThread(f"{self._run.name}-{task_id}")
+        task: SinkTask | None = None
+        try:
+            task = await thread.call(lambda: self._sink.open(task_id, partitions, schemas))
+            stored = await thread.call(task.positions)
+            own = stored is not None
+            if stored is None:
+                stored = await fetch_offsets(self._run.cluster, self.group)
+            self._run.at("opened")
+            begin = {one: self._begin(one, stored, ranges[one]) for one in partitions}
+            limits = FetchLimits(
+                max_wait_ms=MAX_WAIT_MS,
+                isolation=READ_COMMITTED,
+                max_bytes=self._given.batch_bytes,
+                partition_max_bytes=self._given.batch_bytes,
+            )
+            reader = RecordReader(self._run.cluster, begin, limits)
+            ends = {one: ranges[one][1] for one in partitions} if self._run.once else None
+            await _Copying(self._run, self, (task_id, task, thread), reader).copy(ends, own)
+        finally:
+            await thread.finish(None if task is None else task.close)
+
+    def _begin(self, place: TopicPartition, stored: Offsets, span: tuple[int, int]) -> int:
+        if place not in stored:
+            return span[1] if self._given.from_latest else span[0]
+        if stored[place] < span[0]:
+            raise ConnectorError(
+                f"partition {place} begins at offset {span[0]} now, and the sink {self._run.name} has read it up "
+                f"to {stored[place]} only: what lies between was removed by the topic's retention"
+            )
+        return stored[place]
+
+    def note_lag(self, task_id: str, lag: int) -> None:
+        self._lags[task_id] = lag
+        self._run.counts.lag = sum(self._lags.values())
+
+
+class _Copying:
+    """What one task does over and over."""
+
+    def __init__(
+        self, run: Run, owner: SinkRun, opened: tuple[str, SinkTask, TaskThread], reader: RecordReader
+    ) -> None:
+        self._run = run
+        self._owner = owner
+        self._task_id, self._task, self._thread = opened
+        self._reader = reader
+
+    async def copy(self, ends: Offsets | None, stores_positions: bool) -> None:
+        written = dict(self._reader.positions)
+        while not self._run.stopping.is_set() and not self._is_done(written, ends):
+            records = await self._read()
+            positions = dict(self._reader.positions)
+            if positions != written:
+                self._run.at("read")
+                await self._thread.call(lambda: self._task.write(records, positions))  # noqa: B023
+                self._run.at("written")
+                moved = {one: at for one, at in positions.items() if written[one] != at}
+                written = positions
+                await self._note(moved, must=not stores_positions)
+                self._run.at("noted")
+                self._run.counts.records += len(records)
+                self._run.counts.bytes += sum(len(one.key or b"") + len(one.value or b"") for one in records)
+                self._run.counts.transactions += 1
+            for name, value in self._task.metrics().items():
+                self._run.counts.gauges[f"{self._task_id}/{name}"] = value
+
+    def _is_done(self, positions: Offsets, ends: Offsets | None) -> bool:
+        return ends is not None and all(positions[one] >= end for one, end in ends.items())
+
+    async def _read(self) -> list[SinkRecord]:
+        records: list[SinkRecord] = []
+        lag = 0
+        for fetched in await self._reader.poll():
+            lag += max(0, fetched.high_watermark - fetched.next_offset)
+            topic, partition = fetched.partition
+            records += [
+                SinkRecord(topic, partition, one.offset, one.timestamp, one.key, one.value, one.headers)
+                for one in fetched.records()
+            ]
+        self._owner.note_lag(self._task_id, lag)
+        return records
+
+    async def _note(self, positions: Offsets, must: bool) -> None:
+        """Under the group's name. Where the target has them, this is for those who look: it may fail."""
+        outcomes = await commit_offsets(self._run.cluster, self._owner.group, positions)
+        for place, error in outcomes.items():
+            if error is None:
+                continue
+            if must:
+                raise error
+            if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
+                log.info("The position of %s could not be shown in the group: %s", place, error)
