@@ -123,6 +123,20 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, Sharin
         yield ((CLIENT_ID, named_client),), (None, client_id)
 
 
+def applying(quotas: QuotaTable, names: Mapping[str, str | None]) -> dict[str, tuple[float, QuotaEntity]]:
+    """The quotas that hold for a client of these names, by type: the value of each, and whose it is."""
+    if IP in names:
+        candidates: list[QuotaEntity] = [((IP, names[IP]),), ((IP, None),)]
+    else:
+        ordered = _candidates(names.get(USER) or "ANONYMOUS", names.get(CLIENT_ID) or "")
+        candidates = [entity for entity, _ in ordered]
+    found: dict[str, tuple[float, QuotaEntity]] = {}
+    for entity in candidates:
+        for key, value in quotas.get(entity, {}).items():
+            found.setdefault(key, (value, entity))
+    return found
+
+
 class AddressQuotas:
     """How many connections per second an address may open."""
 

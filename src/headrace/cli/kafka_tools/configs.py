@@ -1,13 +1,23 @@
-"""`headrace kafka-configs`: Kafka's tool for settings of topics, brokers and groups, its flags and its output."""
+"""`headrace kafka-configs`: Kafka's tool for settings of topics, brokers and groups, and for quotas."""
 
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 import click
 
 from headrace.cli.common.options import Target, cluster_options
 from headrace.cli.common.session import run, topics_of
+from headrace.cli.kafka_tools.quota_configs import (
+    TYPES,
+    Named,
+    alter_entity,
+    described_entities,
+    entity_title,
+    quota_entity,
+    quota_values,
+)
 from headrace.cli.kafka_tools.shared import exactly_one, ignored
 from headrace.client.admin import (
     ConfigEntry,
@@ -20,20 +30,48 @@ from headrace.client.cluster import Cluster
 from headrace.model.config_resources import ConfigOperation, ResourceType
 
 _PAIR = re.compile(r"\s*([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)\s*(?:,|$)")
-_OTHER_TYPES = ("users", "clients", "ips", "client-metrics", "broker-loggers")
+_OTHER_TYPES = ("client-metrics", "broker-loggers")
+_NAMES_IN_ORDER = "headrace.entity_names"
 _NAMES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", ResourceType.GROUP: "group"}
 
 
-@click.command("kafka-configs")
+class _InOrder(click.Command):
+    """Remembers in which order names and defaults were given: each belongs to the entity type of its place."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names: list[str | None] = []
+        for word, following in zip_longest(args, args[1:]):
+            if word == "--entity-name":
+                names.append(following)
+            elif word.startswith("--entity-name="):
+                names.append(word.partition("=")[2])
+            elif word == "--entity-default":
+                names.append(None)
+        ctx.meta[_NAMES_IN_ORDER] = names
+        return super().parse_args(ctx, args)
+
+
+@click.command("kafka-configs", cls=_InOrder)
 @click.option("--describe", is_flag=True)
 @click.option("--alter", is_flag=True)
-@click.option("--entity-type", type=click.Choice(["topics", "brokers", "groups", *_OTHER_TYPES]))
-@click.option("--entity-name")
+@click.option(
+    "--entity-type",
+    "entity_types",
+    multiple=True,
+    type=click.Choice(["topics", "brokers", "groups", *TYPES, *_OTHER_TYPES]),
+)
+@click.option("--entity-name", "entity_names", multiple=True)
 @click.option("--entity-default", is_flag=True)
 @click.option("--topic")
 @click.option("--broker")
 @click.option("--broker-defaults", is_flag=True)
 @click.option("--group")
+@click.option("--user", metavar="NAME")
+@click.option("--user-defaults", is_flag=True)
+@click.option("--client", metavar="NAME")
+@click.option("--client-defaults", is_flag=True)
+@click.option("--ip", metavar="ADDRESS")
+@click.option("--ip-defaults", is_flag=True)
 @click.option("--add-config", default="", metavar="K=V,K=[V,V],...")
 @click.option("--delete-config", default="", metavar="K,K,...")
 @click.option("--all", "everything", is_flag=True, help="Include settings at their default.")
@@ -43,8 +81,8 @@ def kafka_configs(
     target: Target,
     describe: bool,
     alter: bool,
-    entity_type: str | None,
-    entity_name: str | None,
+    entity_types: tuple[str, ...],
+    entity_names: tuple[str, ...],
     entity_default: bool,
     topic: str | None,
     broker: str | None,
@@ -53,9 +91,18 @@ def kafka_configs(
     add_config: str,
     delete_config: str,
     everything: bool,
+    **quotas: str | bool | None,
 ) -> None:
-    """Kafka's tool for settings: --describe or --alter topics, brokers and groups."""
+    """Kafka's tool for settings: --describe or --alter topics, brokers, groups, users, clients and ips."""
     action = exactly_one({"--describe": describe, "--alter": alter})
+    named = _quota_entities(entity_types, quotas)
+    if named:
+        _quotas(target, action, named, add_config, delete_config)
+        return
+    if len(entity_types) > 1 or len(entity_names) > 1:
+        raise click.UsageError("Several entities are possible for users with clients only.")
+    entity_type = entity_types[0] if entity_types else None
+    entity_name = entity_names[0] if entity_names else None
     if group is not None or entity_type == "groups":
         kind, name = ResourceType.GROUP, group or entity_name
     else:
@@ -69,6 +116,40 @@ def kafka_configs(
     changes = _changes(add_config, delete_config)
     run(target, lambda cluster: _altered(cluster, ConfigResource(kind, name), changes))
     click.echo(f"Completed updating {_title(kind, name)}.")
+
+
+def _quota_entities(types: tuple[str, ...], options: dict[str, str | bool | None]) -> list[Named]:
+    """Users, clients and ips, in either of Kafka's two ways; none if others are meant."""
+    named: list[Named] = []
+    if any(kind in TYPES for kind in types):
+        if not all(kind in TYPES for kind in types):
+            raise click.UsageError("Users, clients and ips cannot be combined with other entity types.")
+        given = click.get_current_context().meta[_NAMES_IN_ORDER]
+        if len(given) > len(types):
+            raise click.UsageError("There are more names than entity types.")
+        for kind, place in zip_longest(types, range(len(given))):
+            name = None if place is None else given[place]
+            named.append((kind, name, place is not None and name is None))
+    for kind, option in (("users", "user"), ("clients", "client"), ("ips", "ip")):
+        name, is_default = options[option], options[f"{option}_defaults"]
+        if name is not None or is_default:
+            named.append((kind, None if name is None else str(name), name is None))
+    return named
+
+
+def _quotas(target: Target, action: str, named: list[Named], add: str, delete: str) -> None:
+    if action == "--describe":
+        for line in run(target, lambda cluster: described_entities(cluster, named)):
+            click.echo(line)
+        return
+    entity = quota_entity(named)
+    changes = _changes(add, delete)
+    values = quota_values(
+        {name: value or "" for name, operation, value in changes if operation is ConfigOperation.SET},
+        [name for name, operation, _ in changes if operation is ConfigOperation.DELETE],
+    )
+    run(target, lambda cluster: alter_entity(cluster, entity, values))
+    click.echo(f"Completed updating config for {entity_title(entity)}.")
 
 
 def _entity(
