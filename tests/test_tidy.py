@@ -470,6 +470,38 @@ def test_generated_pages_are_current() -> None:
         assert path.read_text(encoding="utf-8") == text, f"docs/{name} is stale: make docs"
 
 
+def refused_phrases() -> list[str]:
+    """The left column of the table in docs/voice.md."""
+    return re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "voice.md").read_text(encoding="utf-8"), re.M)
+
+
+def shown_strings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """String constants but for docstrings: what a program can print."""
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
+            yield node
+
+
+def test_what_people_read_is_plain_english() -> None:
+    phrases = refused_phrases()
+    assert len(phrases) >= 10
+    refused = re.compile("|".join(rf"\b{re.escape(phrase)}\b" for phrase in phrases), re.I)
+    found = [
+        f"{name_of(path)}:{node.lineno}: {node.value!r}"
+        for path in python_files("src")
+        if "testing" not in path.parts
+        for node in shown_strings(parsed(path.read_text(encoding="utf-8")))
+        if refused.search(node.value)
+    ]
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        if page.name != "voice.md":
+            lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+            found += [f"{name_of(page)}:{number}: {line}" for number, line in lines if refused.search(line)]
+    assert not found, "docs/voice.md has plainer words:\n" + "\n".join(found)
+    assert refused.search("Options that nobody knows"), "the rule can fail"
+
+
 def unread_settings(names: set[str], sources: list[str]) -> set[str]:
     return {name for name in names if not any(f'"{name}"' in source for source in sources)}
 

@@ -394,7 +394,7 @@ async def test_a_missing_cluster_db_is_named(tmp_path: Path, empty: bool) -> Non
     if empty:
         (tmp_path / "cluster.db").touch()
     with pytest.raises(
-        StartError, match=r"cluster\.db is missing, but .*broker-1 holds data of cluster .*Put it back"
+        StartError, match=r"cluster\.db is missing, but .*broker-1 holds data of cluster .*Restore it"
     ):
         async with running_node(tmp_path):
             pass

@@ -48,7 +48,7 @@ other than `PLAINTEXT` are not supported yet.
 """
 
 _OFFSETS = """
-## Where a stream goes on
+## Where a stream continues
 
 The position is in the checkpoint, as `{"orders": {"0": 12}}` with two additional keys beside the topics: `@ids`,
 the ids of the topics, and `@start`, where the first batch began. Such an offset, and one of Spark's `kafka`

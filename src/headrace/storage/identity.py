@@ -91,8 +91,8 @@ def check_store_is_there(disk: Disk, store: str, directories: Sequence[str]) -> 
             identity = read_identity(disk, place)
             cluster_id = identity.cluster_id if identity is not None else ""
             raise DirectoryRefused(
-                f"{store} is missing, but {place} holds data of cluster {cluster_id}: without that file nobody "
-                "knows its topics. Put it back, with the files beside it whose names begin like its own. It "
-                "belongs in the first directory of log.dirs: if that list was changed, name the old first one "
-                f"first again. To begin with an empty cluster instead, move {place} away."
+                f"{store} is missing, but {place} holds data of cluster {cluster_id}: without that file "
+                "its topics are unknown. Restore it, with the files beside it whose names start with its own. It "
+                "belongs in the first directory of log.dirs: if that list was changed, put the old first one "
+                f"first again. To start with an empty cluster instead, move {place} away."
             )

@@ -43,7 +43,7 @@ class LoadHints:
         if not self.clean and start <= self.written_offset:
             logger.warning(
                 "%s: the log ends at offset %d, but everything below %d had been deleted when its tail was lost: "
-                "what is left of it goes, and it goes on at offset %d",
+                "the rest of it is dropped, and it continues at offset %d",
                 directory,
                 end_offset,
                 start,

@@ -27,7 +27,7 @@ from headrace.cli.common.output import note, plural, size_text, warn
 def run_archive(target: Target, archive: str, every_s: float | None, accept_loss: bool) -> None:
     """Archive what is new in the topics of ARCHIVE.
 
-    Can be stopped and killed at any time: the next run goes on where the last commit ended. Exit code 6 if some
+    Can be stopped and killed at any time: the next run continues after the last commit. Exit code 6 if some
     topics or partitions could not be archived, and the rest was.
 
     \b
