@@ -125,7 +125,7 @@ def _within_the_log(planned: Planned, cluster: BlockingCluster, options: SourceO
         if outside and options.fail_on_data_loss:
             raise SourceError(
                 f"Offsets {starts[one]} to {ends[one] - 1} of partition {one} were asked for, but it holds "
-                f"{bounds.log_start} to {bounds.log_end - 1}. Set failOnDataLoss to false to read the offsets that exist."
+                f"{bounds.log_start} to {bounds.log_end - 1}. Set failOnDataLoss to false to read them."
             )
         starts[one] = max(starts[one], bounds.log_start)
         ends[one] = min(ends[one], bounds.log_end)
