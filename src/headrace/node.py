@@ -212,6 +212,7 @@ class Node:
         run("Looking for replicas that lag", keeper.run())
         run("Expiring offsets of groups", groups.run())
         self._watch_transactions(transactions)
+        self._watch_certificates(metadata)
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
@@ -247,6 +248,12 @@ class Node:
     def _watch_transactions(self, transactions: TransactionService) -> None:
         self._env.background.run("Aborting transactions past their timeout", transactions.abort_overdue())
         self._env.background.run("Expiring transactional ids", transactions.expire())
+
+    def _watch_certificates(self, metadata: ClusterMetadata) -> None:
+        if (tls := self._outside.tls) is not None:
+            metadata.subscribe(partial(tls.follow, self._env))
+            tls.follow(self._env, metadata.image, metadata.image)
+            self._env.background.start("Watching certificates", tls.watch(self._env))
 
     def _broker(
         self,

@@ -21,6 +21,8 @@ from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.replication.peers import Connect, Peer
 from headrace.server.connections import ConnectionLimits
 from headrace.server.listener import Listener, SocketOptions
+from headrace.server.tls.identity import TlsIdentities
+from headrace.server.tls.listener import TlsListener
 from headrace.services.cleaner import StartWorker
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ class Outside:
     connect: Connect
     """To another broker's listener."""
     make_listener: MakeListener
+    tls: TlsIdentities | None = None
+    """The certificates of the listeners, where some have TLS."""
     serves_admin: bool = True
     """Whether metrics and health are served over HTTP."""
     start_worker: StartWorker | None = None
@@ -46,8 +50,13 @@ class Outside:
 def real_outside(config: BrokerConfig) -> Outside:
     own = config.own_login
     login = None if own is None else ClientLogin(own.mechanism, own.user, own.password, real_env().rng.bytes)
+    identities = TlsIdentities(config)
+    shown = identities.of(config.inter_broker_listener.name)
     settings = ClientSettings(
-        client_id=f"{BROKER_CLIENT_ID}{config.node_id}", connect_timeout_s=CONNECT_SECONDS, login=login
+        client_id=f"{BROKER_CLIENT_ID}{config.node_id}",
+        connect_timeout_s=CONNECT_SECONDS,
+        login=login,
+        tls=None if shown is None else lambda: shown.contexts.client,
     )
 
     async def connect(endpoint: Endpoint) -> Peer:
@@ -59,4 +68,12 @@ def real_outside(config: BrokerConfig) -> Outside:
             log.warning("Cannot talk to the broker at %s: %s", address, detail)
             raise CannotReach(address, Reason.OTHER, detail) from error
 
-    return Outside(open_store, connect, Listener)
+    def make_listener(env: Env, name: str, limits: ConnectionLimits, options: SocketOptions) -> Listener:
+        identity = identities.of(name)
+        if identity is None:
+            return Listener(env, name, limits, options)
+        listener = TlsListener(env, name, limits, options, identity)
+        listener.handshake_seconds = config.integer("headrace.tls.handshake.timeout.ms") / 1000
+        return listener
+
+    return Outside(open_store, connect, make_listener, identities if config.tls else None)

@@ -1,6 +1,7 @@
 """Types of the calls of aiokafka that we use."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -29,6 +30,7 @@ class AIOKafkaProducer:
         partitioner: Callable[[bytes | None, Sequence[int], Sequence[int]], int] = ...,
         transactional_id: str | None = ...,
         transaction_timeout_ms: int = ...,
+        ssl_context: ssl.SSLContext | None = ...,
     ) -> None: ...
     async def start(self) -> None: ...
     async def stop(self) -> None: ...

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.buffers import AnswerBuffers
 from headrace.client.diagnosis import probe, recognize
-from headrace.client.errors import CannotReach, ClientError, connect_failure, reason_of
+from headrace.client.errors import CannotReach, ClientError, connect_failure, reason_of, tls_failure
 from headrace.client.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from headrace.client.login import ClientLogin
 from headrace.client.protocol import NO_VERSION_LIMIT, ClientProtocol, Ticket, next_step
 from headrace.model.errors import ProtocolError
 from headrace.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    from headrace.client.security import TlsContext
 
 R = TypeVar("R", bound=Response)
 
@@ -34,6 +37,8 @@ class ClientSettings:
     retry_backoff_max_s: float = 1.0
     login: ClientLogin | None = None
     """Who we are, where the brokers ask."""
+    tls: TlsContext | None = None
+    """What we trust and show, where the brokers speak TLS. Asked for with each connection."""
 
 
 class _Wire(asyncio.BufferedProtocol):
@@ -44,6 +49,8 @@ class _Wire(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._transport: asyncio.Transport | None = None
         self.closed = False
+        self.failure: Exception | None = None
+        """What ended it, if it was not a plain end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -65,6 +72,7 @@ class _Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self.failure = exc
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(EOFError())
@@ -106,6 +114,10 @@ class ClientConnection:
     @property
     def first_bytes(self) -> bytes:
         return self._protocol.first_bytes
+
+    @property
+    def failure(self) -> Exception | None:
+        return self._wire.failure
 
     @property
     def versions(self) -> Mapping[int, range]:
@@ -179,7 +191,8 @@ async def open_connection(
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
-            await loop.create_connection(lambda: wire, address.host, address.port)
+            context = None if settings.tls is None else settings.tls()
+            await loop.create_connection(lambda: wire, address.host, address.port, ssl=context)
     except OSError as error:
         raise connect_failure(address, error, settings.connect_timeout_s, broker_id) from None
     connection = ClientConnection(settings, protocol, wire)
@@ -188,6 +201,9 @@ async def open_connection(
         await connection.log_in()
     except (ClientError, ProtocolError) as error:
         connection.close()
+        if settings.tls is not None:
+            reason, detail = tls_failure(connection.failure) or (reason_of(error), "")
+            raise CannotReach(address, reason, detail, broker_id) from None
         reason = recognize(connection.first_bytes) or await probe(address) or reason_of(error)
         raise CannotReach(address, reason, broker_id=broker_id) from None
     except BaseException:

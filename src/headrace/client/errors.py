@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from headrace.client.address import Address
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.tls import TlsFault
 
 
 class Reason(StrEnum):
@@ -19,6 +20,9 @@ class Reason(StrEnum):
     CLOSED = "the connection was closed without an answer"
     HTTP = "an HTTP server answers there, not a Kafka broker"
     TLS = "that port speaks TLS, and this client spoke plain text"
+    NO_TLS = "that port does not speak TLS, and this client did"
+    UNTRUSTED = "its certificate is not accepted"
+    TLS_REFUSED = "the TLS connection was refused"
     NOT_KAFKA = "what answers there does not speak Kafka's protocol"
     OTHER = "the connection failed"
 
@@ -70,7 +74,9 @@ Outcome = KafkaError | None
 def connect_failure(address: Address, error: OSError, timeout_s: float, broker_id: int | None) -> CannotReach:
     """Why there is no connection."""
     said = str(error).lower()
-    if isinstance(error, TimeoutError):
+    if (failed := tls_failure(error)) is not None:
+        reason, detail = failed
+    elif isinstance(error, TimeoutError):
         reason, detail = Reason.SILENT, f"{timeout_s:g} s"
     elif isinstance(error, socket.gaierror):
         reason, detail = Reason.UNKNOWN_HOST, error.strerror or ""
@@ -81,6 +87,22 @@ def connect_failure(address: Address, error: OSError, timeout_s: float, broker_i
         reason = Reason.NO_ROUTE if "unreachable" in said else Reason.OTHER
         detail = error.strerror or str(error)
     return CannotReach(address, reason, detail, broker_id)
+
+
+def tls_failure(error: BaseException | None) -> tuple[Reason, str] | None:
+    """Why there is no TLS; None if it is not about that."""
+    import ssl  # only needed for a mistake
+
+    if isinstance(error, TlsFault):
+        return Reason.OTHER, str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Reason.UNTRUSTED, error.verify_message
+    if not isinstance(error, ssl.SSLError):
+        return None
+    said = error.reason or ""
+    if said in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+        return Reason.NO_TLS, ""
+    return Reason.TLS_REFUSED, said.lower().replace("_", " ") or str(error)
 
 
 def reason_of(error: Exception) -> Reason:

@@ -20,6 +20,7 @@ from headrace.config.listeners import (
 )
 from headrace.config.quota_settings import CONNECTION_RATE, is_listener_rate, listener_rate
 from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
+from headrace.config.security_settings import SECURITY_PROTOCOL
 from headrace.config.settings import (
     BROKER_NOT_ACTED_ON,
     BROKER_SETTINGS,
@@ -29,6 +30,7 @@ from headrace.config.settings import (
     is_known_unused,
     unknown_name,
 )
+from headrace.config.tls_config import ListenerTls, authenticates, is_tls_setting, listener_setting, tls_of
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
 OWN_PREFIX = "headrace."
@@ -39,7 +41,17 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class BrokerConfig:
     """Made by `build`, and not changed after."""
 
-    __slots__ = ("_values", "advertised_listeners", "listeners", "sasl", "sources", "texts", "warnings")
+    __slots__ = (
+        "_values",
+        "advertised_listeners",
+        "listeners",
+        "sasl",
+        "sources",
+        "texts",
+        "tls",
+        "tls_texts",
+        "warnings",
+    )
 
     def __init__(
         self,
@@ -58,6 +70,10 @@ class BrokerConfig:
         self.warnings = warnings
         """Sentences for the operator, to be logged once at start."""
         self.listeners = listeners
+        self.tls: Mapping[str, ListenerTls] = {}
+        """By the names of the listeners that have it."""
+        self.tls_texts: Mapping[str, str] = {}
+        """Every setting about TLS that was given, those of single listeners included."""
         self.sasl = sasl
         """How clients log in, by the names of the listeners where they must."""
         self.advertised_listeners = advertised_listeners
@@ -93,13 +109,16 @@ class BrokerConfig:
         known, values = _parsed(texts, in_file, warnings)
         listeners = _listeners(texts, warnings)
         insecure = values.get("headrace.allow.insecure") is True
-        check_served(listeners, insecure)
         sasl = sasl_of(listeners, texts, sources)
+        tls = tls_of(listeners, texts, sources)
         for listener in listeners:
+            check_served(listener, listener.name in sasl or authenticates(tls.get(listener.name)), insecure)
             if listener.name in sasl:
                 check_open(listener, sasl[listener.name], insecure)
         advertised = _advertised(texts, listeners, host_name)
         config = BrokerConfig(known, sources, tuple(warnings), listeners, advertised, values, sasl)
+        config.tls = tls
+        config.tls_texts = {name: text for name, text in texts.items() if "ssl." in name}
         _check(config)
         return config
 
@@ -154,7 +173,9 @@ class BrokerConfig:
     def inter_broker_listener(self) -> ConfiguredListener:
         name = self.text("inter.broker.listener.name")
         if name is None:
-            return self.listeners[0]
+            protocol = self.text(SECURITY_PROTOCOL)
+            same = [each for each in self.listeners if protocol in (None, each.security_protocol)]
+            return same[0] if same else self.listeners[0]
         return next(listener for listener in self.listeners if listener.name == name.upper())
 
     @property
@@ -211,6 +232,11 @@ def _is_used(name: str, warnings: list[str]) -> bool:
     if name in BROKER_SETTINGS:
         return True
     if is_sasl_setting(name):
+        return False
+    if is_tls_setting(name):
+        rest = listener_setting(name)[1]
+        if rest not in BROKER_SETTINGS and not is_known_unused(rest):
+            raise unknown_name("broker", rest, [*BROKER_SETTINGS, *KNOWN_UNUSED])
         return False
     if not is_known_unused(name):
         raise unknown_name("broker", name, [*BROKER_SETTINGS, *KNOWN_UNUSED])
@@ -273,6 +299,12 @@ def _check(config: BrokerConfig) -> None:
     name = config.text("inter.broker.listener.name")
     if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")
+    protocol = config.text(SECURITY_PROTOCOL)
+    if protocol is not None:
+        if name is not None:
+            raise ConfigError(f"inter.broker.listener.name and {SECURITY_PROTOCOL} exclude each other: give one")
+        if protocol not in {listener.security_protocol for listener in config.listeners}:
+            raise ConfigError(f"{SECURITY_PROTOCOL}: none of the listeners has {protocol}")
     if config.inter_broker_listener.name in config.sasl and config.own_login is None:
         raise ConfigError(_no_own_login(config))
     check_group_limits(config.integer)

@@ -12,7 +12,7 @@ from headrace.config.group_settings import CONSUMER_GROUPS
 from headrace.config.moving_settings import MOVING
 from headrace.config.naming_settings import NAMING
 from headrace.config.quota_settings import QUOTAS
-from headrace.config.security_settings import SECURITY_SETTINGS
+from headrace.config.security_settings import SECURITY_SETTINGS, TLS_SETTINGS
 from headrace.config.setting import INT_MAX, LONG_MAX, ConfigType, Importance, Setting, UpdateMode
 from headrace.config.storage_settings import DATA_SAFETY
 from headrace.config.transaction_settings import TRANSACTIONS
@@ -579,6 +579,7 @@ _RETENTION: tuple[Setting, ...] = (
 GROUPS: dict[str, tuple[Setting, ...]] = {
     "Network": _NETWORK,
     "Security": SECURITY_SETTINGS,
+    "TLS": TLS_SETTINGS,
     "Quotas": QUOTAS,
     "Admin port": _ADMIN,
     "Identity and data directories": _IDENTITY,

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from headrace.config.setting import ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _META_ADDRESSES = ("0.0.0.0", "::")
 MAX_PORT = 65535
 
@@ -81,21 +80,19 @@ def check_advertised(
             )
 
 
-def check_served(listeners: tuple[ConfiguredListener, ...], allow_insecure: bool) -> None:
-    """Refuse what we cannot serve, and an open door that nobody asked for (R-OPS-5)."""
-    for listener in listeners:
-        if listener.security_protocol not in SERVED_PROTOCOLS:
-            raise ConfigError(
-                f"listener {listener} needs {listener.security_protocol}, which this version does not serve yet; "
-                f"use {', '.join(SERVED_PROTOCOLS)}"
-            )
-        if listener.security_protocol == "PLAINTEXT" and not (listener.loopback or allow_insecure):
-            raise ConfigError(
-                f"listener {listener} lets everybody on the network read and write without authentication. "
-                "Two ways out: authenticate clients (a SASL_PLAINTEXT listener with SCRAM), or accept "
-                "the risk with --insecure (headrace.allow.insecure=true). "
-                "To serve this machine only, listen on 127.0.0.1."
-            )
+def check_served(listener: ConfiguredListener, authenticates: bool, allow_insecure: bool) -> None:
+    """Refuse an open door that nobody asked for (R-OPS-5)."""
+    if authenticates or listener.loopback or allow_insecure:
+        return
+    ways = "SASL_SSL with SCRAM, or SSL with ssl.client.auth=required"
+    if listener.security_protocol == "SSL":
+        ways = "ssl.client.auth=required, or SASL_SSL with SCRAM"
+    raise ConfigError(
+        f"listener {listener} lets everybody on the network read and write without authentication. "
+        f"Two ways out: authenticate clients ({ways}), or accept "
+        "the risk with --insecure (headrace.allow.insecure=true). "
+        "To serve this machine only, listen on 127.0.0.1."
+    )
 
 
 def _entries(text: str) -> list[str]:

@@ -139,8 +139,9 @@ def parse_jaas(key: str, text: str, mechanism: str) -> dict[str, str]:
 
 def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure: bool) -> None:
     """A password in clear is for this machine only."""
-    if PLAIN in sasl.mechanisms and not (listener.loopback or allow_insecure):
+    encrypted = listener.security_protocol == "SASL_SSL"
+    if PLAIN in sasl.mechanisms and not (encrypted or listener.loopback or allow_insecure):
         raise ConfigError(
-            f"listener {listener} would send PLAIN passwords unencrypted over the network. Use SCRAM, "
+            f"listener {listener} would send PLAIN passwords unencrypted over the network. Use SASL_SSL or SCRAM, "
             "listen on 127.0.0.1, or accept the risk with --insecure (headrace.allow.insecure=true)."
         )

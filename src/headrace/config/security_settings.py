@@ -30,6 +30,94 @@ def super_users(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(";") if part.strip())
 
 
+SECURITY_PROTOCOL = "security.inter.broker.protocol"
+
+
+def _tls_row(
+    name: str,
+    doc: str,
+    default: str | None = None,
+    kind: ConfigType = ConfigType.STRING,
+    importance: Importance = Importance.MEDIUM,
+) -> Setting:
+    return Setting(name, kind, default, importance, doc)
+
+
+_SECRET = ConfigType.PASSWORD
+TLS_SETTINGS: tuple[Setting, ...] = (
+    _tls_row(
+        "ssl.keystore.type",
+        "What the key store is: PEM or PKCS12. With listener.name.NAME. before it, it is of one listener, as are "
+        "all settings of TLS.",
+    ),
+    _tls_row("ssl.keystore.location", "A file with the broker's certificate, its chain and its key."),
+    _tls_row("ssl.keystore.password", "Of a PKCS#12 key store.", kind=_SECRET),
+    _tls_row("ssl.key.password", "Of an encrypted key in PEM.", kind=_SECRET),
+    _tls_row("ssl.keystore.certificate.chain", "Certificate and chain in PEM, instead of a file.", kind=_SECRET),
+    _tls_row("ssl.keystore.key", "The key in PEM, instead of a file.", kind=_SECRET),
+    _tls_row("ssl.truststore.type", "What the trust store is: PEM or PKCS12."),
+    _tls_row(
+        "ssl.truststore.location",
+        "A file with the certificates of the authorities that may sign those of clients and brokers, and what "
+        "they revoked (in PEM, X509 CRL).",
+    ),
+    _tls_row("ssl.truststore.password", "Of a PKCS#12 trust store.", kind=_SECRET),
+    _tls_row("ssl.truststore.certificates", "Trusted certificates in PEM, instead of a file.", kind=_SECRET),
+    _tls_row(
+        "ssl.client.auth",
+        "Whether clients show a certificate: none, requested or required. On listeners with "
+        "SASL only with listener.name.NAME. before it.",
+        "none",
+    ),
+    _tls_row(
+        "ssl.principal.mapping.rules",
+        "How the name in a client's certificate becomes a user's: RULE:pattern/replacement/ and L or U, DEFAULT.",
+        "DEFAULT",
+        importance=Importance.LOW,
+    ),
+    _tls_row(
+        "ssl.enabled.protocols", "The versions of TLS: TLSv1.2, TLSv1.3.", "TLSv1.2,TLSv1.3", ConfigType.LIST
+    ),
+    _tls_row("ssl.protocol", "TLSv1.2 leaves out TLSv1.3 where ssl.enabled.protocols is not set.", "TLSv1.3"),
+    _tls_row(
+        "ssl.cipher.suites",
+        "The cipher suites, by Java's names or OpenSSL's; of TLS 1.3 all or none. Empty for OpenSSL's choice.",
+        "",
+        ConfigType.LIST,
+        Importance.LOW,
+    ),
+    _tls_row(
+        "ssl.endpoint.identification.algorithm",
+        "With https, another broker's certificate must be for its host name; empty accepts any name.",
+        "https",
+        importance=Importance.LOW,
+    ),
+    Setting(
+        SECURITY_PROTOCOL,
+        ConfigType.STRING,
+        None,
+        Importance.MEDIUM,
+        "Which listener brokers use among themselves, by its protocol; inter.broker.listener.name names one.",
+        allowed=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
+    Setting(
+        "headrace.tls.handshake.timeout.ms",
+        ConfigType.INT,
+        "30000",
+        Importance.LOW,
+        "How long a client may take for its TLS handshake.",
+        minimum=1,
+    ),
+    Setting(
+        "headrace.tls.reload.interval.ms",
+        ConfigType.INT,
+        "10000",
+        Importance.LOW,
+        "How often key and trust stores are looked at; those that changed are used from then on. 0 for never.",
+        minimum=0,
+    ),
+)
+
 SECURITY_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "sasl.enabled.mechanisms",

@@ -75,6 +75,13 @@ class ConnectionSet:
                 self._clock.call_later(turn.wait, connection.close)
         return True
 
+    def all(self) -> list[OpenConnection]:
+        return list(self._open)
+
+    def say(self, level: int, what: str, why: str, who: str) -> None:
+        """A line of the log that clients can cause without end."""
+        self._lines.say(level, what, why, who)
+
     def forget(self, connection: OpenConnection) -> None:
         if connection not in self._open:
             return  # it was never admitted

@@ -44,10 +44,12 @@ ANSWER_BYTES = 1024 * 1024
 WAITING_BYTES = 1024 * 1024
 """Requests and answers that may wait in order before no further request is handled."""
 _LENGTH = struct.Struct(">i")
+_TLS_HANDSHAKE = 0x1603
+"""What the first frame of a client that speaks TLS begins with; as a length it is above every limit."""
 
 
 class Link(Protocol):
-    """What moves the bytes: a socket, and later TLS."""
+    """What moves the bytes: a socket, or TLS over one."""
 
     def pause_reading(self) -> None: ...
 
@@ -455,4 +457,6 @@ class Exchange:
 
 
 def _bad_length(length: int, most: int) -> ProtocolError:
+    if length >> 16 == _TLS_HANDSHAKE:
+        return ProtocolError("it speaks TLS, and this listener does not")
     return ProtocolError(f"a frame of {length} bytes; the limit is {most}")

@@ -44,7 +44,7 @@ def _is_cached(piece: FileRange) -> bool:
     return True
 
 
-def _warm(piece: FileRange) -> None:
+def warm(piece: FileRange) -> None:
     """Pull a range into the page cache (in a thread)."""
     position, end = piece.position, piece.position + piece.size
     buffer = bytearray(min(piece.size, 1024 * 1024))
@@ -139,7 +139,7 @@ class FileSender:
 
     def _warm_then_pump(self, piece: FileRange) -> None:
         self._stop_watching()
-        reading = self._broker.env.start_blocking(lambda: _warm(piece))
+        reading = self._broker.env.start_blocking(lambda: warm(piece))
         reading.add_done_callback(lambda reading: self._warmed(piece, reading))
 
     def _warmed(self, piece: FileRange, reading: asyncio.Future[None]) -> None:

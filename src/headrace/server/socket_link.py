@@ -8,7 +8,7 @@ same turn were read from. While the peer does not read, nothing more is read fro
 Files. A response may contain ranges of segment files. Small ones are read and joined, if they are in the page
 cache; all others are left to the `FileSender`.
 
-A connection with TLS is a second link over the same exchange: its bytes come and go through the transport.
+A connection with TLS is a second link over the same exchange (`tls.link`).
 """
 
 from __future__ import annotations

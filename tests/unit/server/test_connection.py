@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,17 +15,26 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.config.listeners import ConfiguredListener
+from headrace.config.principal_rules import PrincipalRules
+from headrace.config.tls_config import ListenerTls
+from headrace.env.certificates import Certificate, make_authority, make_certificate
 from headrace.env.real import RealDisk, real_env
+from headrace.env.tls import client_context
 from headrace.metrics.requests import RequestMeter
 from headrace.model.errors import ProtocolError
 from headrace.model.limits import MAX_PENDING_RESPONSES
+from headrace.model.tls import KeyStore, TlsMaterial, TrustStore
 from headrace.server.connections import ConnectionLimits, ConnectionSet
 from headrace.server.direct_loop import DirectLoop
 from headrace.server.exchange import OWN_BUFFER_FROM, Exchange
 from headrace.server.framing import FramedPending, framed
 from headrace.server.line_limit import LineLimit
+from headrace.server.listener import SocketOptions
 from headrace.server.request_memory import RequestMemory
 from headrace.server.socket_link import SCRATCH_SIZE, SENDFILE_FROM, SocketLink
+from headrace.server.tls.identity import TlsIdentity
+from headrace.server.tls.listener import TlsListener
 from headrace.server.turns import Turns
 from headrace.services.reply import CloseConnection, Pending, Piece
 from headrace.storage.files import FileRange, OpenFile
@@ -97,10 +106,49 @@ class Client:
         return await asyncio.wait_for(self.reader.read(), 5) == b""
 
 
+@pytest.fixture(params=["plain", "tls"], autouse=True)
+def over_tls(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test is run over both kinds of link."""
+    global authority
+    if request.param == "tls":
+        authority = make_authority("test")
+    yield
+    authority = None
+
+
+authority: Certificate | None = None
+"""Who signs the broker's certificate, in tests over TLS."""
+
+
+@asynccontextmanager
+async def served_over_tls(
+    dispatcher: EchoDispatcher, limits: ConnectionLimits, authority: Certificate
+) -> AsyncIterator[tuple[Client, ConnectionSet]]:
+    store = make_certificate(authority, "broker", ("127.0.0.1",))
+    material = TlsMaterial(KeyStore(chain=store.pem, key=store.key), TrustStore(certificates=authority.pem))
+    settings = ListenerTls(material, PrincipalRules.parse("DEFAULT"), names_principals=True)
+    identity = TlsIdentity(ConfiguredListener("SSL", "127.0.0.1", 0, "SSL"), settings)
+    listener = TlsListener(dispatcher.broker.env, "SSL", limits, SocketOptions(50, -1, -1), identity)
+    await listener.open(cast(Any, dispatcher), "127.0.0.1", 0)
+    await listener.serve()
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=client_context(material))
+    try:
+        yield Client(reader, writer), listener.connections
+    finally:
+        writer.close()
+        listener.stop_accepting()
+        listener.connections.close_all()
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def served(
     dispatcher: EchoDispatcher, limits: ConnectionLimits = LIMITS
 ) -> AsyncIterator[tuple[Client, ConnectionSet]]:
+    if authority is not None:
+        async with served_over_tls(dispatcher, limits, authority) as secured:
+            yield secured
+        return
     loop = asyncio.get_running_loop()
     direct = loop.direct if isinstance(loop, DirectLoop) else None
     connections = ConnectionSet("PLAINTEXT", limits, dispatcher.broker.env.clock, direct)
@@ -112,6 +160,15 @@ async def served(
         writer.close()
         server.close()
         connections.close_all()
+
+
+async def another(client: Client) -> Client:
+    """A second client of the same listener."""
+    address = client.writer.get_extra_info("peername")
+    context = None
+    if authority is not None:
+        context = client_context(TlsMaterial(trusted=TrustStore(certificates=authority.pem)))
+    return Client(*await asyncio.open_connection(*address, ssl=context))
 
 
 async def settle() -> None:
@@ -249,8 +306,10 @@ async def test_cold_ranges_are_read_by_a_thread(
         warmed.append(piece)
 
     monkeypatch.setattr("headrace.server.file_sender._is_cached", never_cached)
-    monkeypatch.setattr("headrace.server.file_sender._warm", warm)
+    monkeypatch.setattr("headrace.server.file_sender.warm", warm)
     monkeypatch.setattr("headrace.server.socket_link._read_if_cached", lambda piece, place: False)
+    monkeypatch.setattr("headrace.server.tls.outgoing.warm", warm)
+    monkeypatch.setattr("headrace.server.tls.outgoing.read_cached", lambda piece, place: 0)
     dispatcher = EchoDispatcher()
     dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_RDONLY)
     async with served(dispatcher) as (client, _):
@@ -261,7 +320,7 @@ async def test_cold_ranges_are_read_by_a_thread(
 
 
 @pytest.mark.parametrize("size", [1000, 5_000_000])
-@pytest.mark.parametrize("call", ["preadv", "sendfile", "_warm"])
+@pytest.mark.parametrize("call", ["preadv", "sendfile", "warm"])
 async def test_a_disk_that_fails_while_a_range_is_sent_is_judged(
     tmp_path: Path, size: int, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,9 +329,13 @@ async def test_a_disk_that_fails_while_a_range_is_sent_is_judged(
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    if call == "_warm":
-        monkeypatch.setattr("headrace.server.file_sender._warm", fail)
+    if call == "sendfile" and authority is not None:
+        pytest.skip("what is sent over TLS is read before")
+    if call == "warm":
+        monkeypatch.setattr("headrace.server.file_sender.warm", fail)
         monkeypatch.setattr("headrace.server.file_sender._is_cached", lambda piece: False)
+        monkeypatch.setattr("headrace.server.tls.outgoing.warm", fail)
+        monkeypatch.setattr("headrace.server.tls.outgoing.read_cached", lambda piece, place: 0)
     else:
         monkeypatch.setattr(f"headrace.server.file_sender.os.{call}", fail)
     if call != "preadv":
@@ -295,7 +358,7 @@ async def test_a_file_that_cannot_be_read_ends_its_connection_only(tmp_path: Pat
     dispatcher = EchoDispatcher()
     dispatcher.file = OpenFile(RealDisk(), str(tmp_path / "segment"), os.O_WRONLY)
     async with served(dispatcher) as (client, connections):
-        other = Client(*await asyncio.open_connection(*client.writer.get_extra_info("peername")))
+        other = await another(client)
         other.send(b"e-before")
         assert await other.receive() == b"e-before"
         client.send(*[b"W"] * later, b"F" + struct.pack(">qq", 0, 1000))
@@ -354,8 +417,7 @@ async def test_large_requests_wait_for_memory_and_all_are_answered() -> None:
     dispatcher = EchoDispatcher()
     body = b"e" + b"x" * 700_000
     async with served(dispatcher) as (first, connections):
-        address = first.writer.get_extra_info("peername")
-        second, third = [Client(*await asyncio.open_connection(*address)) for _ in range(2)]
+        second, third = [await another(first) for _ in range(2)]
         first.writer.write(struct.pack(">i", len(body)) + body[:400_000])
         await settle()
         assert dispatcher.memory.reserved == len(body) + 4
@@ -376,7 +438,7 @@ async def test_large_requests_wait_for_memory_and_all_are_answered() -> None:
 async def test_the_memory_of_a_lost_connection_comes_back() -> None:
     dispatcher = EchoDispatcher()
     async with served(dispatcher) as (first, _):
-        other = Client(*await asyncio.open_connection(*first.writer.get_extra_info("peername")))
+        other = await another(first)
         other.writer.write(struct.pack(">i", 900_000) + bytes(OWN_BUFFER_FROM))
         await settle()
         first.send(b"e" + b"y" * 500_000)
@@ -407,6 +469,8 @@ async def test_a_frame_of_many_megabytes() -> None:
 
 async def test_a_network_that_fails_in_the_middle_of_a_large_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that timed out is no ConnectionError: it was nobody's, and ended the broker."""
+    if authority is not None:
+        pytest.skip("over TLS such a connection ends at once")
     real = os.readv
     failed: list[int] = []
 

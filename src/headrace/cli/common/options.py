@@ -123,7 +123,7 @@ def client_config_option(function: F) -> F:
         callback=keep_client_config,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help=f"How to log in: security.protocol, sasl.*.  [env: {CLIENT_CONFIG_VARIABLE}]",
+        help=f"How to connect: security.protocol, sasl.*, ssl.*.  [env: {CLIENT_CONFIG_VARIABLE}]",
     )(function)
 
 

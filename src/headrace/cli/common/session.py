@@ -9,7 +9,7 @@ from typing import TypeVar
 from headrace.cli.common.ending import until_ended
 from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic
 from headrace.cli.common.failure import NOT_FOUND, PARTLY_DONE, TIMED_OUT, CommandError
-from headrace.cli.common.login import asked_login
+from headrace.cli.common.login import secured
 from headrace.cli.common.options import Target
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
@@ -28,11 +28,12 @@ CLIENT_ID = "headrace-cli"
 
 def run(target: Target, work: Callable[[Cluster], Awaitable[T]], *, ends_with_reader: bool = False) -> T:
     """`ends_with_reader`: what it prints is all it is for."""
-    settings = ClientSettings(
-        client_id=CLIENT_ID,
-        connect_timeout_s=min(CONNECT_TIMEOUT_S, target.timeout_s),
-        request_timeout_s=target.timeout_s,
-        login=asked_login(),
+    settings = secured(
+        ClientSettings(
+            client_id=CLIENT_ID,
+            connect_timeout_s=min(CONNECT_TIMEOUT_S, target.timeout_s),
+            request_timeout_s=target.timeout_s,
+        )
     )
 
     async def main() -> T:

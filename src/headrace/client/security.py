@@ -1,0 +1,74 @@
+"""How a client proves who it is, and how it knows the brokers: from options in Kafka's words or librdkafka's.
+
+security.protocol=SASL_SSL                       PLAINTEXT, SSL, SASL_PLAINTEXT
+sasl.mechanism=SCRAM-SHA-512
+sasl.username=alice                              or sasl.jaas.config=...ScramLoginModule required username=...
+sasl.password=...
+ssl.ca.location=ca.pem                           or ssl.truststore.location, with its type and password
+ssl.certificate.location, ssl.key.location       or ssl.keystore.location
+ssl.endpoint.identification.algorithm=https      empty: any host name is accepted
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.client.login import ClientLogin
+from headrace.config.listeners import SECURITY_PROTOCOLS
+from headrace.config.sasl_config import SERVED_MECHANISMS, parse_jaas
+from headrace.config.setting import ConfigError
+from headrace.config.tls_config import Get, client_material
+from headrace.model.tls import TlsMaterial
+
+if TYPE_CHECKING:
+    import ssl
+
+Random = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecurity:
+    login: ClientLogin | None = None
+    tls: TlsMaterial | None = None
+
+    @property
+    def context(self) -> TlsContext | None:
+        return None if self.tls is None else functools.partial(tls_context, self.tls)
+
+
+TlsContext = Callable[[], "ssl.SSLContext"]
+
+
+@functools.lru_cache(maxsize=8)
+def tls_context(material: TlsMaterial) -> ssl.SSLContext:
+    """Made once for all connections of a process; `TlsFault` if it cannot be made."""
+    from headrace.env.tls import client_context
+
+    return client_context(material)
+
+
+def client_security(get: Get, random: Random) -> ClientSecurity:
+    """From a client's options; `ConfigError` for what is wrong with them."""
+    protocol = (get("security.protocol") or "PLAINTEXT").strip().upper()
+    if protocol not in SECURITY_PROTOCOLS:
+        raise ConfigError(f"security.protocol: {protocol} is not one of {', '.join(SECURITY_PROTOCOLS)}")
+    return ClientSecurity(
+        _login(get, random) if protocol.startswith("SASL_") else None,
+        client_material(get) if protocol.endswith("SSL") else None,
+    )
+
+
+def _login(get: Get, random: Random) -> ClientLogin:
+    mechanism = (get("sasl.mechanism") or get("sasl.mechanisms") or "").strip().upper()
+    if mechanism not in SERVED_MECHANISMS:
+        raise ConfigError(f"sasl.mechanism is one of {', '.join(SERVED_MECHANISMS)}")
+    user, password = get("sasl.username"), get("sasl.password")
+    if text := get("sasl.jaas.config"):
+        options = parse_jaas("sasl.jaas.config", text, mechanism)
+        user, password = options.get("username"), options.get("password")
+    if not user or password is None:
+        raise ConfigError("sasl.username and sasl.password are missing")
+    return ClientLogin(mechanism, user, password, random)

@@ -1,0 +1,72 @@
+"""What TLS is made of, as values: where keys and trusted certificates come from, which versions and ciphers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
+STORE_TYPES = (PEM, PKCS12)
+TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
+TLS_VERSIONS = (TLS_1_2, TLS_1_3)
+
+NO_CLIENT_AUTH, REQUESTED, REQUIRED = "none", "requested", "required"
+CLIENT_AUTH = (REQUIRED, REQUESTED, NO_CLIENT_AUTH)
+
+
+class TlsFault(OSError):
+    """Keys or certificates that cannot be used; its text says which, and what to do."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """A certificate with its chain, and its key: in a file, in two, or in the settings themselves."""
+
+    type: str = PEM
+    location: str = ""
+    key_location: str = ""
+    """Where the key is, if not with the certificate."""
+    password: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False)
+    chain: str = field(default="", repr=False)
+    """In PEM, if there is no location."""
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustStore:
+    """The certificates of those who vouch for others, and lists of what they revoked."""
+
+    type: str = PEM
+    location: str = ""
+    password: str = field(default="", repr=False)
+    certificates: str = field(default="", repr=False)
+    """In PEM, if there is no location."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsMaterial:
+    own: KeyStore | None = None
+    trusted: TrustStore | None = None
+    """None for the authorities that the system trusts."""
+    minimum: str = TLS_1_2
+    maximum: str = TLS_1_3
+    ciphers: str = ""
+    """Of TLS 1.2, as OpenSSL writes them; empty for its default."""
+    verify: bool = True
+    """A client's: whether the server must have a certificate that is trusted."""
+    verify_host: bool = True
+    """A client's: whether it must be for the host that was asked for."""
+    client_auth: str = NO_CLIENT_AUTH
+    """A server's."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        named = []
+        if self.own is not None:
+            named += [self.own.location, self.own.key_location]
+        if self.trusted is not None:
+            named.append(self.trusted.location)
+        return tuple(location for location in named if location)

@@ -1,0 +1,171 @@
+"""TLS with real clients: server certificates, client certificates, SASL over it, and what is refused."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaProducer
+from kafka.errors import KafkaError as PythonKafkaError
+
+from headrace.env.certificates import make_authority, make_certificate
+from tests.compat.secured import MECHANISMS, MTLS, PASSWORDS, TIMEOUT_S, TlsBroker
+
+pytestmark = pytest.mark.headrace_only
+WAYS = (*MECHANISMS, MTLS)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    made = TlsBroker(tmp_path_factory.mktemp("tls"))
+    made.add_first_users()
+    with made:
+        made.set_up()
+        yield made
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_librdkafka(broker: TlsBroker, way: str) -> None:
+    settings = broker.librdkafka(way)
+    producer = Producer(settings)
+    errors: list[object] = []
+    producer.produce("orders", way.encode(), on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert errors == [None]
+    consumer = Consumer({**settings, "group.id": f"g-{way}", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["orders"])
+        values: list[bytes | None] = []
+        while way.encode() not in values:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None
+            assert message.error() is None, message.error()
+            values.append(message.value())
+    finally:
+        consumer.close()
+    assert set(AdminClient(settings).list_topics(timeout=TIMEOUT_S).topics) == {"orders"}
+
+
+def python_settings(broker: TlsBroker, way: str) -> dict[str, Any]:
+    """For kafka-python and aiokafka, but for how they are given certificates."""
+    if way == MTLS:
+        return {"bootstrap_servers": broker.address(MTLS), "security_protocol": "SSL"}
+    return {
+        "bootstrap_servers": broker.address("SASL_SSL"),
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": way,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": PASSWORDS["alice"],
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_kafka_python(broker: TlsBroker, way: str) -> None:
+    files: dict[str, Any] = {"ssl_cafile": str(broker.folder / "ca.pem")}
+    if way == MTLS:
+        files = files | {
+            "ssl_certfile": str(broker.folder / "alice.pem"),
+            "ssl_keyfile": str(broker.folder / "alice.key"),
+        }
+    producer = KafkaProducer(**python_settings(broker, way), **files)
+    try:
+        assert producer.send("orders", b"p").get(TIMEOUT_S).offset >= 0
+        with pytest.raises(PythonKafkaError):
+            producer.send("forbidden", b"p").get(TIMEOUT_S)
+    finally:
+        producer.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_aiokafka(broker: TlsBroker, way: str) -> None:
+    context = ssl.create_default_context(cafile=str(broker.folder / "ca.pem"))
+    if way == MTLS:
+        context.load_cert_chain(broker.folder / "alice.pem", broker.folder / "alice.key")
+    producer = aiokafka.AIOKafkaProducer(**python_settings(broker, way), ssl_context=context)
+    await producer.start()
+    try:
+        assert (await producer.send_and_wait("orders", b"a")).offset >= 0
+    finally:
+        await producer.stop()
+
+
+def test_our_commands(broker: TlsBroker) -> None:
+    for config, listener in (("alice.properties", "SASL_SSL"), ("alice.mtls.properties", MTLS)):
+        listed = broker.run("topic", "list", config=config, listener=listener)
+        assert listed.exit_code == 0, listed.output
+        assert "orders" in listed.output
+        refused = broker.run("topic", "create", "other", config=config, listener=listener)
+        assert refused.exit_code != 0
+        assert "alice" in broker.run("user", "list").output
+
+
+def test_a_command_says_what_is_wrong(broker: TlsBroker) -> None:
+    def said(text: str, listener: str = "SASL_SSL") -> str:
+        (broker.folder / "wrong.properties").write_text(text)
+        result = broker.run("topic", "list", config="wrong.properties", listener=listener)
+        assert result.exit_code != 0
+        return result.output
+
+    other = make_authority("Headrace test")
+    (broker.folder / "other.pem").write_text(other.pem)
+    assert "its certificate is not accepted" in said(
+        f"security.protocol=SSL\nssl.ca.location={broker.folder / 'other.pem'}\n", MTLS
+    )
+    assert "the TLS connection was refused" in said(
+        f"security.protocol=SSL\nssl.ca.location={broker.folder / 'ca.pem'}\n", MTLS
+    )
+    assert "speaks TLS" in said("security.protocol=PLAINTEXT\n")
+    assert "No such file" in said("security.protocol=SSL\nssl.ca.location=/nowhere.pem\n", MTLS)
+    assert "TLSv1.1 is not secure" in said("security.protocol=SSL\nssl.enabled.protocols=TLSv1.1\n", MTLS)
+
+
+@pytest.mark.parametrize("wrong", ["password", "authority", "no certificate", "foreign certificate", "host"])
+def test_who_is_refused(broker: TlsBroker, wrong: str, tmp_path: Path) -> None:
+    settings = broker.librdkafka(MTLS)
+    if wrong == "password":
+        settings = broker.librdkafka("SCRAM-SHA-512", password="guessed")
+    elif wrong == "authority":
+        (tmp_path / "ca.pem").write_text(make_authority("Headrace test").pem)
+        settings["ssl.ca.location"] = str(tmp_path / "ca.pem")
+    elif wrong == "no certificate":
+        del settings["ssl.certificate.location"], settings["ssl.key.location"]
+    elif wrong == "foreign certificate":
+        forged = make_certificate(make_authority("Headrace test"), "CN=Admin,OU=clients,O=Headrace")
+        (tmp_path / "forged.pem").write_text(forged.store)
+        settings["ssl.certificate.location"] = settings["ssl.key.location"] = str(tmp_path / "forged.pem")
+    else:
+        settings["bootstrap.servers"] = broker.address(MTLS).replace("127.0.0.1", "ip6-localhost-is-not-in-it")
+    settings["error_cb"] = lambda error: None
+    with pytest.raises(KafkaException):
+        AdminClient({**settings, "socket.timeout.ms": 3000, "log_level": 0}).list_topics(timeout=3)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_no_old_versions(broker: TlsBroker, version: ssl.TLSVersion) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1"):
+        context.minimum_version = context.maximum_version = version
+    with (
+        socket.create_connection(("127.0.0.1", broker.ports["SASL_SSL"]), TIMEOUT_S) as tcp,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        context.wrap_socket(tcp)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions(broker: TlsBroker, version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cafile=str(broker.folder / "ca.pem"))
+    context.minimum_version = context.maximum_version = version
+    tcp = socket.create_connection(("127.0.0.1", broker.ports["SASL_SSL"]), TIMEOUT_S)
+    with context.wrap_socket(tcp, server_hostname="localhost") as tls:
+        assert tls.version() == version.name.replace("_", ".")
