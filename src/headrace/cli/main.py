@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headrace.cli.archive.commands:archive",
         "Topics kept as Parquet files: create, run, status, verify.",
     ),
+    "replay": ("headrace.cli.archive.replay:replay", "Put archived records back into a topic."),
     "perf": ("headrace.cli.perf.commands:perf", "Benchmark a cluster: produce, consume, e2e."),
     "plan": ("headrace.cli.planning.plan:plan", "Size a cluster for a load: partitions, brokers, disks."),
     "doctor": ("headrace.cli.doctor:doctor", "Check this machine and the connection to a cluster."),

@@ -1,8 +1,8 @@
 """One run of an archive: everything that is committed in its topics by now and not archived yet.
 
-A partition goes on where its last range ended. What a kill leaves is finished or removed first (`manifest`). A
+A partition continues where its last range ended. What a kill leaves is finished or removed first (`manifest`). A
 topic that is missing or was made anew, and a partition whose log now begins behind what is archived, are problems:
-they are told, and the rest goes on.
+they are told, and the rest continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_RANGES_PER_COMMIT = 500
 
 @dataclass(slots=True)
 class RunProgress:
-    """Grows while a run goes on."""
+    """Grows while a run continues."""
 
     offsets: int = 0
     """To be archived in this run."""
