@@ -205,12 +205,14 @@ class Driver:
         self._folder = Path(folder)
         self._spark = make_session()
         self._queries: dict[str, StreamingQuery] = {}
+        self._starts: dict[str, Callable[[], StreamingQuery]] = {}
         self._shown: dict[str, int] = {}
 
     def run(self, stages: str) -> None:
         dooms = self._dooms(stages)
         for query, doom in dooms.items():
-            self._queries[query] = self._start_copying(doom) if query == "copy" else self._start_counting(doom)
+            self._starts[query] = partial(self._start_copying if query == "copy" else self._start_counting, doom)
+            self._queries[query] = self._starts[query]()
         for query in [query for query, doom in dooms.items() if doom["stage"] == END]:
             self._wait_until(partial(self._complete, query))
             Path(self._folder, "reached", stages, query).touch()
@@ -269,10 +271,16 @@ class Driver:
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not reached():
-            failed = [str(one.exception()) for one in self._queries.values() if one.exception() is not None]
-            assert not failed, failed
+            self._start_again()
             assert time.monotonic() < deadline, [f"{name}: {one.status}" for name, one in self._queries.items()]
             time.sleep(0.1)
+
+    def _start_again(self) -> None:
+        """A query whose Python took longer to start than Spark waits: ten seconds, too few on a busy machine."""
+        for name, query in list(self._queries.items()):
+            if (failure := query.exception()) is not None:
+                assert "failed to connect back" in str(failure), failure
+                self._queries[name] = self._starts[name]()
 
 
 def make_session() -> SparkSession:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,14 +174,15 @@ def _run(name: str, command: Sequence[str], variables: Mapping[str, str]) -> int
     with log.open("ab") as errors, tempfile.TemporaryDirectory(prefix="headrace-submit-") as folder:
         begin = errors.tell()
         driver = Path(folder) / "driver"
-        process = subprocess.Popen(
-            command,
-            env={**variables, submitted.DRIVER_VARIABLE: str(driver)},
-            stdin=subprocess.DEVNULL,
-            stderr=errors,
-            process_group=0,
-        )
-        with _passing_on(process, driver):
+        with passing_on(driver) as started:
+            process = subprocess.Popen(
+                command,
+                env={**variables, submitted.DRIVER_VARIABLE: str(driver)},
+                stdin=subprocess.DEVNULL,
+                stderr=errors,
+                process_group=0,
+            )
+            started(process.pid)
             code = process.wait()
         begun = driver.exists()
     if code > 0 and not begun:
@@ -191,17 +192,30 @@ def _run(name: str, command: Sequence[str], variables: Mapping[str, str]) -> int
 
 
 @contextlib.contextmanager
-def _passing_on(process: subprocess.Popen[bytes], driver: Path) -> Iterator[None]:
-    """To Python when it is there, and to Java as long as it is not: there is nothing to finish yet."""
+def passing_on(driver: Path) -> Iterator[Callable[[int], None]]:
+    """Signals go to Python once it runs, and to Java until then: there is nothing to finish yet.
 
-    def pass_on(number: int, _: object) -> None:
-        pid = int(driver.read_text()) if driver.exists() else process.pid
+    It begins before Java is started, since a signal may come at once; one that comes too early waits for Java.
+    """
+    java: list[int] = []
+    early: list[int] = []
+
+    def pass_on(number: int, _: object = None) -> None:
+        if not java:
+            early.append(number)
+            return
+        pid = int(driver.read_text()) if driver.exists() else java[0]
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
+    def started(pid: int) -> None:
+        java.append(pid)
+        for number in early:
+            pass_on(number)
+
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     try:
-        yield
+        yield started
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

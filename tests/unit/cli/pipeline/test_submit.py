@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.pipeline import submitted
+from headrace.cli.pipeline.submit import passing_on
 
 GOOD = "sources:\n  raw: {topic: logs}\nsinks:\n  out: {from: raw, topic: out, format: raw}\n"
 SPARK = "spark: {master: 'spark://file:7077', conf: {spark.executor.cores: 2, spark.executor.memory: 1g}}\n"
@@ -194,6 +195,14 @@ def test_before_the_driver_is_there_java_is_ended(directory: Path, monkeypatch: 
         process.kill()
     with pytest.raises(ProcessLookupError):
         os.kill(int((directory / "process").read_text()), 0)
+
+
+def test_a_signal_while_java_is_being_started_reaches_it(directory: Path) -> None:
+    with passing_on(directory / "driver") as started:
+        signal.raise_signal(signal.SIGTERM)
+        with subprocess.Popen(["sleep", "60"]) as java:
+            started(java.pid)
+            assert java.wait(TIMEOUT_S) == -signal.SIGTERM
 
 
 def await_file(file: Path) -> None:
