@@ -35,7 +35,7 @@ demo: setup
 test: setup
 	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace iproute2:ip
 	@scripts/java-ensure
-	@scripts/apt-ensure zookeeper
+	@scripts/apt-ensure zookeeper postgresql
 	@scripts/pytest $(ARGS)
 
 unit: setup

@@ -17,7 +17,9 @@ from pathlib import Path
 from headrace.connect.api import Connector, ConnectorError
 
 ENTRY_POINTS = "headrace.connectors"
-BUILT_IN: Mapping[str, str] = {}
+BUILT_IN: Mapping[str, str] = {
+    "postgres-source": "headrace.connect.postgres.source:PostgresSource",
+}
 
 
 def known_connectors() -> dict[str, str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.fetching import FetchLimits, RecordReader
-from headrace.client.offsets import READ_COMMITTED, offset_ranges
+from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, offset_ranges
 from headrace.connect import sink_run, source_run
 from headrace.connect.api import Source
 from headrace.connect.definition import ConnectorDefinition, load_file
@@ -90,13 +90,16 @@ async def killed_everywhere(
     return kills
 
 
-async def committed_records(cluster: Cluster, topic: str) -> list[Record]:
-    """What a read_committed reader finds in all partitions, one after the other."""
+async def committed_records(cluster: Cluster, topic: str, *, now: bool = False) -> list[Record]:
+    """What a read_committed reader finds in all partitions, one after the other.
+
+    It waits for transactions that are open, or just committed; `now` reads only what is before them.
+    """
     view = await cluster.metadata([topic])
     if topic not in view.topics:
         return []
     places = [TopicPartition(topic, one.number) for one in view.topic(topic).partitions]
-    ranges = await offset_ranges(cluster, places)
+    ranges = await offset_ranges(cluster, places, READ_COMMITTED if now else READ_UNCOMMITTED)
     reader = RecordReader(cluster, {one: ranges[one][0] for one in places}, FetchLimits(isolation=READ_COMMITTED))
     found: dict[TopicPartition, list[Record]] = {one: [] for one in places}
     while any(reader.positions[one] < ranges[one][1] for one in places):

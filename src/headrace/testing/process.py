@@ -58,7 +58,7 @@ def free_port() -> int:
     raise ServerFailed(f"none of the ports {PORTS[0]} to {PORTS[-1]} is free")
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """What the child runs before exec so that it cannot outlive us (Linux only; elsewhere nothing)."""
     if not sys.platform.startswith("linux"):
         return None
@@ -140,7 +140,7 @@ class ServerProcess(ABC):
             stdout=log,
             stderr=subprocess.STDOUT,
             env=self.environment(),
-            preexec_fn=_die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
 
     def exit_code(self) -> int | None:

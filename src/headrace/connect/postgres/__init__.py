@@ -1,0 +1,1 @@
+"""PostgreSQL: tables captured into topics by logical decoding."""

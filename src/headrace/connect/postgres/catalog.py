@@ -1,0 +1,184 @@
+"""What a database says of itself: tables and their keys, publications, slots. Over an ordinary connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import LiteralString, NamedTuple, TypeVar, cast
+
+import psycopg
+from psycopg import sql
+
+from headrace.connect.api import ConnectorError
+from headrace.connect.postgres.replication import SESSION, connect_problem, problem_of
+
+T = TypeVar("T")
+DEFAULT_SCHEMA = "public"
+FULL, NOTHING = "f", "n"
+
+_TABLES = """
+    SELECT n.nspname, c.relname, c.relreplident::text, c.oid::bigint,
+           ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
+                 ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+                 WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY array_position(i.indkey::int2[], a.attnum)),
+           ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
+                 ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+                 WHERE i.indrelid = c.oid AND i.indisreplident)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname = %s AND (%s = '*' OR c.relname = %s)
+    ORDER BY 1, 2
+"""
+_COLUMNS = """
+    SELECT attname::text, atttypid::bigint FROM pg_attribute
+    WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+_SLOT = """
+    SELECT slot_type, database, active, wal_status,
+           pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint,
+           pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint
+    FROM pg_replication_slots WHERE slot_name = %s
+"""
+
+
+class TableName(NamedTuple):
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+class TableInfo(NamedTuple):
+    name: TableName
+    identity: str
+    oid: int
+    key: tuple[str, ...]
+    """Its primary key, or the index that is its replica identity; empty if it has neither."""
+
+
+class TableColumn(NamedTuple):
+    name: str
+    type_oid: int
+
+
+class SlotInfo(NamedTuple):
+    active: bool
+    lost: bool
+    """The server has removed what the slot still needed (`max_slot_wal_keep_size`)."""
+    retained_bytes: int
+    """How much of the log the server keeps because of the slot."""
+    behind_bytes: int
+    """How far what we confirmed is behind."""
+
+
+def connect(conninfo: str) -> psycopg.Connection:
+    try:
+        return psycopg.connect(conninfo, autocommit=True, options=SESSION)
+    except psycopg.OperationalError as error:
+        raise connect_problem(str(error).strip()) from None
+
+
+@contextmanager
+def problems_told() -> Iterator[None]:
+    """Errors of PostgreSQL as those of a connector."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise problem_of(error.sqlstate or "", str(error).strip()) from None
+
+
+def parse_table_name(text: str) -> TableName:
+    schema, dot, table = text.strip().rpartition(".")
+    return TableName(schema if dot else DEFAULT_SCHEMA, table)
+
+
+class Catalog:
+    def __init__(self, conninfo: str) -> None:
+        self._connection = connect(conninfo)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def check_server(self) -> None:
+        if self._value("SHOW wal_level") != "logical":
+            raise ConnectorError(
+                "the server has wal_level = "
+                f"{self._value('SHOW wal_level')}; set wal_level = logical in postgresql.conf and restart it"
+            )
+
+    def tables(self, wanted: Iterable[str]) -> list[TableInfo]:
+        """Those of the names; `schema.*` stands for all of a schema."""
+        found: dict[TableName, TableInfo] = {}
+        for text in wanted:
+            schema, table = parse_table_name(text)
+            rows = self._rows(_TABLES, schema, table, table)
+            if not rows:
+                raise ConnectorError(f"there is no table {schema}.{table}")
+            for row in rows:
+                name = TableName(str(row[0]), str(row[1]))
+                key = tuple(cast("list[str]", row[4] or row[5]))
+                found[name] = TableInfo(name, str(row[2]), int(str(row[3])), key)
+        return list(found.values())
+
+    def columns(self, table: TableInfo) -> list[TableColumn]:
+        return [TableColumn(str(name), int(str(oid))) for name, oid in self._rows(_COLUMNS, table.oid)]
+
+    def set_identity_full(self, table: TableName) -> None:
+        self._execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(sql.Identifier(*table)))
+
+    # --- publications
+
+    def ensure_publication(self, name: str, tables: Sequence[TableName]) -> None:
+        """Make it, or add the tables that it lacks."""
+        rows = self._rows("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", name)
+        published = {TableName(str(schema), str(table)) for schema, table in rows}
+        exists = self._value("SELECT count(*) FROM pg_publication WHERE pubname = %s", name) != 0
+        missing = [table for table in tables if table not in published]
+        if exists and not missing:
+            return
+        names = sql.SQL(", ").join(sql.Identifier(*table) for table in (missing if exists else tables))
+        if exists:
+            self._execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), names))
+        else:
+            command = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)"
+            self._execute(sql.SQL(command).format(sql.Identifier(name), names))
+
+    def drop_publication(self, name: str) -> None:
+        self._execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
+
+    # --- slots
+
+    def slot(self, name: str) -> SlotInfo | None:
+        rows = self._rows(_SLOT, name)
+        if not rows:
+            return None
+        _, _, active, wal_status, retained, behind = rows[0]
+        numbers = [int(str(value)) if value is not None else 0 for value in (retained, behind)]
+        return SlotInfo(bool(active), wal_status == "lost", *numbers)
+
+    def drop_slot(self, name: str) -> None:
+        if self.slot(name) is not None:
+            self._rows("SELECT pg_drop_replication_slot(%s)", name)
+
+    def flushed_lsn(self) -> str:
+        """How far the log is written that a stream can have."""
+        return str(self._value("SELECT pg_current_wal_flush_lsn()::text"))
+
+    def keeps_all(self) -> bool:
+        """Nothing limits what the server keeps for a slot."""
+        return self._value("SELECT setting FROM pg_settings WHERE name = 'max_slot_wal_keep_size'") == "-1"
+
+    # --- statements
+
+    def _rows(self, statement: LiteralString, *values: object) -> list[tuple[object, ...]]:
+        return self._told(lambda: list(self._connection.execute(statement, values or None)))
+
+    def _value(self, statement: LiteralString, *values: object) -> object:
+        return self._rows(statement, *values)[0][0]
+
+    def _execute(self, statement: sql.Composed) -> None:
+        self._told(lambda: self._connection.execute(statement))
+
+    def _told(self, work: Callable[[], T]) -> T:
+        with problems_told():
+            return work()

@@ -1,0 +1,229 @@
+"""The changes of a slot as batches of records, with the place in the log behind each.
+
+Rules:
+- A place is behind a whole transaction. What is longer than a batch is handed out in parts without a position, so
+  that the runtime keeps it together; with `split` a part has one: the transaction, and how many changes are done.
+- A transaction that was stored already is left out, and so is a change that the snapshot of its table has.
+- What was read is confirmed to the server only when the runtime has stored it. Where nothing of ours is under way,
+  the end of the server's log is: other tables may be busy, and the slot must not hold back the log for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.connect.api import ConnectorError, Position, SourceBatch, SourceRecord
+from headrace.connect.postgres.catalog import Catalog, TableName
+from headrace.connect.postgres.pgoutput import (
+    BeginMessage,
+    ChangeMessage,
+    CommitMessage,
+    RelationMessage,
+    TruncateMessage,
+    decode,
+    lsn_text,
+    parse_lsn,
+)
+from headrace.connect.postgres.replication import Keepalive, ReplicationConnection, StreamData
+from headrace.connect.postgres.rows import Origin, TableShape, TopicOf, change_records, identity_key
+from headrace.connect.schema import TopicSchema
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 0.5
+REPORT_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where the capture is: the position that is stored."""
+
+    lsn: int
+    """Behind the last transaction that was read."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """Table -> where its snapshot was taken: commits from there on are not in it."""
+    part_of: int = 0
+    """The commit of a transaction that is done in part."""
+    part_done: int = 0
+    """How many of its changes."""
+
+    def to_json(self) -> dict[str, Any]:
+        stored: dict[str, Any] = {
+            "lsn": lsn_text(self.lsn),
+            "tables": {table: lsn_text(lsn) for table, lsn in self.tables.items()},
+        }
+        if self.part_of:
+            stored["part"] = {"of": lsn_text(self.part_of), "done": self.part_done}
+        return stored
+
+    @classmethod
+    def from_json(cls, stored: Position) -> Progress:
+        tables = {table: parse_lsn(lsn) for table, lsn in stored["tables"].items()}
+        part = stored.get("part", {"of": "0/0", "done": 0})
+        return cls(parse_lsn(stored["lsn"]), tables, parse_lsn(part["of"]), part["done"])
+
+
+class ChangeStream:
+    """Reads on from `progress`, which it moves on."""
+
+    def __init__(
+        self,
+        connection: ReplicationConnection,
+        catalog: Catalog,
+        progress: Progress,
+        topic_of: TopicOf,
+        *,
+        batch_records: int,
+        split: bool,
+    ) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._progress = progress
+        self._topic_of = topic_of
+        self._batch_records = batch_records
+        self._split = split
+        self._shapes: dict[int, TableShape] = {}
+        self._begin: BeginMessage | None = None
+        self._index = 0
+        """Changes of the open transaction so far."""
+        self._records: list[SourceRecord] = []
+        self._schemas: list[TopicSchema] = []
+        self._pending = False
+        """Something of ours is not stored yet."""
+        self._flushed = progress.lsn
+        self._reported_at = time.monotonic()
+        self.received_lsn = progress.lsn
+        """Everything of ours before it was read."""
+        self.truncated = 0
+
+    @property
+    def between_transactions(self) -> bool:
+        return self._begin is None and not self._records
+
+    def poll(self) -> SourceBatch | None:
+        while True:
+            ready = self._begin is None and bool(self._records or self._schemas)
+            received = self._connection.receive(0.0 if ready else WAIT_S)
+            self._report_in_time()
+            if received is None:
+                return self._taken() if ready else None
+            if isinstance(received, Keepalive):
+                self._keepalive(received)
+            else:
+                self._take(received)
+            if len(self._records) >= self._batch_records:
+                return self._taken()
+
+    def ask(self) -> None:
+        """To be told how far the server is."""
+        self._connection.report(self._flushed, reply_wanted=True)
+
+    def committed(self, position: Position) -> None:
+        self._pending = bool(self._records)
+        self._flushed = max(self._flushed, parse_lsn(position["lsn"]))
+        self._report()
+
+    def _taken(self) -> SourceBatch:
+        records, schemas = self._records, self._schemas
+        self._records, self._schemas = [], []
+        self._pending = True
+        if self._begin is not None:
+            if not self._split:
+                return SourceBatch(records, None, schemas)
+            self._progress.part_of, self._progress.part_done = self._begin.final_lsn, self._index
+        return SourceBatch(records, self._progress.to_json(), schemas)
+
+    # --- what comes
+
+    def _take(self, received: StreamData) -> None:
+        message = decode(received.message)
+        match message:
+            case BeginMessage():
+                self._begin = message
+                self._index = 0
+            case CommitMessage():
+                self._commit(message)
+            case RelationMessage():
+                self._relation(message)
+            case ChangeMessage():
+                self._change(message)
+            case TruncateMessage():
+                self._truncate(message)
+
+    def _commit(self, message: CommitMessage) -> None:
+        assert self._begin is not None
+        self._begin = None
+        progress = self._progress
+        self.received_lsn = max(self.received_lsn, message.end_lsn)
+        if message.end_lsn > progress.lsn:
+            progress.lsn, progress.part_of, progress.part_done = message.end_lsn, 0, 0
+
+    def _relation(self, relation: RelationMessage) -> None:
+        table = TableName(relation.schema, relation.table)
+        try:
+            primary_key = self._catalog.tables([str(table)])[0].key
+        except ConnectorError:
+            primary_key = ()  # it is gone by now
+        columns = [(column.name, column.type_oid) for column in relation.columns]
+        shape = TableShape.of(table, self._topic_of(table), columns, identity_key(relation, primary_key))
+        self._shapes[relation.id] = shape
+        if str(table) in self._progress.tables:
+            self._schemas.append(shape.schema())
+
+    def _change(self, change: ChangeMessage) -> None:
+        assert self._begin is not None
+        self._index += 1
+        shape = self._shapes[change.relation_id]
+        if not self._is_new(str(shape.table)):
+            return
+        begin = self._begin
+        origin = Origin(lsn_text(begin.final_lsn), begin.xid, begin.commit_ms)
+        self._records += change_records(shape, change, origin)
+
+    def _is_new(self, table: str) -> bool:
+        assert self._begin is not None
+        final_lsn, progress = self._begin.final_lsn, self._progress
+        if final_lsn < progress.lsn:
+            return False  # it was stored, and the server had not been told
+        if progress.part_of == final_lsn and self._index <= progress.part_done:
+            return False
+        snapshot = progress.tables.get(table)
+        return snapshot is not None and final_lsn >= snapshot
+
+    def _truncate(self, message: TruncateMessage) -> None:
+        for relation_id in message.relation_ids:
+            shape = self._shapes[relation_id]
+            if self._is_new(str(shape.table)):
+                self.truncated += 1
+                log.warning(
+                    "Table %s was truncated: PostgreSQL does not say which rows it had, so topic %s keeps them.",
+                    shape.table,
+                    shape.topic,
+                )
+
+    # --- how far we are
+
+    def _keepalive(self, message: Keepalive) -> None:
+        if self.between_transactions:
+            self.received_lsn = max(self.received_lsn, message.end_lsn)
+            if not self._pending:
+                self._flushed = max(self._flushed, message.end_lsn)
+        if message.reply_wanted:
+            self._report()
+
+    def _report_in_time(self) -> None:
+        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            self._report()
+
+    def _report(self) -> None:
+        self._connection.report(self._flushed)
+        self._reported_at = time.monotonic()
+
+
+def missing_tables(progress: Progress, tables: Mapping[TableName, object]) -> list[TableName]:
+    """Those without a snapshot yet."""
+    return [table for table in tables if str(table) not in progress.tables]

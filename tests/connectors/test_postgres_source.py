@@ -1,0 +1,187 @@
+"""Change capture from a real PostgreSQL into a broker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from headrace.client.cluster import Cluster
+from headrace.connect import ConnectorError
+from headrace.connect.definition import ConnectorDefinition, load
+from headrace.connect.runner import Runner
+from headrace.connect.store import read_state
+from headrace.testing.connectors import committed_records, killed_everywhere, run_killed, run_to_the_end, steps_of
+from tests.connectors.conftest import Database
+
+ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, item text, price numeric(10, 2))"
+
+
+def capture(database: Database, *tables: str, **config: object) -> ConnectorDefinition:
+    given = {"connection": database.conninfo, "tables": list(tables) or ["orders"], "topic": "{table}", **config}
+    return load({"connector": "postgres-source", "partitions": 2, "config": given}, database.name)
+
+
+async def changes(cluster: Cluster, topic: str) -> list[tuple[Any, Any, str]]:
+    """Key, value and operation, by key in the order of the log."""
+    found = [
+        (json.loads(record.key or b"null"), json.loads(record.value or b"null"), _header(record.headers, "op"))
+        for record in await committed_records(cluster, topic)
+    ]
+    return sorted(found, key=lambda change: int(change[0]["id"]))
+
+
+def _header(headers: tuple[tuple[str, bytes | None], ...], name: str) -> str:
+    return (dict(headers).get(name) or b"").decode()
+
+
+async def test_rows_then_changes(cluster: Cluster, database: Database) -> None:
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 2.50), (2, NULL, 3)")
+    definition = capture(database)
+    await run_to_the_end(cluster, definition)
+    database.run("INSERT INTO orders VALUES (3, 'a \"cup\"', 1e10::numeric(20, 2) / 1000)")
+    database.run("UPDATE orders SET price = 2.75 WHERE id = 1; DELETE FROM orders WHERE id = 2")
+    database.run("UPDATE orders SET id = 30 WHERE id = 3")
+    await run_to_the_end(cluster, definition)
+    assert await changes(cluster, "orders") == [
+        ({"id": 1}, {"id": 1, "item": "tea", "price": 2.5}, "r"),
+        ({"id": 1}, {"id": 1, "item": "tea", "price": 2.75}, "u"),
+        ({"id": 2}, {"id": 2, "item": None, "price": 3.0}, "r"),
+        ({"id": 2}, None, "d"),
+        ({"id": 3}, {"id": 3, "item": 'a "cup"', "price": 10000000.0}, "c"),
+        ({"id": 3}, None, "d"),
+        ({"id": 30}, {"id": 30, "item": 'a "cup"', "price": 10000000.0}, "u"),
+    ]
+    schema = (await read_state(cluster))["schema/orders"]
+    assert [(one["name"], one["type"], one["key"]) for one in schema["columns"]] == [
+        ("id", "integer", True),
+        ("item", "text", False),
+        ("price", "decimal", False),
+    ]
+
+
+async def test_killed_at_every_step_nothing_is_lost_or_written_twice(cluster: Cluster, database: Database) -> None:
+    database.run(f"{ORDERS}; CREATE TABLE notes (id int PRIMARY KEY, note text)")
+    definition = capture(database, "orders", "notes", batch_records=3)
+
+    async def feed(number: int) -> None:
+        """While the first run is killed again and again, rows come that a later snapshot has."""
+        database.run(f"INSERT INTO orders SELECT {number} * 10 + n, 'x', n FROM generate_series(0, 4) n")
+        database.run(f"INSERT INTO notes VALUES ({number}, 'n'); UPDATE notes SET note = 'm' WHERE id = {number}")
+        database.run(f"DELETE FROM orders WHERE id = {number} * 10")
+
+    assert await killed_everywhere(cluster, definition, feed) >= len(steps_of(definition))
+    for topic in ("orders", "notes"):
+        found = await changes(cluster, topic)
+        last = {json.dumps(key): value for key, value, _ in found}
+        there = database.rows(f"SELECT row_to_json({topic}) FROM {topic}")
+        rows = {json.dumps({"id": row["id"]}): row for (row,) in there}  # type: ignore[index]
+        assert {key: value for key, value in last.items() if value is not None} == rows
+        # Every state of a row at most once: a row of a snapshot, or its insert, update and delete.
+        seen = [(json.dumps(key), json.dumps(value), operation) for key, value, operation in found]
+        assert len(seen) == len(set(seen))
+        by_key: dict[str, list[str]] = {}
+        for key, _, operation in found:
+            by_key.setdefault(json.dumps(key), []).append(operation)
+        allowed = {"r", "c", "cd", "rd", "cu", "ru"}
+        assert {"".join(operations) for operations in by_key.values()} <= allowed, by_key
+
+
+@pytest.mark.parametrize(("mode", "visible"), [("whole", 0), ("split", 20)])
+async def test_a_large_transaction_is_seen_whole_or_split_if_asked(
+    cluster: Cluster, database: Database, mode: str, visible: int
+) -> None:
+    database.run(ORDERS)
+    definition = capture(database, batch_records=10, transactions=mode)
+    await run_to_the_end(cluster, definition)
+    database.run("INSERT INTO orders SELECT n, 'x', n FROM generate_series(1, 35) n")
+    assert await run_killed(cluster, definition, "sent", 3)
+    assert len(await committed_records(cluster, "orders", now=True)) == visible
+    await run_to_the_end(cluster, definition)
+    assert [key["id"] for key, _, _ in await changes(cluster, "orders")] == list(range(1, 36))
+
+
+async def test_large_values_that_did_not_change(cluster: Cluster, database: Database) -> None:
+    large = "repeat(md5(random()::text), 2000)"
+    database.run("CREATE TABLE pages (id int PRIMARY KEY, title text, body text)")
+    database.run("ALTER TABLE pages ALTER body SET STORAGE EXTERNAL")
+    definition = capture(database, "pages")
+    await run_to_the_end(cluster, definition)
+    database.run(f"INSERT INTO pages VALUES (1, 'a', {large}); UPDATE pages SET title = 'b'")
+    await run_to_the_end(cluster, definition)
+    first, second = await committed_records(cluster, "pages")
+    assert "body" in json.loads(first.value or b"")
+    assert json.loads(second.value or b"") == {"id": 1, "title": "b"}
+    assert _header(second.headers, "unchanged") == "body"
+    definition = capture(database, "pages", replica_identity="full")
+    await run_to_the_end(cluster, definition)
+    database.run("UPDATE pages SET title = 'c'")
+    await run_to_the_end(cluster, definition)
+    third = json.loads((await committed_records(cluster, "pages"))[-1].value or b"")
+    assert (third["title"], third["body"]) == ("c", json.loads(first.value or b"")["body"])
+
+
+async def test_a_schema_that_changes_is_reported(cluster: Cluster, database: Database) -> None:
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1)")
+    definition = capture(database)
+    await run_to_the_end(cluster, definition)
+    database.run("ALTER TABLE orders ADD seen timestamptz, DROP item")
+    database.run("INSERT INTO orders VALUES (2, 5, '2026-01-31 12:00:00.25+01')")
+    runner = Runner(cluster, definition, once=True)
+    await runner.run()
+    assert runner.counts.schema_changes == 1
+    assert (await changes(cluster, "orders"))[-1][1] == {"id": 2, "price": 5.0, "seen": "2026-01-31T11:00:00.25Z"}
+
+
+async def test_a_table_that_is_added_later_gets_its_rows_and_no_change_twice(
+    cluster: Cluster, database: Database
+) -> None:
+    database.run(f"{ORDERS}; CREATE TABLE notes (id int PRIMARY KEY, note text)")
+    await run_to_the_end(cluster, capture(database, "orders"))
+    database.run("INSERT INTO notes VALUES (1, 'a'); INSERT INTO orders VALUES (1, 'x', 1)")
+    await run_to_the_end(cluster, capture(database, "public.*"))
+    database.run("INSERT INTO notes VALUES (2, 'b')")
+    await run_to_the_end(cluster, capture(database, "public.*"))
+    assert [operation for _, _, operation in await changes(cluster, "notes")] == ["r", "c"]
+    assert [operation for _, _, operation in await changes(cluster, "orders")] == ["c"]
+
+
+async def test_the_slot_does_not_hold_back_what_other_tables_write(
+    cluster: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.connect.postgres.stream.REPORT_EVERY_S", 0.1)
+    database.run(f"{ORDERS}; CREATE TABLE noise (n int)")
+    runner = Runner(cluster, capture(database))
+    running = asyncio.ensure_future(runner.run())
+    confirmed = "SELECT confirmed_flush_lsn >= {lsn} FROM pg_replication_slots WHERE database = current_database()"
+    try:
+        while not database.rows("SELECT 1 FROM pg_replication_slots WHERE active AND NOT temporary"):
+            assert not running.done()
+            await asyncio.sleep(0.05)
+        database.run("INSERT INTO noise SELECT generate_series(1, 1000)")
+        lsn = f"'{database.rows('SELECT pg_current_wal_lsn()')[0][0]}'::pg_lsn"
+        while database.rows(confirmed.format(lsn=lsn)) != [(True,)]:
+            assert not running.done()
+            await asyncio.sleep(0.05)
+    finally:
+        runner.stop()
+        await running
+    assert runner.counts.gauges["0/slot_retained_bytes"] >= 0
+
+
+async def test_what_the_user_must_change_is_said(cluster: Cluster, database: Database) -> None:
+    database.run("CREATE TABLE bare (n int)")
+    for tables, told in ((["bare"], "table public.bare has no primary key"), (["none"], "no table public.none")):
+        with pytest.raises(ConnectorError, match=told):
+            await run_to_the_end(cluster, capture(database, *tables))
+    database.run(ORDERS)
+    definition = capture(database)
+    await run_to_the_end(cluster, definition)
+    while database.rows("SELECT 1 FROM pg_replication_slots WHERE active"):
+        await asyncio.sleep(0.05)  # the server takes a moment to see that the connection is gone
+    database.run(f"SELECT pg_drop_replication_slot('headrace_{database.name}')")
+    database.run("INSERT INTO orders VALUES (1, 'x', 1)")
+    with pytest.raises(ConnectorError, match="is gone, so changes are missing"):
+        await run_to_the_end(cluster, definition)
