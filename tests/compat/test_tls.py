@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,13 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 
+from headrace.client.errors import ClientError
+from headrace.client.security import client_security
+from headrace.config.properties import parse_properties
 from headrace.env.certificates import make_authority, make_certificate
+from headrace.spark.client.cluster import BlockingCluster
+from headrace.spark.client.connection import ClusterSettings, readable
+from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.compat.secured import MECHANISMS, MTLS, PASSWORDS, TIMEOUT_S, TlsBroker
 
 pytestmark = pytest.mark.headrace_only
@@ -104,6 +113,30 @@ def test_our_commands(broker: TlsBroker) -> None:
         refused = broker.run("topic", "create", "other", config=config, listener=listener)
         assert refused.exit_code != 0
         assert "alice" in broker.run("user", "list").output
+
+
+def test_the_blocking_client(broker: TlsBroker) -> None:
+    """What Spark's tasks use: several answers may be in one record of TLS, and none may wait for the next."""
+    security = client_security(parse_properties((broker.folder / "alice.properties").read_text()).get, os.urandom)
+    settings = ClusterSettings(broker.address("SASL_SSL"), request_timeout_s=TIMEOUT_S, security=security)
+    with closing(BlockingCluster(settings)) as cluster:
+        assert set(cluster.topics()) == {"orders"}
+        connection = cluster.take(1)
+        assert connection.secured
+        tickets = [
+            connection.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"))
+            for _ in range(50)
+        ]
+        while not connection.has_input():
+            assert readable([connection], TIMEOUT_S)
+        for ticket in tickets:
+            assert readable([connection], TIMEOUT_S) == [connection]
+            connection.receive(ticket, ApiVersionsResponse)
+        assert not connection.buffered
+        connection.close()
+    wrong = replace(settings, bootstrap=broker.address(MTLS), connect_timeout_s=TIMEOUT_S)
+    with pytest.raises(ClientError, match="the TLS connection was refused"), closing(BlockingCluster(wrong)) as it:
+        it.topics()
 
 
 def test_a_command_says_what_is_wrong(broker: TlsBroker) -> None:

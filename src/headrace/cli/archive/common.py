@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.errors import explain_client, explain_kafka, sentence
-from headrace.cli.common.failure import FAILED, USAGE, CommandError
+from headrace.cli.common.failure import FAILED, CommandError
 from headrace.cli.common.login import asked_security
 from headrace.cli.common.options import Target
 from headrace.cli.common.screen import Screen
@@ -46,11 +46,11 @@ def open_store(archive: str) -> ArchiveStore:
 def cluster_of(target: Target) -> Iterator[BlockingCluster]:
     from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 
-    if asked_security() is not None:
-        raise CommandError("Archives can only be made from listeners without a login for now.", USAGE)
     bootstrap = ",".join(map(str, target.bootstrap))
     connect_s = min(CONNECT_TIMEOUT_S, target.timeout_s)
-    cluster = BlockingCluster(ClusterSettings(bootstrap, CLIENT_ID, target.timeout_s, connect_s))
+    cluster = BlockingCluster(
+        ClusterSettings(bootstrap, CLIENT_ID, target.timeout_s, connect_s, security=asked_security())
+    )
     try:
         yield cluster
     finally:

@@ -164,11 +164,14 @@ def check_topics(checked: Sequence[CheckedFile], bootstrap: str | None) -> None:
 
 def _asked(bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> list[Problem]:
     from headrace.cli.common.errors import explain_client, explain_kafka
+    from headrace.cli.common.login import asked_security
     from headrace.client.errors import ClientError
     from headrace.model.errors import KafkaError
     from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 
-    settings = ClusterSettings(bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S)
+    settings = ClusterSettings(
+        bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S, security=asked_security()
+    )
     try:
         with closing(BlockingCluster(settings)) as cluster:
             return ask(cluster)

@@ -17,15 +17,18 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.buffers import AnswerBuffers
-from headrace.client.errors import CannotReach, ClientError, Reason, connect_failure, reason_of
+from headrace.client.errors import CannotReach, ClientError, Reason, connect_failure, reason_of, tls_failure
 from headrace.client.framing import NO_READ_AHEAD, FrameReader
 from headrace.client.protocol import NO_VERSION_LIMIT, ClientProtocol, Ticket, next_step
 from headrace.model.errors import ProtocolError
 from headrace.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    from headrace.client.security import ClientSecurity
 
 R = TypeVar("R", bound=Response)
 
@@ -42,6 +45,8 @@ class ClusterSettings:
     connect_timeout_s: float = 5.0
     patient: bool = False
     """Whether a broker that this process never reached is waited for too, as tasks do: their driver reached it."""
+    security: ClientSecurity | None = None
+    """How to log in, and whom to trust with TLS."""
 
 
 class BlockingConnection:
@@ -54,21 +59,35 @@ class BlockingConnection:
         self._settings = settings
         self._protocol = protocol
         self._socket = sock
+        self.failure: OSError | None = None
+        """What ended it."""
+
+    @property
+    def secured(self) -> bool:
+        return hasattr(self._socket, "pending")
+
+    @property
+    def buffered(self) -> bool:
+        """Whether there is input that no poll of the socket tells of: TLS has read it already."""
+        return not self.closed and self.secured and self._socket.pending() > 0  # type: ignore[attr-defined]
 
     @classmethod
     def open(cls, address: Address, settings: ClusterSettings, broker_id: int | None = None) -> BlockingConnection:
         """Connect and agree on versions, or raise `CannotReach` with the reason."""
         try:
-            sock = socket.create_connection((address.host, address.port), timeout=settings.connect_timeout_s)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = _connected(address, settings)
         except OSError as error:
             raise connect_failure(address, error, settings.connect_timeout_s, broker_id) from None
         frames = FrameReader(NO_READ_AHEAD, AnswerBuffers().take)
         connection = cls(settings, ClientProtocol(address, settings.client_id, frames), sock)
         try:
             connection._negotiate()
+            connection._log_in()
         except (ClientError, ProtocolError) as error:
             connection.close()
+            if connection.secured:
+                reason, detail = tls_failure(connection.failure) or (reason_of(error), "")
+                raise CannotReach(address, reason, detail, broker_id) from None
             reason = _what_answers(address, connection.first_bytes) or reason_of(error)
             raise CannotReach(address, reason, broker_id=broker_id) from None
         except BaseException:
@@ -143,6 +162,17 @@ class BlockingConnection:
             self._write(out, ticket)
             step = next_step(handshake, self._read(ticket))
 
+    def _log_in(self) -> None:
+        security = self._settings.security
+        if security is None or security.login is None:
+            return
+        conversation = self._protocol.log_in(security.login, self._settings.connect_timeout_s)
+        step = next_step(conversation)
+        while step is not None:
+            ticket, out = step
+            self._write(out, ticket)
+            step = next_step(conversation, self._read(ticket))
+
     def _write(self, frame: bytearray, ticket: Ticket) -> None:
         try:
             self._socket.settimeout(ticket.timeout_s)
@@ -150,7 +180,8 @@ class BlockingConnection:
         except TimeoutError:
             self.close()
             raise self._protocol.timed_out(ticket) from None
-        except OSError:
+        except OSError as error:
+            self.failure = error
             self.close()
             raise self._protocol.lost() from None
 
@@ -168,7 +199,8 @@ class BlockingConnection:
         except TimeoutError:
             self.close()
             raise self._protocol.timed_out(ticket) from None
-        except OSError:
+        except OSError as error:
+            self.failure = error
             self.close()
             raise self._protocol.lost() from None
         except ProtocolError:
@@ -180,7 +212,23 @@ class BlockingConnection:
             raise
 
 
+def _connected(address: Address, settings: ClusterSettings) -> socket.socket:
+    sock = socket.create_connection((address.host, address.port), timeout=settings.connect_timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        security = settings.security
+        if security is None or security.context is None:
+            return sock
+        return security.context().wrap_socket(sock, server_hostname=address.host)
+    except BaseException:
+        sock.close()
+        raise
+
+
 class HasFile(Protocol):
+    @property
+    def buffered(self) -> bool: ...
+
     def fileno(self) -> int: ...
 
 
@@ -190,10 +238,12 @@ F = TypeVar("F", bound=HasFile)
 def readable(waiting: Iterable[F], timeout_s: float) -> list[F]:
     """Those on which something has come, once there is one or the time is over. With none it is only a pause."""
     files = {one.fileno(): one for one in waiting}
+    there = [file for file, one in files.items() if one.buffered]
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
-    return [files[file] for file, _ in poll.poll(math.ceil(timeout_s * 1000))]
+    there += [file for file, _ in poll.poll(0 if there else math.ceil(timeout_s * 1000))]
+    return [files[file] for file in dict.fromkeys(there)]
 
 
 def _what_answers(address: Address, first_bytes: bytes) -> Reason | None:

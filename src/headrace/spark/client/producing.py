@@ -134,6 +134,10 @@ class _Link:
         self.connection = connection
         self.sent: deque[_Sent] = deque()
 
+    @property
+    def buffered(self) -> bool:
+        return self.connection.buffered
+
     def fileno(self) -> int:
         return self.connection.fileno()
 

@@ -18,6 +18,7 @@ from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, TopicShape
 from headrace.spark.client.producing import ALL_IN_SYNC, DELIVERY_TIMEOUT_S, MAX_IN_FLIGHT, MAX_REQUEST_BYTES
 from headrace.spark.option_table import GivenOptions, Option, OptionError, near_name
+from headrace.spark.security_options import SECURITY_PREFIXES, parse_security
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 AT_LEAST_ONCE = "at-least-once"
@@ -84,7 +85,6 @@ REFUSED = {
     "partitioner.class": ("a Java class cannot run here", "give a column partition to choose partitions yourself"),
     "interceptor.classes": ("Java classes cannot run here", "take it out"),
 }
-SECURITY_PREFIXES = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 ACKS = {"all": ALL_IN_SYNC, "-1": ALL_IN_SYNC, "1": 1, "0": 0}
 
 
@@ -118,7 +118,10 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     request_bytes = options.integer("kafka.max.request.size", minimum=1) or MAX_REQUEST_BYTES
     return SinkOptions(
         client=ClusterSettings(
-            _bootstrap(options), options.text("kafka.client.id") or DEFAULT_CLIENT_ID, timeout_ms / 1000
+            _bootstrap(options),
+            options.text("kafka.client.id") or DEFAULT_CLIENT_ID,
+            timeout_ms / 1000,
+            security=parse_security(options),
         ),
         topic=_topic(options),
         include_headers=options.boolean("includeHeaders", True),
@@ -139,11 +142,9 @@ def _check_names(options: GivenOptions) -> None:
     for name in options.names():
         if name.startswith("kafka.") and name.removeprefix("kafka.") in REFUSED:
             raise OptionError(name, *REFUSED[name.removeprefix("kafka.")])
-        if name.startswith(SECURITY_PREFIXES):
-            _check_security(options, name)
-        elif name.startswith(CREATE_CONFIG):
+        if name.startswith((*SECURITY_PREFIXES, CREATE_CONFIG)):
             continue
-        elif name not in known and (near := near_name(name, _spelled())) is not None:
+        if name not in known and (near := near_name(name, _spelled())) is not None:
             raise OptionError(name, "there is no such option", f"did you mean {near}?")
     if "path" in options:
         raise OptionError(
@@ -154,14 +155,6 @@ def _check_names(options: GivenOptions) -> None:
 def _spelled() -> list[str]:
     names = [option.name for option in (*SINK_OPTIONS, *PRODUCER_SETTINGS)]
     return names + [f"kafka.{setting}" for setting in (*WITHOUT_EFFECT, *REFUSED)]
-
-
-def _check_security(options: GivenOptions, name: str) -> None:
-    if name == "kafka.security.protocol" and (options.text(name) or "").upper() == "PLAINTEXT":
-        return
-    raise OptionError(
-        name, "security settings are not supported yet", "only PLAINTEXT listeners can be written to"
-    )
 
 
 def _check_delivery(options: GivenOptions) -> None:

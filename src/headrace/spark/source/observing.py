@@ -41,6 +41,7 @@ def client_settings(options: SourceOptions, *, patient: bool = False) -> Cluster
         client_id=options.client_id,
         request_timeout_s=options.request_timeout_ms / 1000,
         patient=patient,
+        security=options.security,
     )
 
 

@@ -132,11 +132,10 @@ CONSUMER_SETTINGS: tuple[Option, ...] = (
     Option(
         "kafka.security.protocol",
         "`PLAINTEXT`",
-        "Nothing else is supported yet, nor are `kafka.ssl.*` and `kafka.sasl.*`.",
+        "`SSL`, `SASL_PLAINTEXT` or `SASL_SSL`, with `kafka.sasl.*` and `kafka.ssl.*` as clients have them "
+        "([security](security.md#clients)).",
     ),
 )
-
-SECURITY_PREFIXES = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
 
 _DECODING = "records are read as bytes, so there is nothing to deserialize them with"
 

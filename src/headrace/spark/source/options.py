@@ -24,14 +24,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.client.address import parse_bootstrap
+from headrace.client.security import ClientSecurity
 from headrace.model.topics import INTERNAL_TOPICS, TopicPartition
 from headrace.spark.option_table import GivenOptions, OptionError, near_name
+from headrace.spark.security_options import SECURITY_PREFIXES, parse_security
 from headrace.spark.source.option_names import (
     CHOICES,
     CONSUMER_SETTINGS,
     KNOWN_CONSUMER_SETTINGS,
     REFUSED_SETTINGS,
-    SECURITY_PREFIXES,
     SOURCE_OPTIONS,
 )
 from headrace.spark.source.positions import (
@@ -140,6 +141,7 @@ class SourceOptions:
     poll_timeout_ms: int
     fetch_max_bytes: int
     request_timeout_ms: int
+    security: ClientSecurity | None = None
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -169,6 +171,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         poll_timeout_ms=options.integer("kafkaConsumer.pollTimeoutMs", minimum=1) or DEFAULT_POLL_TIMEOUT_MS,
         fetch_max_bytes=options.integer("kafka.max.partition.fetch.bytes", minimum=1) or DEFAULT_FETCH_MAX_BYTES,
         request_timeout_ms=options.integer("kafka.request.timeout.ms", minimum=1) or DEFAULT_REQUEST_TIMEOUT_MS,
+        security=parse_security(options),
     )
 
 
@@ -179,9 +182,7 @@ def _check_names(options: GivenOptions) -> None:
         if setting in REFUSED_SETTINGS and setting != name:
             problem, advice = REFUSED_SETTINGS[setting]
             raise OptionError(name, problem, advice)
-        if name.startswith(SECURITY_PREFIXES):
-            _check_security(options, name)
-        elif name not in own and setting not in KNOWN_CONSUMER_SETTINGS:
+        if not name.startswith(SECURITY_PREFIXES) and name not in own and setting not in KNOWN_CONSUMER_SETTINGS:
             _check_slip(name)
 
 
@@ -195,12 +196,6 @@ def _check_slip(name: str) -> None:
     near = near_name(name, known)
     if near is not None:
         raise OptionError(name, "there is no such option", f"did you mean {near}?")
-
-
-def _check_security(options: GivenOptions, name: str) -> None:
-    if name == "kafka.security.protocol" and (options.text(name) or "").upper() == "PLAINTEXT":
-        return
-    raise OptionError(name, "security settings are not supported yet", "only PLAINTEXT listeners can be read")
 
 
 def _bootstrap(options: GivenOptions) -> str:

@@ -85,8 +85,8 @@ def test_everything_given_as_spark_gives_it() -> None:
         ({**BROKER, "kafka.value.serializer": "x"}, "give the column value as string or binary"),
         ({**BROKER, "kafka.transactional.id": "x"}, "the sink names its transactions itself"),
         ({**BROKER, "kafka.partitioner.class": "x"}, "give a column partition"),
-        ({**BROKER, "kafka.sasl.mechanism": "PLAIN"}, "security settings are not supported yet"),
-        ({**BROKER, "kafka.security.protocol": "SSL"}, "security settings are not supported yet"),
+        ({**BROKER, "kafka.sasl.mechanism": "PLAIN"}, "without kafka.security.protocol"),
+        ({**BROKER, "kafka.security.protocol": "TLS"}, "is not one of PLAINTEXT, SSL"),
         ({**BROKER, "path": "x"}, "option path: a topic has no path; give it by option topic"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from headrace.model.topics import TopicPartition
@@ -277,20 +279,39 @@ def test_settings_that_would_change_what_is_read_are_refused_with_the_reason(set
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("given", "said"),
     [
-        ("kafka.security.protocol", "SASL_SSL"),
-        ("kafka.sasl.mechanism", "PLAIN"),
-        ("kafka.sasl.jaas.config", "..."),
-        ("kafka.ssl.truststore.location", "trust.jks"),
+        ({"security.protocol": "TLS"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism is one of"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "sasl.password are missing"),
+        ({"sasl.mechanism": "PLAIN"}, "without kafka.security.protocol"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/no/ca.pem"}, "No such file"),
+        ({"security.protocol": "SSL", "ssl.ca.locaton": "x"}, "did you mean kafka.ssl.ca.location?"),
+        ({"security.protocol": "SSL", "ssl.engine.factory.class": "x.Y"}, "Java classes"),
     ],
 )
-def test_security_is_not_supported_yet(name: str, value: str) -> None:
-    assert "not supported yet" in str(problem({**BASE, name: value}))
+def test_what_is_wrong_with_security_is_said(given: dict[str, str], said: str) -> None:
+    assert said in str(problem({**BASE, **{f"kafka.{name}": value for name, value in given.items()}}))
 
 
-def test_plaintext_is() -> None:
-    stream(**{"kafka.security.protocol": "plaintext"})
+def test_how_to_log_in_and_whom_to_trust() -> None:
+    assert stream(**{"kafka.security.protocol": "plaintext"}).security is None
+    options = stream(
+        **{
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.username": "alice",
+            "kafka.sasl.password": "hush",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    security = options.security
+    assert security is not None
+    assert security.login is not None
+    assert security.tls is not None
+    assert (security.login.user, security.tls.verify, security.tls.verify_host) == ("alice", True, False)
+    assert "hush" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options, "it travels to the tasks"
 
 
 @pytest.mark.parametrize(
