@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.cli.connector.show import shown_default
 from headrace.cli.reference import commands_page
 from headrace.config.broker_config import environment_name
 from headrace.config.broker_settings import GROUPS
 from headrace.config.group_config import GROUP_SETTINGS
 from headrace.config.setting import ConfigType, Setting, UpdateMode
 from headrace.config.settings import BROKER_NOT_ACTED_ON, NOT_ACTED_ON, TOPIC_SETTINGS
+from headrace.connect.definition import SINK_OPTIONS, SOURCE_OPTIONS
+from headrace.connect.options import ConfigOption
+from headrace.connect.registry import find_connector
 from headrace.groups.states import CONSUMER_NEXT, MEMBER_NEXT, NEXT, mermaid
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS
@@ -121,6 +125,7 @@ DIAGRAMS = {
     "consumer group": mermaid(CONSUMER_NEXT),
     "member": mermaid(MEMBER_NEXT),
 }
+_OPTIONS = re.compile(r"<!-- options: ([a-z-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _DIAGRAM = re.compile(r"<!-- diagram: ([a-z ]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
@@ -133,6 +138,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "pipeline-reference.md": pipeline_page(),
         "spark-source.md": options_page(NOTICE),
+        "connectors.md": with_options((DOCS / "connectors.md").read_text(encoding="utf-8")),
         "groups.md": with_diagrams((DOCS / "groups.md").read_text(encoding="utf-8")),
     }
 
@@ -144,6 +150,29 @@ def with_diagrams(text: str) -> str:
         return f"<!-- diagram: {match[1]} -->\n```mermaid\n{DIAGRAMS[match[1]]}```\n<!-- end -->\n"
 
     return _DIAGRAM.sub(drawn, text)
+
+
+def with_options(text: str) -> str:
+    """The page about connectors, written by hand, with the options that they declare in their places."""
+
+    def table(match: re.Match[str]) -> str:
+        options = {"source": SOURCE_OPTIONS, "sink": SINK_OPTIONS}.get(match[1])
+        rows = options if options is not None else find_connector(match[1]).options
+        head = "| option | value | default | meaning |\n|---|---|---|---|\n"
+        cells = (
+            [f"`{one.name}`", ", ".join(one.choices) or one.kind, _option_default(one), one.meaning]
+            for one in rows
+        )
+        return f"<!-- options: {match[1]} -->\n\n{head}{''.join(map(_row, cells))}\n<!-- end -->\n"
+
+    return _OPTIONS.sub(table, text)
+
+
+def _option_default(option: ConfigOption) -> str:
+    if option.required:
+        return "*required*"
+    default = shown_default(option)
+    return "" if default is None else f"`{default}`"
 
 
 def configuration_page() -> str:

@@ -128,7 +128,7 @@ class Connector(ABC):
 
 
 class Source(Connector):
-    idle_pause_s: ClassVar[float] = 0.5
+    idle_pause_s: float = 0.5
     """How long to wait after a poll that gave nothing. 0 if `poll` itself waits."""
 
     @abstractmethod

@@ -18,7 +18,10 @@ from headrace.connect.api import Connector, ConnectorError
 
 ENTRY_POINTS = "headrace.connectors"
 BUILT_IN: Mapping[str, str] = {
+    "files-source": "headrace.connect.files.source:FilesSource",
     "postgres-source": "headrace.connect.postgres.source:PostgresSource",
+    "table-sink": "headrace.connect.tables.sink:TableSink",
+    "table-source": "headrace.connect.tables.source:TableSource",
 }
 
 

@@ -37,6 +37,8 @@ from headrace.records.builder import NewRecord
 log = logging.getLogger(__name__)
 
 STEPS = ("fenced", "positions", "opened", "polled", "sent", "stored", "committed", "told")
+ONCE_PAUSE_S = 0.05
+"""Between polls of a run that is to end: what is not ready yet will be soon."""
 ID_PREFIX = "headrace.connector."
 
 
@@ -114,8 +116,9 @@ class SourceRun:
         await self._producer.abort()
 
     async def _next_poll(self, one: _OpenTask, idle: bool) -> SourceBatch | None:
-        if idle and self._source.idle_pause_s and not self._run.once:
-            await self._run.pause(self._source.idle_pause_s)
+        if idle and self._source.idle_pause_s:
+            longest = ONCE_PAUSE_S if self._run.once else self._source.idle_pause_s
+            await self._run.pause(min(self._source.idle_pause_s, longest))
         return await one.thread.call(one.task.poll)
 
     async def _take(self, one: _OpenTask, batch: SourceBatch | None) -> bool:

@@ -1,0 +1,1 @@
+"""Files of a directory that is watched, each read once."""

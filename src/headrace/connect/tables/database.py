@@ -1,0 +1,151 @@
+"""What the table connectors ask of a database, for PostgreSQL and SQLite: `postgresql://...` or `sqlite:path`.
+
+Both have `INSERT ... ON CONFLICT DO UPDATE` and comparisons of rows, so the statements are the same; what differs
+is how parameters are marked, what types are called, and where columns and keys are looked up.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from headrace.connect.api import ConnectorError, TryAgain
+from headrace.connect.schema import ColumnType
+
+Row = Sequence[Any]
+SQLITE = "sqlite:"
+POSTGRES = ("postgresql:", "postgres:")
+
+
+class FoundTable(NamedTuple):
+    columns: Mapping[str, ColumnType | None]
+    """None: of any type."""
+    unique: Sequence[frozenset[str]]
+    """Sets of columns of which no two rows have the same, the primary key first."""
+    primary_key: tuple[str, ...]
+
+
+class SqlDatabase(ABC):
+    mark: str
+    """Stands for a parameter."""
+    types: Mapping[ColumnType, str]
+
+    @abstractmethod
+    def transaction(self) -> Any:
+        """A block that is committed, or rolled back by an error."""
+
+    @abstractmethod
+    def rows(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def change(self, statement: str, values: Row = ()) -> int:
+        """How many rows were changed."""
+
+    @abstractmethod
+    def change_many(self, statement: str, rows: Sequence[Row]) -> None: ...
+
+    @abstractmethod
+    def table(self, name: str) -> FoundTable | None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def marks(self, count: int) -> str:
+        return ", ".join([self.mark] * count)
+
+    def to_parameter(self, value: Any) -> Any:
+        """A value as the driver takes it."""
+        return value
+
+
+def quoted(name: str) -> str:
+    """A name, or several with dots between."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def open_database(address: str) -> SqlDatabase:
+    if address.startswith(POSTGRES):
+        from headrace.connect.tables.postgres import PostgresDatabase
+
+        return PostgresDatabase(address)
+    if address.startswith(SQLITE):
+        return SqliteDatabase(address.removeprefix(SQLITE).removeprefix("//"))
+    raise ConnectorError(
+        f"{address.partition(':')[0]}: is not a database that is known; write postgresql:// or sqlite:"
+    )
+
+
+@contextmanager
+def sqlite_problems() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        kind = TryAgain if "locked" in str(error) or "busy" in str(error) else ConnectorError
+        raise kind(f"SQLite says: {error}") from None
+    except sqlite3.Error as error:
+        raise ConnectorError(f"SQLite says: {error}") from None
+
+
+class SqliteDatabase(SqlDatabase):
+    mark = "?"
+    types = {
+        "boolean": "INTEGER",
+        "integer": "INTEGER",
+        "float": "REAL",
+        "decimal": "NUMERIC",
+        "text": "TEXT",
+        "bytes": "BLOB",
+        "date": "TEXT",
+        "time": "TEXT",
+        "timestamp": "TEXT",
+        "timestamptz": "TEXT",
+        "json": "TEXT",
+    }
+
+    def __init__(self, path: str) -> None:
+        with sqlite_problems():
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with sqlite_problems():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def rows(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]:
+        with sqlite_problems():
+            return self._connection.execute(statement, values).fetchall()
+
+    def change(self, statement: str, values: Row = ()) -> int:
+        with sqlite_problems():
+            return self._connection.execute(statement, values).rowcount
+
+    def change_many(self, statement: str, rows: Sequence[Row]) -> None:
+        with sqlite_problems():
+            self._connection.executemany(statement, rows)
+
+    def table(self, name: str) -> FoundTable | None:
+        columns = self.rows("SELECT name, pk FROM pragma_table_info(?)", [name])
+        if not columns:
+            return None
+        ordered = sorted((place, column) for column, place in columns if place)
+        primary_key = tuple(column for _, column in ordered)
+        unique = [frozenset(primary_key)] if primary_key else []
+        for (index,) in self.rows('SELECT name FROM pragma_index_list(?) WHERE "unique"', [name]):
+            found = self.rows("SELECT name FROM pragma_index_info(?)", [index])
+            unique.append(frozenset(column for (column,) in found))
+        return FoundTable({column: None for column, _ in columns}, unique, primary_key)
+
+    def to_parameter(self, value: Any) -> Any:
+        return value if isinstance(value, int | float | str | bytes | None) else str(value)
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,55 @@
+"""JSON and the values of a database's driver, both ways."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from headrace.connect.schema import ColumnType
+
+
+def json_object(columns: Iterable[tuple[str, Any]]) -> bytes:
+    """Of names and values; numbers keep all of their digits."""
+    return ("{" + ",".join(f"{json.dumps(name)}:{json_value(value)}" for name, value in columns) + "}").encode()
+
+
+def json_value(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return str(value) if value.is_finite() else f'"{value}"'
+    return json.dumps(value, ensure_ascii=False, default=position_value)
+
+
+def position_value(value: Any) -> Any:
+    """A value as JSON has it, which a database takes in a comparison with what it was made of."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | memoryview):
+        return base64.b64encode(value).decode()
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def parse_row(data: bytes) -> dict[str, Any]:
+    """A JSON object; `ValueError` for anything else."""
+    found = json.loads(data, parse_float=Decimal)
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    return found
+
+
+def column_value(value: Any, type: ColumnType | None) -> Any:
+    """What a column of that type stores for a value from JSON."""
+    if value is None:
+        return None
+    if type == "bytes" and isinstance(value, str):
+        return base64.b64decode(value)
+    if type == "json" or isinstance(value, dict | list):
+        return json_value(value) if not isinstance(value, dict | list) else json.dumps(value, default=_plain)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else str(value)
