@@ -38,7 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headrace.cli.connector.commands:connector",
         "Connectors to other systems: list, describe, run, status, init.",
     ),
-    "pipeline": ("headrace.cli.pipeline.commands:pipeline", "Pipelines on Spark: check, run, submit, list, stop."),
+    "pipeline": (
+        "headrace.cli.pipeline.commands:pipeline",
+        "Pipelines on Spark: init, check, preview, test, run, ...",
+    ),
     "archive": (
         "headrace.cli.archive.commands:archive",
         "Topics kept as Parquet files: create, run, status, verify.",

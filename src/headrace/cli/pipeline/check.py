@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.errors import sentence
-from headrace.cli.common.failure import FAILED, CommandError
+from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
 from headrace.cli.common.options import bootstrap_override
 from headrace.cli.common.output import emit_data, headings_in_bold, note, plural
 
@@ -65,9 +65,11 @@ class CheckedFile:
 def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str, bootstrap: str | None) -> None:
     """Check pipeline files: keys, names and schemas, their topics on the cluster, and their SQL with Spark.
 
-    Exit code 1 if there are errors; warnings do not count.
+    Exit code 1 if there are errors; warnings do not count. 3 if the cluster cannot be reached, 4 if a file does
+    not exist.
     """
     require_spark()
+    existing(files)
     checked = check_files(files)
     unreachable = None
     if not no_cluster:
@@ -77,7 +79,7 @@ def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str
             unreachable = error
     if not no_spark:
         check_sql(checked)
-    _show(checked, format)
+    _show(checked, format, unreachable is not None)
     if not all(one.good for one in checked):
         if unreachable is not None:
             unreachable.show()
@@ -89,6 +91,7 @@ def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str
 def checked_pipelines(files: Sequence[Path], bootstrap: str | None) -> list[Pipeline]:
     """The pipelines of files that are to run now. What is wrong is told, and ends the command."""
     require_spark()
+    existing(files)
     checked = check_files(files)
     if all(one.good for one in checked):
         check_topics(checked, bootstrap)
@@ -99,6 +102,12 @@ def checked_pipelines(files: Sequence[Path], bootstrap: str | None) -> list[Pipe
         note(_summary(checked))
         raise click.exceptions.Exit(FAILED)
     return [one.pipeline for one in checked if one.pipeline is not None]
+
+
+def existing(files: Iterable[Path]) -> None:
+    for path in files:
+        if not path.exists():
+            raise CommandError(f"There is no file {path}.", NOT_FOUND)
 
 
 def cannot_start(problem: NoJava | NoMaster | PortNotFree) -> CommandError:
@@ -162,6 +171,19 @@ def check_topics(checked: Sequence[CheckedFile], bootstrap: str | None) -> None:
         one.looks.append(_CLUSTER)
 
 
+def check_topics_of(pipeline: Pipeline, bootstrap: str | None) -> str:
+    """Of one pipeline that is right so far; where its cluster is. What is wrong is told, and ends the command."""
+    from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP
+
+    one = CheckedFile(pipeline.path, pipeline)
+    check_topics([one], bootstrap)
+    for problem in one.problems:
+        note(str(problem))
+    if not one.good:
+        raise click.exceptions.Exit(FAILED)
+    return bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP
+
+
 def _asked(bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> list[Problem]:
     from headrace.cli.common.errors import explain_client, explain_kafka
     from headrace.cli.common.login import asked_security
@@ -196,7 +218,7 @@ def check_sql(checked: Sequence[CheckedFile]) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder:
         try:
             for one, pipeline in good:
-                one.problems += check_spark(pipeline, _session(pipeline, Path(folder) / "spark.log"))
+                one.problems += check_spark(pipeline, brief_session(pipeline, Path(folder) / "spark.log"))
                 one.looks.append(_SPARK)
         finally:
             mine = SparkSession.getActiveSession()
@@ -204,7 +226,7 @@ def check_sql(checked: Sequence[CheckedFile]) -> None:
                 mine.stop()
 
 
-def _session(pipeline: Pipeline, log_file: Path) -> SparkSession:
+def brief_session(pipeline: Pipeline, log_file: Path) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
 
@@ -225,7 +247,7 @@ def _session(pipeline: Pipeline, log_file: Path) -> SparkSession:
         ) from None
 
 
-def _show(checked: Sequence[CheckedFile], format: str) -> None:
+def _show(checked: Sequence[CheckedFile], format: str, unreachable: bool) -> None:
     if format == "json":
         emit_data([_as_data(one) for one in checked], format)
         return
@@ -234,7 +256,7 @@ def _show(checked: Sequence[CheckedFile], format: str) -> None:
             click.echo(_styled(problem))
         if one.good and one.pipeline is not None:
             _show_good(one, one.pipeline)
-    click.echo(_summary(checked))
+    click.echo(_summary(checked, unreachable))
 
 
 def _show_good(one: CheckedFile, pipeline: Pipeline) -> None:
@@ -252,7 +274,7 @@ def _styled(problem: Problem) -> str:
     return f"{click.style(where, 'yellow' if problem.warning else 'red', bold=True)}: {rest}"
 
 
-def _summary(checked: Sequence[CheckedFile]) -> str:
+def _summary(checked: Sequence[CheckedFile], unreachable: bool = False) -> str:
     problems = [problem for one in checked for problem in one.problems]
     warnings = sum(problem.warning for problem in problems)
     found = [plural(len(problems) - warnings, "problem")] if len(problems) > warnings else []
@@ -260,6 +282,7 @@ def _summary(checked: Sequence[CheckedFile]) -> str:
     looks = [look for look in (_FILE, _CLUSTER, _SPARK) if all(look in one.looks for one in checked)]
     words = {_FILE: "keys and files", _CLUSTER: "topics", _SPARK: "SQL"}
     seen = ", ".join(words[look] for look in looks)
+    found += ["the topics could not be checked"] if unreachable else []
     return f"{plural(len(checked), 'file')} checked ({seen}): {', '.join(found) or 'no problems'}."
 
 

@@ -49,7 +49,7 @@ def _row(files: RunFiles) -> dict[str, Any]:
     runs = files.runs()
     state = facts.get("state", "starting")
     if not runs and state in UNFINISHED:
-        state = "killed"
+        state = "killed" if facts else "reset"
     totals = facts.get("totals") or {}
     return {
         "name": files.name,

@@ -16,6 +16,7 @@ import click
 from headrace.cli.common.failure import FAILED, UNREACHABLE, CommandError
 from headrace.cli.common.options import bootstrap_override, duration, parse_pairs
 from headrace.cli.pipeline.check import cannot_start, checked_pipelines
+from headrace.cli.pipeline.reset import replayed
 from headrace.cli.pipeline.screen import PipelineScreen
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, q
     schedule, pipelines that feed others run first.
     """
     check_usage(files, given)
-    pipelines = checked_pipelines(files, given["bootstrap"])
+    pipelines = replayed(checked_pipelines(files, given["bootstrap"]))
 
     from headrace.spark.pipelines.running.launching import Launch, LaunchSettings
 

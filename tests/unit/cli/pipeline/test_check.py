@@ -101,7 +101,7 @@ def test_the_file_names_the_cluster(directory: Path, headrace_broker: Broker) ->
 def test_a_cluster_that_is_not_there() -> None:
     done = check("good.yml", "--no-spark", "-b", UNUSED, code=3)
     assert "Cannot reach a broker at 127.0.0.1:1" in done.stderr
-    assert "keys and files): no problems" in done.stdout
+    assert "keys and files): the topics could not be checked" in done.stdout
 
 
 def test_problems_of_the_file_are_told_without_a_cluster(directory: Path) -> None:
@@ -115,7 +115,7 @@ def test_problems_of_the_file_are_told_without_a_cluster(directory: Path) -> Non
     ("arguments", "code", "said"),
     [
         ([], 2, "Missing argument 'FILE...'"),
-        (["none.yml", "--no-cluster"], 1, "none.yml:1:1: there is no such file"),
+        (["none.yml", "--no-cluster"], 4, "There is no file none.yml."),
         (["good.yml", "-b", "host:port"], 2, "not of the form host:port"),
         (["good.yml", "--format", "xml"], 2, "'xml' is not one of"),
     ],

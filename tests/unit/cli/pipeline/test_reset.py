@@ -1,0 +1,95 @@
+"""`pipeline reset`: the checkpoint is moved aside, and the next run begins where it was asked to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headrace.cli.common.failure import CommandError
+from headrace.cli.main import command_line
+from headrace.cli.pipeline.reset import replayed
+from headrace.spark.pipelines.loading.files import load_pipeline
+from headrace.spark.pipelines.running.run_files import Claim, RunFiles, run_files
+from headrace.testing import Broker
+
+PIPELINE = """\
+name: orders
+sources:
+  orders: {topic: orders, format: json, schema: "id string", starting: latest}
+  users: {table: users, format: json, schema: "name string", key: id}
+steps:
+  - {name: named, sql: "SELECT * FROM orders JOIN users USING (id)"}
+sinks:
+  out: {from: named, topic: out}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "orders.yml").write_text(PIPELINE)
+    return run_files("orders")
+
+
+def reset(*arguments: str) -> str:
+    """What is said; raises what ends the command."""
+    done = CliRunner().invoke(command_line, ["pipeline", "reset", *arguments], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.stderr
+
+
+def test_the_checkpoint_is_moved_aside(files: RunFiles) -> None:
+    assert "has no checkpoint" in reset("orders.yml", "--yes")
+    (files.checkpoint / "out").mkdir(parents=True)
+    said = reset("orders.yml", "--yes")
+    (aside,) = files.directory.glob("checkpoint.reset-*")
+    assert str(aside) in said
+    assert (aside / "out").is_dir()
+    assert not files.checkpoint.exists()
+    assert replayed([load_pipeline("orders.yml")])[0].sources[0].starting == "latest"
+
+
+def test_a_checkpoint_of_its_own(files: RunFiles, tmp_path: Path) -> None:
+    (tmp_path / "here" / "orders" / "out").mkdir(parents=True)
+    reset("orders.yml", "--checkpoint", str(tmp_path / "here"), "--yes")
+    assert not (tmp_path / "here" / "orders").exists()
+    with pytest.raises(CommandError, match="not on this machine"):
+        reset("orders.yml", "--checkpoint", "s3a://bucket/x", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("where", "starting"),
+    [("earliest", "earliest"), ("latest", "latest"), ("@1767225600", "2026-01-01T00:00:00.000Z")],
+)
+def test_a_point_to_start_at(files: RunFiles, where: str, starting: str) -> None:
+    reset("orders.yml", "--to", where, "--yes")
+    (pipeline,) = replayed([load_pipeline("orders.yml")])
+    assert pipeline.sources[0].starting == starting
+    assert pipeline.sources[1] == load_pipeline("orders.yml").sources[1], "a table is always read whole"
+    reset("orders.yml", "--yes")
+    assert replayed([load_pipeline("orders.yml")])[0].sources[0].starting == "latest"
+
+
+def test_offsets_stay_inside_the_log(files: RunFiles) -> None:
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        for where in ("7", "-3"):
+            reset("orders.yml", "--to", where, "--yes", "-b", broker.bootstrap_servers)
+            (pipeline,) = replayed([load_pipeline("orders.yml")])
+            assert json.loads(pipeline.sources[0].starting) == {"orders": {"0": 0, "1": 0}}
+
+
+def test_not_while_it_runs_and_not_unasked(files: RunFiles) -> None:
+    (files.checkpoint / "out").mkdir(parents=True)
+    with pytest.raises(CommandError, match="add --yes"):
+        reset("orders.yml")
+    with Claim(files), pytest.raises(CommandError, match="Pipeline orders is already running"):
+        reset("orders.yml", "--yes")
+    assert (files.checkpoint / "out").is_dir()
+    with pytest.raises(CommandError, match=r"There is no file none\.yml"):
+        reset("none.yml", "--yes")
