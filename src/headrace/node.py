@@ -16,7 +16,6 @@ from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
-from headrace.config.quota_settings import CONNECTION_RATE
 from headrace.config.setting import value_text
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
@@ -53,7 +52,7 @@ from headrace.replication.succession import Succession
 from headrace.replication.throttle import ReplicationThrottle
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
-from headrace.server.connection_rates import ConnectionRates
+from headrace.server.connection_rates import ConnectionRates, rates_of
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
 from headrace.server.guards import GateKeeper
@@ -72,6 +71,7 @@ from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
 from headrace.services.replication_figures import ReplicationFigures
 from headrace.services.scrub import Scrub
+from headrace.services.token_keys import KeysUnusable
 from headrace.services.transactions.figures import TransactionFigures
 from headrace.services.transactions.markers import MarkerSender
 from headrace.services.transactions.service import TransactionService
@@ -477,7 +477,11 @@ class Node:
             self._config.integer("queued.max.request.bytes"),
         )
         self._gate = GateKeeper(broker, dispatcher)
-        rates = self._rates = self._connection_rates()
+        try:
+            await self._gate.open_token_keys()
+        except KeysUnusable as error:
+            raise StartError(str(error)) from error
+        rates = self._rates = rates_of(self._config, self._env.clock)
         sockets = SocketOptions(
             backlog=self._config.integer("socket.listen.backlog.size"),
             send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),
@@ -503,13 +507,6 @@ class Node:
             )
         return tuple(endpoints)
 
-    def _connection_rates(self) -> ConnectionRates:
-        names = [listener.name for listener in self._config.listeners]
-        given = {name: self._config.connection_rate(name) for name in names}
-        between_brokers = self._config.inter_broker_listener.name if len(names) > 1 else None
-        limits = {name: rate for name, rate in given.items() if rate is not None}
-        return ConnectionRates(self._env.clock, limits, between_brokers)
-
     def _connection_limits(self, image: MetadataImage) -> ConnectionLimits:
         configs = image.broker_configs
         return ConnectionLimits(
@@ -522,15 +519,11 @@ class Node:
         if old.broker_configs is not new.broker_configs:
             for listener in self._listeners:
                 listener.connections.limits = self._connection_limits(new)
-        if self._rates is not None and (old is new or _differ_in_rates(old, new)):
-            self._rates.follow(current_integer(self._config, new.broker_configs, CONNECTION_RATE), new.quotas)
+        if self._rates is not None:
+            self._rates.follow_image(self._config, old, new)
         local = new.brokers.get(self._config.node_id)
         if local is not None:
             self._directories.cordoned = cordoned_directories(new, local)
-
-
-def _differ_in_rates(old: MetadataImage, new: MetadataImage) -> bool:
-    return old.broker_configs is not new.broker_configs or old.quotas is not new.quotas
 
 
 def transaction_parts(

@@ -41,6 +41,10 @@ class ClientSettings:
     """What we trust and show, where the brokers speak TLS. Asked for with each connection."""
 
 
+LOG_IN_AGAIN_AFTER = 0.85
+"""Of the time for which a login holds."""
+
+
 class _Wire(asyncio.BufferedProtocol):
     """The bytes of a connection: in, out, who waits for them, and why it ended."""
 
@@ -102,6 +106,9 @@ class ClientConnection:
         self._settings = settings
         self._protocol = protocol
         self._wire = wire
+        self._now = asyncio.get_running_loop().time
+        self._log_in_again_at: float | None = None
+        self._logging_in = asyncio.Lock()
 
     @property
     def address(self) -> Address:
@@ -133,6 +140,8 @@ class ClientConnection:
     ) -> R:
         """Send a request and wait for its answer."""
         self._check_open()
+        if self._log_in_again_at is not None and self._now() >= self._log_in_again_at:
+            await self._log_in_again()
         version = self.version_for(type(message), highest)
         ticket, out = self._protocol.request(message, version, timeout_s or self._settings.request_timeout_s)
         return self._protocol.decode(ticket, await self._roundtrip(ticket, out), answer)
@@ -155,6 +164,14 @@ class ClientConnection:
             step = next_step(conversation)
             while step is not None:
                 step = next_step(conversation, await self._roundtrip(*step))
+            session_s = self._protocol.session_ms / 1000
+            self._log_in_again_at = self._now() + session_s * LOG_IN_AGAIN_AFTER if session_s else None
+
+    async def _log_in_again(self) -> None:
+        """Before the session ends (KIP-368): requests that come meanwhile wait, those under way are answered."""
+        async with self._logging_in:
+            if self._log_in_again_at is not None and self._now() >= self._log_in_again_at:
+                await self.log_in()
 
     async def flush(self) -> None:
         """Until the broker has taken all that was posted: it reads a connection in order."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.security.sasl import PLAIN, SUPPORTED, plain_message
 from headrace.security.scram import NONCE_BYTES, AuthenticationFailed, ScramClient
+from headrace.security.tokens import OAUTHBEARER, oauth_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,18 @@ class ClientLogin:
     password: str = field(repr=False)
     random: Callable[[int], bytes] = field(repr=False, compare=False)
     """So many bytes that nobody can guess."""
+    token: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    """Of OAUTHBEARER: asked for at every login."""
 
     def __post_init__(self) -> None:
         assert self.mechanism in SUPPORTED, self.mechanism
 
     def begin(self) -> Generator[bytes, bytes, None]:
         """Yields what is to be said, and takes what is answered."""
+        if self.mechanism == OAUTHBEARER:
+            assert self.token is not None
+            yield oauth_message(self.token())
+            return
         if self.mechanism == PLAIN:
             yield plain_message(self.user, self.password)
             return

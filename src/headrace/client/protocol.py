@@ -55,11 +55,21 @@ Handshake = Generator[Outgoing, memoryview, None]
 
 
 class ClientProtocol:
-    __slots__ = ("_client_id", "_frames", "_last_correlation_id", "_outstanding", "address", "versions")
+    __slots__ = (
+        "_client_id",
+        "_frames",
+        "_last_correlation_id",
+        "_outstanding",
+        "address",
+        "session_ms",
+        "versions",
+    )
 
     def __init__(self, address: Address, client_id: str, frames: FrameReader) -> None:
         self.address = address
         self.versions: Mapping[int, range] = {}
+        self.session_ms = 0
+        """How long the login holds; 0 for ever."""
         """What the broker said it has: API key -> versions."""
         self._client_id = client_id
         self._frames = frames
@@ -164,6 +174,7 @@ class ClientProtocol:
                 answer = self.decode(ticket, (yield ticket, out), SaslAuthenticateResponse)
                 if answer.error_code:
                     raise kafka_error(answer.error_code, answer.error_message)
+                self.session_ms = answer.session_lifetime_ms
                 message = conversation.send(answer.auth_bytes)
         except StopIteration:
             return

@@ -4,6 +4,7 @@ security.protocol=SASL_SSL                       PLAINTEXT, SSL, SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-512
 sasl.username=alice                              or sasl.jaas.config=...ScramLoginModule required username=...
 sasl.password=...
+sasl.oauthbearer.token.endpoint.url=...          with OAUTHBEARER: `client.tokens`
 ssl.ca.location=ca.pem                           or ssl.truststore.location, with its type and password
 ssl.certificate.location, ssl.key.location       or ssl.keystore.location
 ssl.endpoint.identification.algorithm=https      empty: any host name is accepted
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.client.login import ClientLogin
+from headrace.client.tokens import token_source
 from headrace.config.listeners import SECURITY_PROTOCOLS
+from headrace.config.oauth_settings import OAUTHBEARER
 from headrace.config.sasl_config import SERVED_MECHANISMS, parse_jaas
 from headrace.config.setting import ConfigError
 from headrace.config.tls_config import Get, client_material
@@ -94,6 +97,10 @@ def _login(get: Get, random: Random) -> ClientLogin:
     mechanism = (get("sasl.mechanism") or get("sasl.mechanisms") or "").strip().upper()
     if mechanism not in SERVED_MECHANISMS:
         raise ConfigError(f"sasl.mechanism is one of {', '.join(SERVED_MECHANISMS)}")
+    if mechanism == OAUTHBEARER:
+        given = get("sasl.jaas.config")
+        jaas = parse_jaas("sasl.jaas.config", given, mechanism) if given else {}
+        return ClientLogin(mechanism, "", "", random, token_source(get, jaas))
     user, password = get("sasl.username"), get("sasl.password")
     if text := get("sasl.jaas.config"):
         options = parse_jaas("sasl.jaas.config", text, mechanism)

@@ -182,7 +182,10 @@ class BrokerConfig:
     def own_login(self) -> Login | None:
         """With which this broker logs in at others; None where they ask for no login."""
         sasl = self.sasl.get(self.inter_broker_listener.name)
-        return None if sasl is None else sasl.own.get(self.text(INTER_BROKER) or sasl.mechanisms[0])
+        if sasl is None:
+            return None
+        chosen = self.text(INTER_BROKER)
+        return sasl.own.get(chosen) if chosen else next(iter(sasl.own.values()), None)
 
 
 def environment_name(name: str) -> str:

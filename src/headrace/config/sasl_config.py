@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.config.listeners import ConfiguredListener
+from headrace.config.oauth_settings import OAUTHBEARER, OAuthSettings, is_oauth_setting, oauth_of
 from headrace.config.setting import ConfigError
 
 PLAIN = "PLAIN"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SERVED_MECHANISMS = (PLAIN, *SCRAM)
+SERVED_MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
 LISTENER_PREFIX = "listener.name."
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
@@ -28,7 +29,14 @@ MAX_REAUTH = "connections.max.reauth.ms"
 _MODULES = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": (PLAIN,),
     "org.apache.kafka.common.security.scram.ScramLoginModule": SCRAM,
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": (OAUTHBEARER,),
 }
+_HANDLER = "sasl.server.callback.handler.class"
+_HANDLERS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""Kafka's own for tokens with a signature: what is done here anyway."""
 _OPTION = re.compile(r"""\s*([\w.\-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))""")
 _ESCAPE = re.compile(r"\\(.)")
 
@@ -52,11 +60,15 @@ class SaslSettings:
     max_reauth_ms: int = 0
     own: Mapping[str, Login] = field(default_factory=dict, repr=False)
     """The broker's own name and password, by mechanism."""
+    oauth: OAuthSettings | None = None
+    """What tokens are checked by, with OAUTHBEARER."""
 
 
 def is_sasl_setting(name: str) -> bool:
     """Whether a setting of a listener is one of these."""
-    return name.startswith(LISTENER_PREFIX) and name.endswith((ENABLED, JAAS, MAX_REAUTH))
+    return name.startswith(LISTENER_PREFIX) and (
+        name.endswith((ENABLED, JAAS, MAX_REAUTH, _HANDLER)) or is_oauth_setting(name)
+    )
 
 
 def sasl_of(
@@ -104,7 +116,17 @@ def _of_one(listener: ConfiguredListener, texts: Mapping[str, str]) -> SaslSetti
             f"listener {listener} uses PLAIN but has no users: write {prefix}plain.{JAAS}="
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="her password";'
         )
-    return SaslSettings(mechanisms, passwords, _max_reauth(prefix, texts), own)
+    oauth = None
+    if OAUTHBEARER in mechanisms:
+        _check_handler(f"{prefix}{OAUTHBEARER.lower()}.{_HANDLER}", texts)
+        oauth = oauth_of(listener, lambda name: texts.get(prefix + name) or texts.get(name))
+    return SaslSettings(mechanisms, passwords, _max_reauth(prefix, texts), own, oauth)
+
+
+def _check_handler(name: str, texts: Mapping[str, str]) -> None:
+    given = texts.get(name)
+    if given and given not in _HANDLERS:
+        raise ConfigError(f"{name}: Java classes cannot be loaded here. Leave it out, or write {_HANDLERS[0]}")
 
 
 def _max_reauth(prefix: str, texts: Mapping[str, str]) -> int:
@@ -138,8 +160,13 @@ def parse_jaas(key: str, text: str, mechanism: str) -> dict[str, str]:
 
 
 def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure: bool) -> None:
-    """A password in clear is for this machine only."""
+    """A password or a token in clear is for this machine only."""
     encrypted = listener.security_protocol == "SASL_SSL"
+    if OAUTHBEARER in sasl.mechanisms and not (encrypted or listener.loopback or allow_insecure):
+        raise ConfigError(
+            f"listener {listener} would send OAUTHBEARER tokens unencrypted over the network. Use SASL_SSL, "
+            "listen on 127.0.0.1, or accept the risk with --insecure (headrace.allow.insecure=true)."
+        )
     if PLAIN in sasl.mechanisms and not (encrypted or listener.loopback or allow_insecure):
         raise ConfigError(
             f"listener {listener} would send PLAIN passwords unencrypted over the network. Use SASL_SSL or SCRAM, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.config.oauth_settings import OAUTH_SETTINGS
 from headrace.config.setting import ConfigType, Importance, Setting
 
 AUTHORIZERS = (
@@ -124,8 +125,8 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.LIST,
         "",
         Importance.MEDIUM,
-        "How clients of SASL listeners log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. listener.name.NAME. before it "
-        "is for one listener.",
+        "How clients of SASL listeners log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. "
+        "listener.name.NAME. before it is for one listener.",
     ),
     Setting(
         "sasl.jaas.config",
@@ -140,7 +141,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.MEDIUM,
-        "SASL mechanism between brokers; the first enabled one if it is not set.",
+        "SASL mechanism between brokers; the first one with a password of the broker if it is not set.",
         allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
     ),
     Setting(
@@ -186,4 +187,5 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         Importance.MEDIUM,
         "Whether everybody may access resources without any access rule.",
     ),
+    *OAUTH_SETTINGS,
 )

@@ -1,7 +1,8 @@
 """SASL on one connection, without I/O: which mechanism, then its messages, then who it is.
 
-PLAIN is one message with a name and a password. SCRAM is in `scram`. A mechanism tells only whether it
-succeeded: why it failed is for the broker's log, and takes the same time whether the user exists or not.
+PLAIN is one message with a name and a password. SCRAM is in `scram`, OAUTHBEARER in `tokens`. A mechanism tells
+only whether it succeeded: why it failed is for the broker's log, and takes the same time whether the user exists
+or not.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from headrace.security.scram import (
     ScramCredential,
     ScramServer,
 )
+from headrace.security.tokens import OAUTHBEARER, CheckedToken, OAuthServer
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, *MECHANISMS)
+SUPPORTED = (PLAIN, *MECHANISMS, OAUTHBEARER)
 FAILURE = "Authentication failed: wrong credentials, or the mechanism is not for this user."
 
 
 class Mechanism(Protocol):
     user: str
     done: bool
+    expires_s: float | None
+    """Since the epoch: when what was shown is not worth anything any more."""
 
     def step(self, message: bytes) -> bytes:
         """The answer to the peer's message; `AuthenticationFailed` ends it."""
@@ -40,6 +44,7 @@ class PlainServer:
         self._passwords = passwords
         self.user = ""
         self.done = False
+        self.expires_s: float | None = None
 
     def step(self, message: bytes) -> bytes:
         parts = message[: MAX_MESSAGE_BYTES + 1].split(b"\0")
@@ -79,6 +84,8 @@ class SaslListener:
     """Of PLAIN."""
     max_session_ms: int = 0
     """After which a client must authenticate again (KIP-368); 0 if never."""
+    check_token: Callable[[str], CheckedToken] | None = None
+    """Of OAUTHBEARER."""
 
 
 FindCredential = Callable[[str, str], ScramCredential | None]
@@ -90,4 +97,7 @@ def begin(
 ) -> Mechanism:
     if mechanism == PLAIN:
         return PlainServer(listener.passwords)
+    if mechanism == OAUTHBEARER:
+        assert listener.check_token is not None
+        return OAuthServer(listener.check_token)
     return ScramServer(mechanism, lambda user: find(mechanism, user), random(NONCE_BYTES), secret)

@@ -79,6 +79,7 @@ class ScramServer:
         self._exists = False
         self.user = ""
         self.done = False
+        self.expires_s: float | None = None
 
     def step(self, message: bytes) -> bytes:
         text = _text(message)

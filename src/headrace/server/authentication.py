@@ -17,10 +17,12 @@ from headrace.handlers.registry import Api, ColdHandler, HotHandler
 from headrace.model.errors import ErrorCode
 from headrace.security.sasl import FAILURE, Mechanism, SaslListener, begin
 from headrace.security.scram import AuthenticationFailed, ScramCredential
+from headrace.security.tokens import UnknownKey
 from headrace.server.authorization.table import OPEN
 from headrace.server.gate import ColdBody, Guard
 from headrace.server.line_limit import LineLimit
 from headrace.services.reply import CloseConnection, Reply
+from headrace.services.token_keys import TokenKeys
 
 if TYPE_CHECKING:
     from headrace.server.exchange import Exchange
@@ -62,7 +64,11 @@ class SaslLogin:
         if running is None or self._failed:
             return LoginStep(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first.")
         try:
-            answer = running.step(message)
+            try:
+                answer = running.step(message)
+            except UnknownKey as unknown:
+                await self._guard.refresh_keys(self._exchange.listener, unknown)
+                answer = running.step(message)
             if not running.done:
                 return LoginStep(answer=answer)
             if self._user and running.user != self._user:
@@ -75,7 +81,7 @@ class SaslLogin:
         exchange = self._exchange
         exchange.principal = f"User:{running.user}"
         exchange.view = None
-        session_ms = self._listener.max_session_ms
+        session_ms = self._guard.session_ms(self._listener, running)
         self._expires = self._guard.now() + session_ms / 1000 if session_ms else 0.0
         return LoginStep(answer=answer, session_ms=session_ms)
 
@@ -89,8 +95,19 @@ class LoginGuard:
         self._lines = LineLimit(broker.env.clock, audit)
         self.now = broker.env.clock.monotonic
         self._delay = broker.config.integer("connection.failed.authentication.delay.ms") / 1000
+        self.keys = {
+            name: TokenKeys(broker.env, settings.oauth)
+            for name, settings in broker.config.sasl.items()
+            if settings.oauth is not None
+        }
+        """Of tokens, by listener."""
         self._listeners = {
-            name: SaslListener(settings.mechanisms, settings.passwords, settings.max_reauth_ms)
+            name: SaslListener(
+                settings.mechanisms,
+                settings.passwords,
+                settings.max_reauth_ms,
+                self.keys[name].check if name in self.keys else None,
+            )
             for name, settings in broker.config.sasl.items()
         }
 
@@ -105,6 +122,17 @@ class LoginGuard:
 
     def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
         return self._broker.metadata.image.users.get(user, {}).get(mechanism)
+
+    async def refresh_keys(self, listener: str, unknown: UnknownKey) -> None:
+        await self.keys[listener].refresh(unknown)
+
+    def session_ms(self, listener: SaslListener, mechanism: Mechanism) -> int:
+        """How long a login holds: as long as it is allowed, and no longer than the token; 0 for ever."""
+        limits = [listener.max_session_ms] if listener.max_session_ms else []
+        if mechanism.expires_s is not None:
+            left = mechanism.expires_s * 1000 - self._broker.env.clock.wall_ms()
+            limits.append(max(int(left), 1))
+        return min(limits, default=0)
 
     async def refuse(self, exchange: Exchange, user: str, mechanism: str, why: str) -> LoginStep:
         who = f"{user[:80]!r} from {exchange.client_host}" if user else exchange.client_host

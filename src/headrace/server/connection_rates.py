@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic import current_integer
+from headrace.config.quota_settings import CONNECTION_RATE
 from headrace.config.setting import INT_MAX
 from headrace.env import Clock
+from headrace.metadata.image import MetadataImage
 from headrace.metrics.exposition import Family
 from headrace.security.quota import AddressQuotas, Allowance, QuotaTable
 
@@ -54,6 +58,11 @@ class ConnectionRates:
         self._addresses = AddressQuotas(quotas)
         self._by_address = {}
 
+    def follow_image(self, config: BrokerConfig, old: MetadataImage, new: MetadataImage) -> None:
+        """The same image twice is the first one."""
+        if old is new or old.broker_configs is not new.broker_configs or old.quotas is not new.quotas:
+            self.follow(current_integer(config, new.broker_configs, CONNECTION_RATE), new.quotas)
+
     def opened(self, listener: str, address: str) -> Turn:
         now = self._clock.monotonic()
         own = self._of_address(address, now)
@@ -95,6 +104,15 @@ class ConnectionRates:
                 [((("outcome", "delayed"),), self.delayed), ((("outcome", "refused"),), self.refused)],
             )
         ]
+
+
+def rates_of(config: BrokerConfig, clock: Clock) -> ConnectionRates:
+    names = [listener.name for listener in config.listeners]
+    given = {name: config.connection_rate(name) for name in names}
+    between_brokers = config.inter_broker_listener.name if len(names) > 1 else None
+    return ConnectionRates(
+        clock, {name: rate for name, rate in given.items() if rate is not None}, between_brokers
+    )
 
 
 def _before(allowance: Allowance, now: float) -> float:

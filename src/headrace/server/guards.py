@@ -18,11 +18,18 @@ class GateKeeper:
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
+        self._background = broker.env.background
         self._rights = AclGuard(broker) if broker.config.text("authorizer.class.name") else None
         self.quotas = QuotaGuard(broker, self._rights, dispatcher)
         self._login = LoginGuard(broker, self.quotas) if broker.config.sasl else None
         self._take(broker.metadata.image)
         broker.metadata.subscribe(self._follow)
+
+    async def open_token_keys(self) -> None:
+        """What logins with tokens are checked by; `KeysUnusable` if that cannot be."""
+        for keys in self._login.keys.values() if self._login is not None else ():
+            await keys.open()
+            self._background.run("Reading keys for tokens", keys.run())
 
     def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
         if old.quotas is not new.quotas:

@@ -1,0 +1,147 @@
+"""The broker settings of OAUTHBEARER: where the keys are, and what a token must say. Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headrace.config.setting import ConfigError, ConfigType, Importance, Setting
+
+OAUTHBEARER = "OAUTHBEARER"
+JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+ISSUER = "sasl.oauthbearer.expected.issuer"
+AUDIENCE = "sasl.oauthbearer.expected.audience"
+SKEW = "sasl.oauthbearer.clock.skew.seconds"
+SUBJECT = "sasl.oauthbearer.sub.claim.name"
+SCOPE = "sasl.oauthbearer.scope.claim.name"
+REFRESH = "sasl.oauthbearer.jwks.endpoint.refresh.ms"
+BACKOFF = "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"
+BACKOFF_MAX = "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """Of one listener."""
+
+    jwks_url: str
+    issuer: str | None = None
+    audiences: tuple[str, ...] = ()
+    skew_seconds: int = 30
+    subject_claim: str = "sub"
+    scope_claim: str = "scope"
+    refresh_seconds: float = 3600.0
+    backoff_seconds: float = 0.1
+    backoff_max_seconds: float = 10.0
+
+
+def _url_problem(text: str) -> str | None:
+    if text.startswith(("file:", "https://", "http://")):
+        return None
+    return "it must be the URL of a JWKS: file:///path or https://host/path"
+
+
+OAUTH_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        JWKS_URL,
+        ConfigType.STRING,
+        None,
+        Importance.MEDIUM,
+        "Where the public keys are that tokens of OAUTHBEARER are checked with, as a JWKS: https://... or file:///...",
+        check=_url_problem,
+    ),
+    Setting(
+        ISSUER,
+        ConfigType.STRING,
+        None,
+        Importance.LOW,
+        "The issuer (iss) that tokens must name; any if it is not set.",
+    ),
+    Setting(
+        AUDIENCE,
+        ConfigType.LIST,
+        None,
+        Importance.LOW,
+        "The audiences (aud) of which tokens must name one; any if it is not set.",
+    ),
+    Setting(
+        SKEW,
+        ConfigType.INT,
+        "30",
+        Importance.LOW,
+        "By how many seconds the clocks of the broker and the issuer may differ.",
+        minimum=0,
+    ),
+    Setting(
+        SUBJECT,
+        ConfigType.STRING,
+        "sub",
+        Importance.LOW,
+        "The claim of a token that holds the name of the user.",
+    ),
+    Setting(
+        SCOPE,
+        ConfigType.STRING,
+        "scope",
+        Importance.LOW,
+        "The claim of a token that holds its scopes.",
+    ),
+    Setting(
+        REFRESH,
+        ConfigType.LONG,
+        "3600000",
+        Importance.LOW,
+        "How often the keys are read again.",
+        minimum=1000,
+    ),
+    Setting(
+        BACKOFF,
+        ConfigType.LONG,
+        "100",
+        Importance.LOW,
+        "After how long the keys are read again when that failed; the time doubles.",
+        minimum=10,
+    ),
+    Setting(
+        BACKOFF_MAX,
+        ConfigType.LONG,
+        "10000",
+        Importance.LOW,
+        "The longest such time.",
+        minimum=10,
+    ),
+)
+_TABLE = {setting.name: setting for setting in OAUTH_SETTINGS}
+
+
+def is_oauth_setting(name: str) -> bool:
+    """Whether a setting of a listener is one of these."""
+    return any(name.endswith(f".{known}") for known in _TABLE)
+
+
+def oauth_of(listener: object, text_of: Callable[[str], str | None]) -> OAuthSettings:
+    """`text_of` gives a setting as it stands for the listener."""
+
+    def value(name: str) -> object:
+        text = text_of(name)
+        return _TABLE[name].default_value() if text is None else _TABLE[name].parse(text)
+
+    url = value(JWKS_URL)
+    if not isinstance(url, str) or not url:
+        raise ConfigError(
+            f"listener {listener} uses OAUTHBEARER and does not say where the keys of tokens are: "
+            f"write {JWKS_URL}=https://... or file:///..."
+        )
+    audiences = value(AUDIENCE) or ()
+    numbers: Mapping[str, int] = {name: int(str(value(name))) for name in (SKEW, REFRESH, BACKOFF, BACKOFF_MAX)}
+    issuer = value(ISSUER)
+    return OAuthSettings(
+        url,
+        str(issuer) if issuer else None,
+        tuple(audiences) if isinstance(audiences, (list, tuple)) else (str(audiences),),
+        numbers[SKEW],
+        str(value(SUBJECT)),
+        str(value(SCOPE)),
+        numbers[REFRESH] / 1000,
+        numbers[BACKOFF] / 1000,
+        numbers[BACKOFF_MAX] / 1000,
+    )

@@ -1,0 +1,209 @@
+"""Logging in with OAUTHBEARER: three clients and our own commands, a key that is exchanged, a token that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import jwt
+import pytest
+from aiokafka.abc import AbstractTokenProvider as AsyncTokenProvider
+from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer
+from cryptography.hazmat.primitives.asymmetric import rsa
+from kafka import KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+import headrace.client.connection as connection_module
+from headrace.cli.main import command_line
+from headrace.client.address import parse_bootstrap
+from headrace.client.connection import ClientSettings, open_connection
+from headrace.client.login import ClientLogin
+from headrace.env.real import real_env
+from headrace.testing.process import BrokerProcess
+from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+pytestmark = pytest.mark.headrace_only
+TIMEOUT_S = 60.0
+ISSUER, AUDIENCE = "https://issuer.test", "headrace"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+class Issuer:
+    def __init__(self, folder: Path) -> None:
+        self.jwks = folder / "jwks.json"
+        self.exchange_keys("first")
+
+    def exchange_keys(self, key_id: str) -> None:
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._key_id = key_id
+        public = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(self._key.public_key()))
+        text = json.dumps({"keys": [{**public, "kid": key_id, "use": "sig", "alg": "RS256"}]})
+        replacement = self.jwks.with_suffix(".new")
+        replacement.write_text(text)
+        replacement.replace(self.jwks)
+
+    def token(self, user: str = "alice", seconds: float = 600.0, **claims: Any) -> str:
+        given = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time() + seconds), **claims}
+        return jwt.encode(given, self._key, "RS256", {"kid": self._key_id})
+
+
+class OAuthBroker:
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.issuer = Issuer(folder)
+        self.bootstrap = f"127.0.0.1:{port}"
+        (folder / "server.properties").write_text(
+            f"listeners=SASL_PLAINTEXT://{self.bootstrap}\n"
+            f"log.dirs={folder / 'data'}\n"
+            "headrace.admin.port=0\n"
+            "sasl.enabled.mechanisms=OAUTHBEARER,SCRAM-SHA-512\n"
+            f"listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config={SCRAM_MODULE} required "
+            'username="admin" password="x";\n'
+            f"sasl.oauthbearer.jwks.endpoint.url=file://{self.issuer.jwks}\n"
+            f"sasl.oauthbearer.expected.issuer={ISSUER}\n"
+            f"listener.name.sasl_plaintext.sasl.oauthbearer.expected.audience=kafka,{AUDIENCE}\n"
+            "connection.failed.authentication.delay.ms=10\n"
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "super.users=User:admin;User:alice\n"
+        )
+
+    def command(self, *words: str, token: str | None = None) -> Result:
+        (self.folder / "token").write_text(self.issuer.token() if token is None else token)
+        settings = self.folder / "client.properties"
+        settings.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+            f"sasl.oauthbearer.token.endpoint.url=file://{self.folder / 'token'}\n"
+        )
+        return CliRunner().invoke(command_line, ["-b", self.bootstrap, *words, "--client-config", str(settings)])
+
+
+class FileBroker(BrokerProcess):
+    """Started with a settings file."""
+
+    settings: Path
+
+    def command(self) -> list[str]:
+        return [*super().command()[:4], str(self.settings)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthBroker]:
+    folder = tmp_path_factory.mktemp("oauth")
+    (folder / "run").mkdir()
+    process = FileBroker(root=folder / "run")
+    made = OAuthBroker(folder, process.port)
+    process.settings = folder / "server.properties"
+    with process:
+        created = made.command("topic", "create", "orders", "-p", "1")
+        assert created.exit_code == 0, created.output
+        yield made
+
+
+def librdkafka(broker: OAuthBroker, make: Callable[[], str], **more: Any) -> dict[str, Any]:
+    def callback(config: str) -> tuple[str, float]:
+        token = make()
+        return token, jwt.decode(token, options={"verify_signature": False})["exp"]
+
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": callback,
+        **more,
+    }
+
+
+def test_librdkafka(broker: OAuthBroker) -> None:
+    producer = Producer(librdkafka(broker, broker.issuer.token))
+    producer.produce("orders", b"from librdkafka")
+    assert producer.flush(TIMEOUT_S) == 0
+    consumer = Consumer(
+        librdkafka(broker, broker.issuer.token, **{"group.id": "g", "auto.offset.reset": "earliest"})
+    )
+    consumer.subscribe(["orders"])
+    found = consumer.poll(TIMEOUT_S)
+    consumer.close()
+    assert found is not None
+    assert found.error() is None
+
+
+def python_login(tokens: object) -> dict[str, Any]:
+    """For kafka-python and aiokafka."""
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    return {**login, "sasl_oauth_token_provider": tokens}
+
+
+def test_kafka_python(broker: OAuthBroker) -> None:
+    class Tokens(AbstractTokenProvider):
+        def token(self) -> str:
+            return broker.issuer.token()
+
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, **python_login(Tokens()))
+    producer.send("orders", b"from kafka-python").get(TIMEOUT_S)
+    producer.close()
+
+
+async def test_aiokafka(broker: OAuthBroker) -> None:
+    class Tokens(AsyncTokenProvider):
+        async def token(self) -> str:
+            return broker.issuer.token()
+
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap, **python_login(Tokens()))
+    await producer.start()
+    try:
+        await asyncio.wait_for(producer.send_and_wait("orders", b"from aiokafka"), TIMEOUT_S)
+    finally:
+        await producer.stop()
+
+
+def test_who_the_token_names_counts(broker: OAuthBroker) -> None:
+    """Rights are those of its subject; and a token that is not good is refused in words that say nothing."""
+    assert broker.command("topic", "describe", "orders").exit_code == 0
+    other = broker.command("topic", "describe", "orders", token=broker.issuer.token("bob"))
+    assert other.exit_code != 0
+    for bad in (
+        broker.issuer.token(seconds=-120),
+        broker.issuer.token(aud="others"),
+        broker.issuer.token(iss="others"),
+        "not.a.token",
+    ):
+        refused = broker.command("topic", "list", token=bad)
+        assert refused.exit_code != 0
+        assert "Authentication failed" in refused.output or "SASL_AUTHENTICATION_FAILED" in refused.output
+
+
+def test_keys_may_be_exchanged(broker: OAuthBroker) -> None:
+    """Keys are read again because of an unknown one at most every ten seconds: until then it is refused."""
+    broker.issuer.exchange_keys("second")
+    deadline = time.monotonic() + TIMEOUT_S
+    while broker.command("topic", "list").exit_code != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+async def test_a_session_ends_with_its_token_unless_it_is_renewed(
+    broker: OAuthBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-368: our own client logs in again in time, and goes on on the same connection."""
+    monkeypatch.setattr(connection_module, "LOG_IN_AGAIN_AFTER", 0.02)  # long before its time, however slow we are
+    asked: list[str] = []
+
+    def make() -> str:
+        asked.append(broker.issuer.token(seconds=60))
+        return asked[-1]
+
+    login = ClientLogin("OAUTHBEARER", "", "", real_env().rng.bytes, make)
+    (address,) = parse_bootstrap(broker.bootstrap)
+    connection = await open_connection(address, ClientSettings(login=login))
+    assert 0 < connection._protocol.session_ms <= 60_000
+    while len(asked) < 3:
+        answer = await connection.request(MetadataRequest(topics=None), MetadataResponse)
+        assert "orders" in [topic.name for topic in answer.topics]
+        await asyncio.sleep(0.1)
+    connection.close()
