@@ -14,6 +14,8 @@ from typing import Any
 from headrace import node
 from headrace.coordination.contract import Check, Op
 from headrace.coordination.lease import LeaseState
+from headrace.groups.events import OffsetRecord, TransactionEnded
+from headrace.groups.offsets import OffsetStore
 from headrace.metadata import partition_decisions, registration
 from headrace.metadata.changes import Change
 from headrace.metadata.controller import Controller, _granted_changes
@@ -223,6 +225,16 @@ def no_verification() -> None:
     _replace(ProducerStates, "_check_verified", lambda self, header, entry, guard: None)
 
 
+def aborted_positions_count() -> None:
+    """The positions of a transaction count however it ended."""
+    before = OffsetStore.apply
+
+    def apply(self: OffsetStore, event: OffsetRecord) -> None:
+        before(self, replace(event, committed=True) if isinstance(event, TransactionEnded) else event)
+
+    _replace(OffsetStore, "apply", apply)
+
+
 def aborted_transactions_forgotten() -> None:
     """Readers of committed records are not told what was aborted."""
     _replace(Log, "aborted_transactions", lambda self, offset, found: [])
@@ -247,5 +259,6 @@ MUTANTS: dict[str, Mutant] = {
     "new-leader-trusts-its-log-end": Mutant(new_leader_trusts_its_log_end, ("kill", "isolate"), 10),
     "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),
     "no-verification": Mutant(no_verification, ("kill",), 20),
+    "aborted-positions-count": Mutant(aborted_positions_count, ("kill",), 5),
     "aborted-transactions-forgotten": Mutant(aborted_transactions_forgotten, ("kill",), 3),
 }

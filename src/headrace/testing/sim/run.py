@@ -157,7 +157,7 @@ class Scenario:
         await self._until_done(clients)
         await self._until_healed()
         await self._judge(readers[0], members)
-        await self._judge_transactions(transactors[0], transactions)
+        await self._judge_transactions(transactors, transactions)
 
     def _on_turn(self) -> None:
         world = self._world
@@ -215,10 +215,12 @@ class Scenario:
                 offset = await self._inside(member, member.committed())
                 self._history.committed_offset_is(member.group, member.place, offset)
 
-    async def _judge_transactions(self, reader: Transactor, transactions: Ledger) -> None:
-        found = {}
+    async def _judge_transactions(self, transactors: Sequence[Transactor], transactions: Ledger) -> None:
+        found, reader = {}, transactors[0]
         for place in self._moves:
             committed = self._checks.ledger.by_name(place)
             assert committed is not None
             found[place] = await self._inside(reader, reader.read_committed(place, committed.end_offset))
         transactions.judge(self._world, found)
+        for transactor in transactors:
+            await self._inside(transactor, transactor.check_position(found))

@@ -6,16 +6,19 @@ Now and then a Produce is given up while it is under way: it may arrive when its
 version 2 the producer goes on; with version 1, where that can join its next transaction (docs/guarantees.md), it
 waits, and then begins a new epoch.
 
-At the end, for a reader of committed records: a transaction is there whole or not at all; one that was committed
-is there, one that was aborted or taken over is not; nothing is listed twice; nothing is open any more.
+Each also commits a position of a group, its number. At the end, for a reader of committed records: a transaction
+is there whole or not at all; one that was committed is there, one that was aborted or taken over is not; nothing
+is listed twice; nothing is open any more; and the group's position is that of the last one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection
@@ -25,7 +28,9 @@ from headrace.model.topics import TopicPartition
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
 from headrace.testing.sim.clients import FAILURES, Known, SimClient
+from headrace.testing.sim.members import BY_NAME
 from headrace.testing.sim.world import World
+from headrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from headrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -33,11 +38,23 @@ from headrace.wire.messages.add_partitions_to_txn import (
 )
 from headrace.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from headrace.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 
 READ_COMMITTED = 1
@@ -108,6 +125,7 @@ class Transactor(SimClient):
         self._ledger = ledger
         self._second = second
         """Transactions version 2."""
+        self.group = f"group-{name}"
         self._stamp = ProducerStamp(-1, -1, 0)
         self._sequences: dict[TopicPartition, int] = {}
         self._strays: set[asyncio.Task[None]] = set()
@@ -143,6 +161,7 @@ class Transactor(SimClient):
                     await self._take_over()
                 return
             await self._send(place, value, transaction)
+        await self._commit_position(transaction, int(value.rpartition(b":")[2]))
         if self.rng.random() < 0.03:
             await self._die(transaction)
         await self._end(transaction, commit=self.rng.random() < 0.8)
@@ -219,6 +238,52 @@ class Transactor(SimClient):
                 raise Abandoned
             await self.pause()
 
+    async def _commit_position(self, transaction: Transaction, number: int) -> None:
+        """The number of the transaction, as the position of a group of its own."""
+        who: dict[str, Any] = {
+            "transactional_id": self.name,
+            "producer_id": self._stamp.id,
+            "producer_epoch": self._stamp.epoch,
+        }
+        if not self._second:
+            adding = AddOffsetsToTxnRequest(group_id=self.group, **who)
+
+            async def add() -> int:
+                return (await self.ask(await self._coordinator(), adding, AddOffsetsToTxnResponse, 3)).error_code
+
+            await self._until_taken(transaction, "AddOffsetsToTxn", add)
+        place = self.places[0]
+        position = TxnOffsetCommitRequestPartition(
+            partition_index=place.partition, committed_offset=number, committed_metadata=""
+        )
+        topics = [TxnOffsetCommitRequestTopic(name=place.topic, partitions=[position])]
+        committing = TxnOffsetCommitRequest(group_id=self.group, topics=topics, **who)
+
+        async def commit() -> int:
+            coordinator = await self.cluster.coordinator(self.group)
+            answer = await self.ask(coordinator, committing, TxnOffsetCommitResponse, 5 if self._second else 4)
+            return answer.topics[0].partitions[0].error_code
+
+        await self._until_taken(transaction, "TxnOffsetCommit", commit)
+
+    async def _until_taken(
+        self, transaction: Transaction, name: str, attempt: Callable[[], Awaitable[int]]
+    ) -> None:
+        """Until it is known that it worked, or that it never will."""
+        while True:
+            try:
+                code = ErrorCode(await attempt())
+            except FAILURES:
+                await self.leave_entry()
+            else:
+                if code is ErrorCode.NONE:
+                    return
+                self.world.count(f"{name} {code.name}")
+                if code in LOST:
+                    transaction.fate = Fate.ABORTED
+                    raise Abandoned
+            await self.pause()
+
     def _send_and_forget(self, place: TopicPartition, value: bytes) -> None:
         """A request that nobody waits for any more: it arrives, if it does, some time later."""
         request = self._request(place, value)
@@ -287,6 +352,29 @@ class Transactor(SimClient):
             await self.pause()
 
     # -- the end of a run
+
+    async def check_position(self, found: dict[TopicPartition, list[bytes]]) -> None:
+        """It is that of the last transaction that readers find."""
+        name = self.name.encode()
+        parts = [value.rpartition(b":") for values in found.values() for value in values]
+        last = max((int(number) for who, _, number in parts if who == name), default=-1)
+        place = self.places[0]
+        topic = OffsetFetchRequestTopics(name=place.topic, partition_indexes=[place.partition])
+        group = OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
+        request = OffsetFetchRequest(groups=[group], require_stable=True)
+        while True:
+            try:
+                coordinator = await self.cluster.coordinator(self.group)
+                (answer,) = (await self.ask(coordinator, request, OffsetFetchResponse, BY_NAME)).groups
+                if not answer.error_code and not answer.topics[0].partitions[0].error_code:
+                    break
+            except FAILURES:
+                pass
+            await self.leave_entry()
+            await self.pause()
+        position = answer.topics[0].partitions[0].committed_offset
+        if position != last:
+            self.world.violated(f"{self.group} is at {position}, the last committed transaction is {last}")
 
     async def read_committed(self, place: TopicPartition, end: int) -> list[bytes]:
         """Everything that was committed below an offset. It is all there soon: nothing stays open."""
