@@ -50,6 +50,7 @@ class Leadership:
     __slots__ = (
         "_brokers",
         "_committing",
+        "_electable",
         "_ends",
         "_isr",
         "_local_id",
@@ -71,6 +72,8 @@ class Leadership:
         """The broker epochs that followers fetched with."""
         self._polls: dict[int, Poll] = {}
         self._isr = image.isr
+        self._electable = (*image.isr, *image.elr)
+        """Who the controller may make the leader."""
         self._committing = _committing(image)
         self.pending: InSyncChange | None = None
         self._marks: deque[tuple[float, int]] = deque()
@@ -80,6 +83,7 @@ class Leadership:
         if image.isr != self._isr or image.replicas != self._replicas:
             self.pending = None
         self._isr = image.isr
+        self._electable = (*image.isr, *image.elr)
         self._committing = _committing(image)
         self._replicas = image.replicas
         others = [replica for replica in image.replicas if replica != self._local_id]
@@ -128,8 +132,8 @@ class Leadership:
         return 1 + sum(self._ends[replica] >= end_offset for replica in self._isr if replica != self._local_id)
 
     def all_fetched_since(self, time: float) -> bool:
-        """Whether every other member of the in-sync set has asked since then: none of them leads."""
-        others = [replica for replica in self._isr if replica != self._local_id]
+        """Whether everybody else who may be elected, in sync or eligible, has asked since then: none of them leads."""
+        others = [replica for replica in self._electable if replica != self._local_id]
         return all(replica in self._polls and self._polls[replica].followed_at >= time for replica in others)
 
     # -- who is in sync

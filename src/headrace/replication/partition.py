@@ -264,7 +264,7 @@ class Partition:
             self._check_not_replaced()
 
     def _check_not_replaced(self) -> None:
-        """Without a lease there may be another leader, unless every other in-sync replica still follows this one.
+        """Without a lease there may be another leader, unless everybody who could be one still follows this one.
 
         What all of them confirm (`acks` above 1) needs no lease: none of them confirms to a leader of the past.
         """

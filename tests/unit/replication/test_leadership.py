@@ -145,3 +145,12 @@ def test_whether_all_still_follow() -> None:
     assert not leadership.all_fetched_since(101.0)
     assert not led((1, 2, 3), r2=5).all_fetched_since(99.0)
     assert led((1,)).all_fetched_since(1000.0)
+
+
+def test_an_eligible_leader_that_does_not_follow_may_lead() -> None:
+    """Seed 50163 of the simulation: alone in sync and without a lease, it answered beside the one that replaced it."""
+    leadership = led((1, 2), r2=5)
+    leadership.follow(image((1,), epoch=1, elr=(2,)))
+    assert leadership.all_fetched_since(99.0)
+    assert not leadership.all_fetched_since(101.0)
+    assert not Leadership(1, image((1,), elr=(2, 3)), 0).all_fetched_since(99.0)

@@ -27,22 +27,36 @@ class Checks:
         self.ledger = Ledger()
         self._leaders: dict[tuple[bytes, int, int], str] = {}
         """Who leads a partition in an epoch."""
+        self._looked: dict[Partition, tuple[int, int, int, int]] = {}
+        """How a replica was when it was last looked at, and what the store held then."""
+        self._cuts = 0
+        """How often a replica became shorter, or began: then all are looked at."""
+        self._to_come: list[tuple[TopicPartition, int, bytes, str]] = []
+        """What was read from a log that had failed: nobody looks into it any more, but what was read must stay."""
         self._seen: dict[Replica, tuple[int, int, int]] = {}
         """Of each replica the epoch, the high watermark, and up to where it was compared."""
 
     def look(self) -> None:
-        """At everything that may have changed."""
+        """At everything that has changed."""
+        looked, changes = self._looked, self._store.changes + self._cuts
         for machine in self._machines:
             process = machine.process
             if process is None:
                 continue
             for partition in machine.partitions():
-                if partition.log.failure is None:
-                    try:
-                        self._look_at(machine, process.name, partition)
-                    except KafkaError:
-                        if not machine.in_a_write:  # else its files may be between two states
-                            raise
+                log = partition.log
+                now = partition.leader_epoch, partition.high_watermark, log.end_offset, changes
+                if looked.get(partition) == now or log.failure is not None:
+                    continue
+                try:
+                    self._look_at(machine, process.name, partition)
+                except KafkaError:
+                    if not machine.in_a_write:  # else its files may be between two states
+                        raise
+                if partition not in looked or looked[partition][2] > now[2]:
+                    self._cuts += 1
+                if not machine.in_a_write:
+                    looked[partition] = now
 
     def _look_at(self, machine: Machine, process: str, partition: Partition) -> None:
         name = f"{process} {partition.topic_partition}"
@@ -71,8 +85,9 @@ class Checks:
         self._seen[key] = epoch, mark, mark
 
     def _is_made_anew(self, partition: Partition) -> bool:
-        """Topics that come and go under one name."""
-        return partition.topic_partition.topic.startswith("churn")
+        """Topics that come and go under one name, and replicas that left and came back."""
+        place = partition.topic_partition
+        return place.topic.startswith("churn") or (place.topic, place.partition) in self._store.moved
 
     def _look_at_leader(self, machine: Machine, process: str, partition: Partition) -> None:
         place = partition.topic_partition
@@ -132,7 +147,12 @@ class Checks:
         """A consumer got this record."""
         committed = self.ledger.by_name(place)
         found = committed.values.get(offset) if committed is not None else None
-        if found is None or found != value:
+        if found is None and any(
+            (copy := machine.partition(place)) is not None and copy.log.failure is not None
+            for machine in self._machines
+        ):
+            self._to_come.append((place, offset, value, source))
+        elif found is None or found != value:
             self._world.violated(
                 f"{place}: a consumer of {source} read {value!r} at {offset}, where {found!r} is committed"
             )
@@ -188,6 +208,9 @@ class Checks:
     def compare_replicas(self) -> None:
         """After healing: all replicas hold the same bytes, all of them committed."""
         self.look()
+        to_come, self._to_come = self._to_come, []
+        for place, offset, value, source in to_come:
+            self.was_read(place, offset, value, source)
         for machine in self._machines:
             for partition in machine.partitions():
                 problem = self.ledger.check(partition, partition.log.start_offset)

@@ -18,6 +18,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection, ClientSettings
 from headrace.client.errors import ClientError
 from headrace.client.protocol import NO_VERSION_LIMIT
+from headrace.client.requests import GROUP_COORDINATOR
+from headrace.client.view import ClusterView
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
@@ -56,6 +58,7 @@ BY_NAME_FETCH = 12
 REQUEST_SECONDS = 4.0
 PRODUCE_TIMEOUT_MS = 3_000
 RETRY_SECONDS = 0.15
+VIEW_SECONDS = 1.0
 IMPOSSIBLE = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -96,6 +99,9 @@ class SimClient(ABC):
         self.rng.shuffle(brokers)
         settings = ClientSettings(client_id=name, connect_timeout_s=1.0, request_timeout_s=REQUEST_SECONDS)
         self.cluster = Cluster(env, tuple(brokers), settings)
+        self._views: dict[str, tuple[float, ClusterView]] = {}
+        self._coordinators: dict[tuple[str, int], tuple[float, int]] = {}
+        """What it was told, by topic or key, and until when it goes by that."""
         self.stopping = False
         self.task: asyncio.Task[None] | None = None
 
@@ -106,10 +112,37 @@ class SimClient(ABC):
     async def run(self) -> None:
         """Until it is told to stop."""
 
+    async def view(self, topic: str) -> ClusterView:
+        """As clients do, it goes for a while by what it was told, and asks again when something failed."""
+        until, view = self._views.get(topic, (0.0, None))
+        if view is None or until < self.world.loop.time():
+            view = await self.cluster.metadata([topic])
+            self._views[topic] = self.world.loop.time() + VIEW_SECONDS, view
+        return view
+
     async def leader(self, place: TopicPartition) -> int:
-        return (await self.cluster.metadata([place.topic])).leader(place)
+        return (await self.view(place.topic)).leader(place)
+
+    async def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> ClientConnection:
+        until, broker = self._coordinators.get((key, kind), (0.0, -1))
+        if until >= self.world.loop.time():
+            return await self.cluster.broker(broker)
+        found = await self.cluster.coordinator(key, kind)
+        broker = next(broker for broker, one in self.cluster._connections.items() if one is found)
+        self._coordinators[key, kind] = self.world.loop.time() + VIEW_SECONDS, broker
+        return found
+
+    def forget(self) -> None:
+        """What it was told is not true any more."""
+        self._views.clear()
+        self._coordinators.clear()
 
     async def pause(self, seconds: float = RETRY_SECONDS) -> None:
+        """Before it tries again."""
+        self.forget()
+        await self.wait(seconds)
+
+    async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self.rng.uniform(0.5, 1.5))
 
     async def ask(
@@ -124,6 +157,7 @@ class SimClient(ABC):
 
     async def leave_entry(self) -> None:
         """Ask another broker next time: the one that was asked may know nothing new."""
+        self.forget()
         if self.cluster._entry is not None:
             self.cluster._entry.close()
             self.cluster._entry = None
@@ -235,7 +269,7 @@ class Reader(SimClient):
         while not self.stopping:
             place = self.rng.choice(self.places)
             try:
-                view = await self.cluster.metadata([place.topic])
+                view = await self.view(place.topic)
                 partition = view.topic(place.topic).partitions[place.partition]
                 broker = partition.leader if self.rng.random() < 0.5 else self.rng.choice(partition.replicas)
                 records = await self.fetch(broker, place, positions[place])
@@ -245,7 +279,7 @@ class Reader(SimClient):
                 self.world.count("records read", len(records))
             except FAILURES:
                 await self.leave_entry()
-            await self.pause()
+            await self.wait(RETRY_SECONDS)
 
     async def fetch(self, broker: int, place: TopicPartition, offset: int) -> list[tuple[int, bytes]]:
         connection = await self.cluster.broker(broker)

@@ -23,6 +23,8 @@ class Faults:
         self._machines = machines
         self._rng = world.fork()
         self._clients: list[str] = []
+        self.move: Callable[[], None] = _nothing
+        """Move a partition: no fault, but as hard to bear."""
         kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "kill in a write": self._kill_in_a_write,
@@ -40,6 +42,7 @@ class Faults:
             "unknown results": self._unknown_results,
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
+            "move": lambda: self.move(),
         }
         chosen = self._rng.sample(sorted(kinds), self._rng.randrange(0, 7)) if only is None else only
         self.kinds = {name: kinds[name] for name in sorted(chosen)}
@@ -261,3 +264,6 @@ def _empty(machine: Machine) -> None:
 
 def _repair(machine: Machine) -> None:
     machine.disk.broken = False
+
+
+def _nothing() -> None: ...

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.model.topics import TopicPartition
-from headrace.records.batch import CONTROL, HEADER_SIZE, parse_header
-from headrace.records.reader import read_records
+from headrace.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, parse_header
+from headrace.records.markers import COMMIT, read_marker
+from headrace.records.reader import Record, read_records
 from headrace.replication.partition import Partition
 from headrace.storage.log import Log
 
@@ -40,19 +41,43 @@ class Committed:
         self.offsets: dict[bytes, int] = {}
         self.latest: dict[bytes, int] = {}
         """By key: where its last value is. Compaction keeps these; a tombstone goes in the end."""
+        self._newest: dict[bytes, int] = {}
+        """The same with tombstones."""
+        self._open: dict[int, list[Record]] = {}
+        """By producer: records that count if their transaction is committed."""
 
     def add_compacted(self, batch: Batch) -> str | None:
         """Of a log that is compacted: records may be missing, and no other may be there."""
+        header = parse_header(batch.data)
         for record in read_records(batch.data):
             value = bytes(record.value or b"")
             if self.values.setdefault(record.offset, value) != value:
                 return f"offset {record.offset} holds {value!r} and {self.values[record.offset]!r}"
-            if record.offset >= self.end_offset and record.key is not None:
-                self.latest.pop(bytes(record.key), None)
-                if record.value is not None:
-                    self.latest[bytes(record.key)] = record.offset
+            if record.offset < self.end_offset or record.key is None:
+                continue
+            if header.attributes & CONTROL:
+                self._end(header.producer_id, read_marker(batch.data)[0] == COMMIT)
+            elif header.attributes & TRANSACTIONAL:
+                self._open.setdefault(header.producer_id, []).append(record)
+            else:
+                self._count(record)
         self.end_offset = max(self.end_offset, batch.end_offset)
         return None
+
+    def _end(self, producer_id: int, committed: bool) -> None:
+        for record in self._open.pop(producer_id, []):
+            if committed:
+                self._count(record)
+
+    def _count(self, record: Record) -> None:
+        """A record stands where it was written, not where its transaction ended: the highest offset wins."""
+        assert record.key is not None
+        key = bytes(record.key)
+        if record.offset > self._newest.get(key, -1):
+            self._newest[key] = record.offset
+            self.latest.pop(key, None)
+            if record.value is not None:
+                self.latest[key] = record.offset
 
     def add(self, batch: Batch) -> str | None:
         """What is wrong with it, if anything is."""

@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 import heapq
 from asyncio.base_events import BaseEventLoop
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ class Process:
         self.paused = False
         self.context = contextvars.Context()
         self.context.run(_CURRENT.set, self)
-        self.kept: list[asyncio.Handle] = []
+        self.kept: list[_Handle | _Timer] = []
         """What became due while it was paused."""
 
 
@@ -49,53 +50,31 @@ class SimulationStuck(Exception):
     """Nothing is left to do, or callbacks follow each other without time passing."""
 
 
-class _OwnedHandle(asyncio.Handle):
-    """A callback of a process: it runs only while that does."""
+class _Handle(asyncio.Handle):
+    """A callback and the process that it belongs to, if any: it runs only while that does."""
 
     __slots__ = ("process",)
-    process: Process
-
-    def _run(self) -> None:
-        _run_if_alive(self, self.process, super()._run)
+    process: Process | None
 
 
-class _OwnedTimer(asyncio.TimerHandle):
+class _Timer(asyncio.TimerHandle):
     __slots__ = ("process",)
-    process: Process
-
-    def _run(self) -> None:
-        _run_if_alive(self, self.process, super()._run)
-
-
-def _run_if_alive(handle: asyncio.Handle, process: Process, run: Callable[[], None]) -> None:
-    if process.paused and process.alive:
-        process.kept.append(handle)
-    elif process.alive:
-        run()
-
-
-class _NoSelector:
-    """What the base loop asks for events: there are none, but time passes instead."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[object]:
-        self._loop.pass_time(timeout)
-        return []
+    process: Process | None
 
 
 Connect = Callable[[str, int, asyncio.BaseProtocol], Awaitable[asyncio.Transport]]
 
 
 class VirtualLoop(BaseEventLoop):
-    _ready: Any
-    _scheduled: Any
+    _ready: deque[_Handle | _Timer]
+    _scheduled: list[tuple[float, int, _Timer]]
+    """A heap: by time, and those of one time in the order in which they were set."""
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
-        self._selector = _NoSelector(self)
+        self._timers = 0
         self._turns_at_one_time = 0
         self.turns = 0
         self.on_turn: Callable[[], None] = _nothing
@@ -106,20 +85,40 @@ class VirtualLoop(BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def pass_time(self, timeout: float | None) -> None:
+    def _run_once(self) -> None:
+        """A turn: what the base class does, without asking a selector, and with time that jumps."""
+        ready, scheduled = self._ready, self._scheduled
+        while scheduled and scheduled[0][2]._cancelled:
+            heapq.heappop(scheduled)
         self.turns += 1
         self.on_turn()
+        self._pass_time(None if not scheduled else scheduled[0][0])
+        now = self._now
+        while scheduled and scheduled[0][0] <= now:
+            ready.append(heapq.heappop(scheduled)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle.process
+            if process is None or (process.alive and not process.paused):
+                handle._run()
+            elif process.alive:
+                process.kept.append(handle)
+
+    def _pass_time(self, due: float | None) -> None:
         if self.turns > MAX_TURNS:
             raise SimulationStuck(f"after {MAX_TURNS} turns of the loop there is no end, at {self._now:.6f}")
-        if timeout is None:
-            raise SimulationStuck("nothing is left to do")
-        if timeout > 0:
-            self._now += timeout
-            self._turns_at_one_time = 0
-        else:
-            self._turns_at_one_time += 1
-            if self._turns_at_one_time > MAX_TURNS_AT_ONE_TIME:
-                raise SimulationStuck(f"callbacks follow each other at {self._now:.6f} without time passing")
+        if not self._ready and not self._stopping:
+            if due is None:
+                raise SimulationStuck("nothing is left to do")
+            if due > self._now:
+                self._now = due
+                self._turns_at_one_time = 0
+                return
+        self._turns_at_one_time += 1
+        if self._turns_at_one_time > MAX_TURNS_AT_ONE_TIME:
+            raise SimulationStuck(f"callbacks follow each other at {self._now:.6f} without time passing")
 
     # -- what the base class leaves open
 
@@ -132,24 +131,18 @@ class VirtualLoop(BaseEventLoop):
     def call_soon(  # type: ignore[override]  # the types of arguments do not matter here
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        process = _CURRENT.get() if context is None else context.get(_CURRENT)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        handle = _OwnedHandle(callback, args, self, context)
-        handle.process = process
+        handle = _Handle(callback, args, self, context)
+        handle.process = _CURRENT.get() if context is None else context.get(_CURRENT)
         self._ready.append(handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        process = _CURRENT.get() if context is None else context.get(_CURRENT)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        timer = _OwnedTimer(when, callback, args, self, context)
-        timer.process = process
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined]  # what the base class does
+        timer = _Timer(when, callback, args, self, context)
+        timer.process = _CURRENT.get() if context is None else context.get(_CURRENT)
+        self._timers += 1
+        heapq.heappush(self._scheduled, (when, self._timers, timer))
         return timer
 
     def resume(self, process: Process) -> None:

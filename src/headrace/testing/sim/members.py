@@ -64,7 +64,7 @@ class GroupMember(SimClient):
         while not self.stopping:
             try:
                 if not is_member:
-                    await self.join(await self.cluster.coordinator(self.group))
+                    await self.join(await self.coordinator(self.group))
                     is_member = True
                 offset += 1
                 is_member = await self._commit(offset)
@@ -73,7 +73,9 @@ class GroupMember(SimClient):
             except FAILURES:
                 is_member = False
                 await self.leave_entry()
-            await self.pause(COMMIT_SECONDS)
+            if not is_member:
+                self.forget()
+            await self.wait(COMMIT_SECONDS)
 
     @abstractmethod
     async def join(self, coordinator: ClientConnection) -> None:
@@ -88,7 +90,7 @@ class GroupMember(SimClient):
 
     async def _commit(self, offset: int) -> bool:
         """Whether it is still a member."""
-        coordinator = await self.cluster.coordinator(self.group)
+        coordinator = await self.coordinator(self.group)
         await self.stay(coordinator)
         place = self.place
         commits = self.history.commits_of(self.group, place)
@@ -137,7 +139,7 @@ class GroupMember(SimClient):
 
     async def _fetch_committed(self) -> int | None:
         """None if the coordinator could not say."""
-        coordinator = await self.cluster.coordinator(self.group)
+        coordinator = await self.coordinator(self.group)
         topic = OffsetFetchRequestTopics(name=self.place.topic, partition_indexes=[self.place.partition])
         group = OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
         request = OffsetFetchRequest(groups=[group], require_stable=True)

@@ -225,6 +225,18 @@ def no_verification() -> None:
     _replace(ProducerStates, "_check_verified", lambda self, header, entry, guard: None)
 
 
+def moves_end_at_once() -> None:
+    """The replicas of before leave before the new ones have copied anything."""
+    before = partition_decisions.end_move
+
+    def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
+        there = {*partition.isr, *partition.target}
+        isr = tuple(replica for replica in partition.replicas if replica in there)
+        return before(replace(partition, isr=isr) if partition.target else partition, liveness)
+
+    _replace(partition_decisions, "end_move", end_move)
+
+
 def aborted_positions_count() -> None:
     """The positions of a transaction count however it ended."""
     before = OffsetStore.apply
@@ -259,6 +271,7 @@ MUTANTS: dict[str, Mutant] = {
     "new-leader-trusts-its-log-end": Mutant(new_leader_trusts_its_log_end, ("kill", "isolate"), 10),
     "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),
     "no-verification": Mutant(no_verification, ("kill",), 20),
+    "moves-end-at-once": Mutant(moves_end_at_once, ("move", "kill"), 10),
     "aborted-positions-count": Mutant(aborted_positions_count, ("kill",), 5),
     "aborted-transactions-forgotten": Mutant(aborted_transactions_forgotten, ("kill",), 3),
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from headrace.model.topics import TopicPartition
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from headrace.testing.sim.brokers import Machine
 from headrace.testing.sim.checks import Checks
 from headrace.testing.sim.clients import ACKS_LEADER, Administrator, Known, Producer, Reader, SimClient
@@ -17,6 +17,7 @@ from headrace.testing.sim.faults import Faults
 from headrace.testing.sim.history import History
 from headrace.testing.sim.loop import SimulationStuck
 from headrace.testing.sim.members import ClassicMember, ConsumerMember, GroupMember
+from headrace.testing.sim.movers import Mover
 from headrace.testing.sim.transactors import Ledger, Transactor
 from headrace.testing.sim.world import LogLines, Violation, World
 
@@ -36,6 +37,9 @@ SETTINGS = {
     "replica.lag.time.max.ms": "3000",
     "group.initial.rebalance.delay.ms": "100",
 }
+INTERNAL = [
+    TopicPartition(topic, index) for topic in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC) for index in (0, 1)
+]
 _KEPT: list[World] = []
 """Worlds of this process: what killed brokers left in the middle of something is not taken apart."""
 TURNS_PER_LOOK = 10
@@ -146,7 +150,9 @@ class Scenario:
             Transactor(world, f"transactor{number}", moving, transactions, second=number < 2)
             for number in range(3)
         ]
-        clients = [*producers, lossy, *readers, admin, *members, *transactors]
+        mover = Mover(world, "mover", client, [*self._places, *self._moves, *INTERNAL])
+        self._faults.move = mover.move
+        clients = [*producers, lossy, *readers, admin, *members, *transactors, mover]
         for one in clients:
             one.begin()
         await self._faults.run(self._seconds, [one.name for one in clients])

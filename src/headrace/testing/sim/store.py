@@ -36,6 +36,10 @@ class WatchedStore(MemoryCluster):
         self._violated = violated
         self.states: dict[tuple[str, int], State] = {}
         """By topic and partition."""
+        self.moved: set[tuple[str, int]] = set()
+        """Partitions whose replicas were not always the same brokers."""
+        self.changes = 0
+        """How often they changed."""
         self._controllers: dict[int, str] = {}
         self._last_controller_epoch = 0
         self.led_since: dict[tuple[str, int], float] = {}
@@ -56,6 +60,7 @@ class WatchedStore(MemoryCluster):
 
     def machine_lost(self, broker: int) -> None:
         """What this broker's machine had not written to its device is gone."""
+        self.changes += 1
         self._unaware.add(broker)
         for key, state in self.states.items():
             if broker in state.complete:
@@ -74,6 +79,7 @@ class WatchedStore(MemoryCluster):
 
     def _look_at(self, op: Create | Put | Delete, path: list[str], session_id: str) -> None:
         if path[-1] == "state":
+            self.changes += 1
             key = path[0], int(path[2])
             if isinstance(op, Delete):
                 self.states.pop(key, None)
@@ -112,6 +118,8 @@ class WatchedStore(MemoryCluster):
             self.led_since[key] = self._env.clock.monotonic()
         if before is not None:
             self._compare(name, before, state)
+            if set(before.replicas) != set(replicas):
+                self.moved.add(key)
         self.states[key] = state
         joined = state.complete - before.complete if before is not None else set()
         lossy = self.lossy.get(key, set()) & state.complete | joined & self._unaware

@@ -192,7 +192,7 @@ class Transactor(SimClient):
         self._sequences = dict.fromkeys(self.places, 0)
 
     async def _coordinator(self) -> ClientConnection:
-        return await self.cluster.coordinator(self.name, TRANSACTION_COORDINATOR)
+        return await self.coordinator(self.name, TRANSACTION_COORDINATOR)
 
     async def _add(self, places: list[TopicPartition]) -> None:
         topics = [AddPartitionsToTxnTopic(name=places[0].topic, partitions=[one.partition for one in places])]
@@ -260,7 +260,7 @@ class Transactor(SimClient):
         committing = TxnOffsetCommitRequest(group_id=self.group, topics=topics, **who)
 
         async def commit() -> int:
-            coordinator = await self.cluster.coordinator(self.group)
+            coordinator = await self.coordinator(self.group)
             answer = await self.ask(coordinator, committing, TxnOffsetCommitResponse, 5 if self._second else 4)
             return answer.topics[0].partitions[0].error_code
 
@@ -364,7 +364,7 @@ class Transactor(SimClient):
         request = OffsetFetchRequest(groups=[group], require_stable=True)
         while True:
             try:
-                coordinator = await self.cluster.coordinator(self.group)
+                coordinator = await self.coordinator(self.group)
                 (answer,) = (await self.ask(coordinator, request, OffsetFetchResponse, BY_NAME)).groups
                 if not answer.error_code and not answer.topics[0].partitions[0].error_code:
                     break
