@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.coordination.contract import Create, Delete, Op, Put
 from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.layout import (
     FORMAT,
+    NODE_VERSION,
     acl_path,
     broker_config_path,
     encode_acl,
@@ -20,6 +22,7 @@ from headrace.metadata.layout import (
     group_config_path,
     partitions_path,
     quota_path,
+    state_fields,
     state_path,
     suspect_path,
     topic_config_path,
@@ -32,6 +35,8 @@ from headrace.security.scram import ScramCredential
 
 BYTES_OF_A_PARTITION = 250
 """In a write: what is larger counts as several."""
+WEIGHT_OF_A_CHANGE = 2
+"""A partition that changes is in its own node and in the entry of `/changes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,19 @@ def changed_partitions(changes: Sequence[Change]) -> dict[str, list[int]]:
     }
 
 
+def changed_states(changes: Sequence[Change], controller_epoch: int) -> dict[str, dict[int, dict[str, Any]]]:
+    """What those partitions are after the write: a write makes the version of a node one higher."""
+    whole = set(changed_topics(changes))
+    return {
+        change.topic: {
+            index: {**state_fields(partition, controller_epoch), NODE_VERSION: partition.partition_epoch + 1}
+            for index, partition in change.partitions.items()
+        }
+        for change in changes
+        if isinstance(change, PartitionsChanged) and change.topic not in whole
+    }
+
+
 def changed_brokers(changes: Sequence[Change]) -> list[str]:
     names = {change.name: None for change in changes if isinstance(change, BrokerConfigured)}
     names.update((str(change.broker_id), None) for change in changes if isinstance(change, BrokerForgotten))
@@ -291,10 +309,11 @@ def _parts(change: Change, most: int) -> Iterator[Change]:
             yield from _growth(topic, most, most)
         case PartitionsAdded(topic, first) if len(topic.partitions) - first > most:
             yield from _growth(topic, first, most)
-        case PartitionsChanged(name, partitions) if len(partitions) > most:
+        case PartitionsChanged(name, partitions) if _weight(change) > most:
             rows = list(partitions.items())
-            for start in range(0, len(rows), most):
-                yield PartitionsChanged(name, dict(rows[start : start + most]))
+            step = max(most // WEIGHT_OF_A_CHANGE, 1)
+            for start in range(0, len(rows), step):
+                yield PartitionsChanged(name, dict(rows[start : start + step]))
         case _:
             yield change
 
@@ -311,7 +330,7 @@ def _weight(change: Change) -> int:
         case PartitionsAdded(topic, first):
             return len(topic.partitions) - first + 1
         case PartitionsChanged(_, partitions):
-            return len(partitions)
+            return WEIGHT_OF_A_CHANGE * len(partitions)
         case AclCreated(acl):
             return 1 + len(encode_acl(acl)) // BYTES_OF_A_PARTITION
         case _:

@@ -50,6 +50,7 @@ from headrace.metadata.loading import (
     load_topics,
     load_user_names,
     load_users,
+    states_in,
 )
 from headrace.security.quota import entity_text
 
@@ -227,15 +228,12 @@ class ClusterMetadata:
         self, image: MetadataImage, entries: list[dict[str, Any]], whole: set[str]
     ) -> MetadataImage:
         """Those that changed, of topics that are not read whole."""
-        wanted: dict[str, dict[int, None]] = {}
-        for entry in entries:
-            for name, indexes in entry.get("partitions", {}).items():
-                if name not in whole and name in image.topics:
-                    wanted.setdefault(name, {}).update(dict.fromkeys(indexes))
-        if not wanted:
-            return image
-        replicas = {name: [p.replicas for p in image.topics[name].partitions] for name in wanted}
-        return image.with_partitions(await load_partitions(self._store, wanted, replicas))
+        told, unread = states_in(image, entries, whole)
+        if unread:
+            replicas = {name: [p.replicas for p in image.topics[name].partitions] for name in unread}
+            for name, partitions in (await load_partitions(self._store, unread, replicas)).items():
+                told.setdefault(name, {}).update(partitions)
+        return image.with_partitions(told) if told else image
 
     async def _reload_all(self, image: MetadataImage) -> MetadataImage:
         topics = await load_topics(self._store, await self._store.children(TOPICS))

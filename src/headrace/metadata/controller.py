@@ -51,6 +51,7 @@ from headrace.metadata.changes import (
     changed_groups,
     changed_partitions,
     changed_quotas,
+    changed_states,
     changed_topics,
     changed_users,
     in_writes,
@@ -440,6 +441,7 @@ class Controller:
             users=changed_users(changes),
             quotas=changed_quotas(changes),
             partitions=changed_partitions(changes),
+            states=changed_states(changes, term.epoch),
         )
         ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]
         oldest = self._metadata.oldest_sequence

@@ -30,10 +30,12 @@
     /latest_producer_id_block                     {"version", "broker", "block_start", "block_end"}
     /changes/<sequence>                           {"version", "controller_epoch", "topics": [..], "brokers": [..],
                                                    "groups": [..], "acls": [..], "users": [..], "quotas": [..],
-                                                   "partitions": {topic: [..]}}
+                                                   "partitions": {topic: [..]},
+                                                   "states": {topic: {partition: {.., "node_version"}}}}
 
 A partition's epoch is the version of its state node. `/changes` tells brokers what to read again: each write of a
-controller adds one entry, numbered without gaps, and the oldest are dropped.
+controller adds one entry, numbered without gaps, and the oldest are dropped. The states of partitions that changed
+are in the entry, so that a broker reads one node, however many partitions have another leader.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
 from headrace.security.quota import QuotaEntity, entity_text
 from headrace.security.scram import ScramCredential
 
+NODE_VERSION = "node_version"
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
 FORMAT = "/cluster/format"
@@ -193,31 +196,39 @@ def decode_topic(node: TreeNode) -> tuple[TopicId, list[tuple[int, ...]]]:
 
 
 def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
+    return encode_json(**state_fields(partition, controller_epoch))
+
+
+def state_fields(partition: PartitionImage, controller_epoch: int) -> dict[str, Any]:
     assert not set(partition.elr) & set(partition.isr)
     assert set(partition.elr) <= set(partition.replicas)
     lists = {"elr": partition.elr, "last_known_elr": partition.last_known_elr}
     move = {"target": partition.target, "original": partition.original} if partition.target else {}
-    return encode_json(
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        isr=list(partition.isr),
-        controller_epoch=controller_epoch,
-        leader_incarnation=partition.leader_incarnation,
-        replicas=partition.replicas,
+    return {
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.isr,
+        "controller_epoch": controller_epoch,
+        "leader_incarnation": partition.leader_incarnation,
+        "replicas": partition.replicas,
         **move,
         **{name: members for name, members in lists.items() if members},
-    )
+    }
 
 
 def decode_state(node: TreeNode, replicas: tuple[int, ...]) -> PartitionImage:
     """`replicas` are those of the topic's node, for a state that names none: older versions wrote it so."""
-    fields = decode_json(node)
+    return state_of(decode_json(node), node.version, replicas)
+
+
+def state_of(fields: Mapping[str, Any], version: int, replicas: tuple[int, ...]) -> PartitionImage:
+    """From the fields of its node, which has this version."""
     return PartitionImage(
         tuple(fields.get("replicas", replicas)),
         fields["leader"],
         fields["leader_epoch"],
         tuple(fields["isr"]),
-        node.version,
+        version,
         fields.get("leader_incarnation", -1),
         tuple(fields.get("target", ())),
         tuple(fields.get("original", ())),

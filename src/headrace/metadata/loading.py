@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
 from headrace.coordination.contract import Store, TreeNode
-from headrace.metadata.image import NO_CONTROLLER, BrokerImage, PartitionImage, TopicImage
+from headrace.metadata.image import NO_CONTROLLER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.layout import (
     BROKER_CONFIGS,
     BROKER_IDS,
@@ -13,6 +14,7 @@ from headrace.metadata.layout import (
     CONTROLLER_EPOCH,
     DEFAULT_BROKER,
     GROUP_CONFIGS,
+    NODE_VERSION,
     USERS,
     acl_path,
     broker_config_path,
@@ -29,6 +31,7 @@ from headrace.metadata.layout import (
     group_of_node,
     offline_path,
     quota_path,
+    state_of,
     state_path,
     suspect_path,
     topic_config_path,
@@ -78,6 +81,36 @@ async def load_partitions(
         if node is not None:
             states.setdefault(name, {})[index] = decode_state(node, replicas[name][index])
     return states
+
+
+def states_in(
+    image: MetadataImage, entries: Iterable[Mapping[str, Any]], whole: Container[str]
+) -> tuple[dict[str, dict[int, PartitionImage]], dict[str, dict[int, None]]]:
+    """The states of partitions in entries of `/changes`, the latest of each, and those that have to be read.
+
+    Of topics that are not read whole; older versions wrote no states.
+    """
+    told: dict[str, dict[int, PartitionImage]] = {}
+    unread: dict[str, dict[int, None]] = {}
+    for entry in entries:
+        states = entry.get("states", {})
+        for name, indexes in entry.get("partitions", {}).items():
+            if name in whole or name not in image.topics:
+                continue
+            known = image.topics[name].partitions
+            of_topic, here, to_read = states.get(name, {}), told.setdefault(name, {}), unread.setdefault(name, {})
+            for index in indexes:
+                fields = of_topic.get(str(index))
+                if fields is None:
+                    to_read[index] = None
+                elif index < len(known):
+                    here[index] = state_of(fields, fields[NODE_VERSION], known[index].replicas)
+    for name, indexes in unread.items():
+        for index in indexes:
+            told[name].pop(index, None)
+    return {name: rows for name, rows in told.items() if rows}, {
+        name: rows for name, rows in unread.items() if rows
+    }
 
 
 async def load_brokers(store: Store) -> dict[int, BrokerImage]:

@@ -132,7 +132,7 @@ class Leadership:
         return 1 + sum(self._ends[replica] >= end_offset for replica in self._isr if replica != self._local_id)
 
     def all_fetched_since(self, time: float) -> bool:
-        """Whether everybody else who may be elected, in sync or eligible, has asked since then: none of them leads."""
+        """Whether everybody else who may be elected, in sync or eligible, has asked since then: none leads."""
         others = [replica for replica in self._electable if replica != self._local_id]
         return all(replica in self._polls and self._polls[replica].followed_at >= time for replica in others)
 

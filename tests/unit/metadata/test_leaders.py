@@ -11,7 +11,7 @@ import pytest
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.env.real import real_env
-from headrace.metadata.changes import PartitionsAdded, PartitionsChanged, TopicCreated, in_writes
+from headrace.metadata.changes import PartitionsAdded, PartitionsChanged, TopicCreated, changed_states, in_writes
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import (
     ConfigAlteration,
@@ -21,6 +21,7 @@ from headrace.metadata.controller import (
 )
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.leaders import Leaders
+from headrace.metadata.loading import load_topics
 from headrace.metadata.partition_decisions import InSyncWish
 from headrace.metadata.topic_rules import MIN_IN_SYNC, UNCLEAN
 from headrace.model.config_resources import ConfigOperation, ResourceType
@@ -271,8 +272,13 @@ async def test_leaders_change_their_in_sync_sets(cluster: Cluster) -> None:
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-async def test_a_change_of_one_partition_reads_one_partition(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [(changed_states, []), (lambda *_: {}, ["/brokers/topics/wide/partitions/7/state"])],
+    ids=["now", "of an older controller"],
+)
+async def test_a_change_of_one_partition_is_in_its_entry_or_reads_one_partition(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, states: object, expected: list[str]
 ) -> None:
     (outcome,) = await cluster.controller.controller.create_topics([TopicCreation("wide", 50, 3)])
     assert isinstance(outcome, TopicImage)
@@ -288,14 +294,16 @@ async def test_a_change_of_one_partition_reads_one_partition(
         return await get_many(paths)
 
     monkeypatch.setattr(follower.store, "get_many", counted)
+    monkeypatch.setattr("headrace.metadata.controller.changed_states", states)
     before = follower.image.topics["wide"]
     shrunk = _with_isr(before.partitions[7], before.partitions[7].isr[:2])
     await cluster.controller.controller.change(lambda image: (None, [PartitionsChanged("wide", {7: shrunk})]))
     async with asyncio.timeout(20):
         while follower.image.topics["wide"].partitions[7].isr != shrunk.isr:
             await asyncio.sleep(0.005)
-    assert [path for path in reads if "wide" in path] == ["/brokers/topics/wide/partitions/7/state"]
+    assert [path for path in reads if "wide" in path] == expected
     after = follower.image.topics["wide"]
+    assert after == (await load_topics(follower.store, ["wide"]))["wide"], "its epoch too"
     assert all(after.partitions[n] is before.partitions[n] for n in range(50) if n != 7)
 
 
@@ -314,6 +322,7 @@ def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> N
     small = PartitionsChanged("u", {0: partition})
     writes = list(in_writes([changed, small, small], 10))
     assert [[len(c.partitions) for c in write if isinstance(c, PartitionsChanged)] for write in writes] == [
-        [10],
+        [5],
+        [5],
         [2, 1, 1],
     ]

@@ -148,7 +148,7 @@ def test_whether_all_still_follow() -> None:
 
 
 def test_an_eligible_leader_that_does_not_follow_may_lead() -> None:
-    """Seed 50163 of the simulation: alone in sync and without a lease, it answered beside the one that replaced it."""
+    """Found by the simulation: alone in sync, without a lease, it answered beside the one that replaced it."""
     leadership = led((1, 2), r2=5)
     leadership.follow(image((1,), epoch=1, elr=(2,)))
     assert leadership.all_fetched_since(99.0)
