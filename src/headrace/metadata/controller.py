@@ -119,6 +119,8 @@ MAX_TRIMMED = 8
 """Old entries dropped with one write."""
 MAX_PARTITIONS_PER_WRITE = 2_000
 """ZooKeeper takes about a megabyte at once."""
+VACATED_AT_ONCE = 500
+"""Partitions that a stopping broker hands over with one request, which is to be answered soon."""
 MAX_ATTEMPTS = 5
 """To decide and write again when the image turned out to be behind the store."""
 ELECTION_RETRY_SECONDS = 0.2
@@ -286,7 +288,10 @@ class Controller:
         ]
 
     async def vacate(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """A broker is about to stop: others lead, and nobody waits for it. What it must still lead is returned."""
+        """A broker is about to stop: others lead, and nobody waits for it. What it still has is returned.
+
+        Some partitions at a time, the ones that it leads first: whoever asks again gets the next ones done.
+        """
 
         def decide(image: MetadataImage) -> tuple[list[TopicPartition], list[Change]]:
             known = image.brokers.get(broker_id)
@@ -294,8 +299,11 @@ class Controller:
                 raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
             self._stopping[broker_id] = broker_epoch
             rows = list(decide_without(image, broker_id, TopicRules(self._config, image)))
+            rows.sort(key=lambda row: row[1].leader != broker_id)
             left = [name for name, before, after in rows if after is before and before.leader == broker_id]
-            return left, _changes_of(image, [(name, after) for name, _, after in rows])
+            moving = [(name, after) for name, before, after in rows if after is not before]
+            later = [name for name, _ in moving[VACATED_AT_ONCE:]]
+            return left + later, _changes_of(image, moving[:VACATED_AT_ONCE])
 
         await self._see_all_brokers()
         return await self.change(decide)

@@ -1,7 +1,8 @@
 """A broker that stops hands over first: others lead its partitions before it closes a connection (R-OPS-8).
 
 It asks the controller, which may be this broker itself, and goes on serving until its own image says that it leads
-nothing. What nobody else is in sync for it keeps, after it has waited a moment for followers to catch up.
+nothing. The controller takes over some hundred partitions at a time, and as long as they become fewer it is asked
+again. What nobody else is in sync for the broker keeps, after it has waited a moment for followers to catch up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from headrace.replication.replica_set import ReplicaSet
 from headrace.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 LIMIT_SECONDS = 5.0
-"""After that the broker stops as it is: others notice, and elect."""
+"""After that without any progress the broker stops as it is: others notice, and elect."""
+LONGEST_SECONDS = 20.0
+"""The same however much progress there was."""
 ATTEMPT_SECONDS = 2.0
 RETRY_SECONDS = 0.1
 
@@ -36,23 +39,31 @@ class Handover:
     async def run(self) -> None:
         """Return when others lead, or there is nobody, or the time is up. Never fails: a stop goes on."""
         try:
-            async with asyncio.timeout(LIMIT_SECONDS + ATTEMPT_SECONDS):
-                await self._until_others_lead()
+            await self._until_others_lead()
         except TimeoutError:
             logger.warning("Stopping without handing over partitions: the coordination store does not respond")
 
     async def _until_others_lead(self) -> None:
-        deadline = self._env.clock.monotonic() + LIMIT_SECONDS
-        while self._has_others() and self._env.clock.monotonic() < deadline:
+        now = self._env.clock.monotonic
+        end = now() + LONGEST_SECONDS
+        deadline = now() + LIMIT_SECONDS
+        while self._has_others() and now() < deadline:
+            led = self._led()
             try:
-                if await self._may_stop():
-                    return
+                async with asyncio.timeout(LIMIT_SECONDS):
+                    if await self._may_stop():
+                        return
             except (KafkaError, StoreError) as error:
                 logger.warning("Could not ask the controller to move leadership: %s", error)
-            await self._env.clock.sleep(RETRY_SECONDS)
-        left = sum(partition.is_leader for partition in self._replicas.all())
-        if left and self._has_others():
+            if self._led() < led:
+                deadline = min(now() + LIMIT_SECONDS, end)
+            else:
+                await self._env.clock.sleep(RETRY_SECONDS)
+        if (left := self._led()) and self._has_others():
             logger.warning("Stopping as the leader of %d partitions: no other replica is in sync", left)
+
+    def _led(self) -> int:
+        return sum(partition.is_leader for partition in self._replicas.all())
 
     def _has_others(self) -> bool:
         """Whether anybody could lead what this broker holds."""

@@ -307,6 +307,22 @@ async def test_a_change_of_one_partition_is_in_its_entry_or_reads_one_partition(
     assert all(after.partitions[n] is before.partitions[n] for n in range(50) if n != 7)
 
 
+async def test_a_broker_that_stops_hands_over_some_partitions_at_a_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that it leads first; however many there are, each request is answered soon."""
+    monkeypatch.setattr("headrace.metadata.controller.VACATED_AT_ONCE", 2)
+    placed = [(index, (1, 2, 3) if index % 2 else (2, 1, 3)) for index in range(5)]
+    (outcome,) = await cluster.controller.controller.create_topics([TopicCreation("wide", assignments=placed)])
+    assert isinstance(outcome, TopicImage)
+    node, leaders = cluster.controller, []
+    while left := await node.controller.vacate(1, cluster.nodes[1].broker.epoch):
+        leaders.append([len(left), sum(one.leader == 1 for one in node.image.topics["wide"].partitions)])
+    assert leaders == [[4, 1], [2, 0]]
+    topics = node.image.topics.values()
+    assert not any(1 in partition.isr for topic in topics for partition in topic.partitions)
+
+
 def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> None:
     partition = PartitionImage((1,), 1, 0, (1,))
     topic = TopicImage("t", TopicId(bytes(16)), (partition,) * 25)
