@@ -32,7 +32,7 @@ from headrace.metadata.departed import Departed
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage
 from headrace.metadata.layout import BROKER_IDS, CHANGES
 from headrace.metadata.levels import LevelRefused
-from headrace.metadata.membership import Membership
+from headrace.metadata.membership import Membership, patiently
 from headrace.metadata.standing_work import start_standing_work
 from headrace.metadata.stores import renewal_interval, silence_limit, store_path
 from headrace.metrics.exposition import CONTENT_TYPE, render
@@ -338,10 +338,17 @@ class Node:
                 self._env.disk.make_directory(directory)
             await self._membership.open()
             self._env.background.run("Keeping the session", self._membership.run())
-            metadata = ClusterMetadata(self._env, self._membership.store)
-            await metadata.start()
+            return await patiently(self._env.clock, "The cluster's metadata cannot be read", self._read_metadata)
         except (StoreError, DirectoryRefused, LevelRefused, OSError) as error:
             raise StartError(str(error)) from error
+
+    async def _read_metadata(self) -> ClusterMetadata:
+        metadata = ClusterMetadata(self._env, self._membership.store)
+        try:
+            await metadata.start()
+        except StoreError:
+            await metadata.close()
+            raise
         return metadata
 
     async def _join(self, report: OfflineReport, broker: BrokerImage) -> None:
@@ -359,7 +366,8 @@ class Node:
 
         try:
             await self._membership.join(broker, rejoined)
-            await metadata.catch_up(BROKER_IDS)
+            problem = "The other brokers are not known"
+            await patiently(self._env.clock, problem, partial(metadata.catch_up, BROKER_IDS))
         except KafkaError as error:
             raise StartError(error.message or str(error)) from error
         except StoreError as error:

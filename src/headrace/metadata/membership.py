@@ -13,6 +13,7 @@ Rules:
 - A broker that others take for dead is removed before its session ends (`remove_dead`). If it lives, it sees that
   its registration is gone and registers anew.
 - An unknown result is looked at before anything else is done.
+- A session that ends while the broker starts is replaced like any other, and the start goes on (`patiently`).
 - While there is no session, `problem` says so, and `lease` is not valid: what the broker still answers then is
   decided by whoever asks the lease.
 """
@@ -23,11 +24,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
-from headrace.coordination.contract import Store, StoreError
+from headrace.coordination.contract import SessionLost, Store, StoreError, Unknown
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.reconnecting import ReconnectingStore
-from headrace.env import Disk, Env
+from headrace.env import Clock, Disk, Env
 from headrace.env.env import CREATE, READ_ONLY, READ_WRITE, TRUNCATE
 from headrace.metadata.image import BrokerImage, MetadataImage
 from headrace.metadata.registration import evict, register, remove_remains
@@ -39,7 +41,11 @@ LONGEST_DELAY_SECONDS = 5.0
 WAIT_TIMEOUTS = 1.5
 """How long another's node is waited for, in timeouts of a session: ensembles end them a little late."""
 MAX_NOTE_BYTES = 256
+PATIENT_DELAY_SECONDS = 0.2
+PATIENT_ATTEMPTS = 10
+"""Of a store that does not say what became of a call; with ZooKeeper each waits a second for a server."""
 
+T = TypeVar("T")
 StoreOpener = Callable[[], Awaitable[Store]]
 _logger = logging.getLogger(__name__)
 
@@ -63,6 +69,7 @@ class Membership:
         self._renewal_interval = renewal_interval
         self._present: Store | None = None
         self._broker: BrokerImage | None = None
+        self._joined = False
         self._rejoined: Callable[[], Awaitable[None]] = _nothing
         self._former_sessions: set[str] = set()
         self.store = ReconnectingStore()
@@ -85,8 +92,14 @@ class Membership:
         """Register; the result has the broker's epoch. `rejoined` is called after each later registration."""
         self._broker, self._rejoined = broker, rejoined
         self._former_sessions |= self._read_note()
-        assert self._present is not None
-        return await self._register(self._present)
+
+        async def attempt() -> BrokerImage:
+            assert self._present is not None
+            return await self._register(self._present)
+
+        registered = await patiently(self._env.clock, "The broker cannot be registered", attempt)
+        self._joined = True
+        return registered
 
     async def run(self) -> None:
         """Keep the lease, and replace a session that was lost, for as long as the broker runs."""
@@ -156,7 +169,7 @@ class Membership:
                 if not attached:
                     await self.store.attach(store)
                     attached = True
-                if self._broker is not None:
+                if self._joined:  # else whoever starts the broker registers it
                     registered = await self._register(store)
                     await self._rejoined()
                     _logger.warning(
@@ -212,6 +225,23 @@ def _write(disk: Disk, path: str, note: bytes) -> None:
         disk.pwrite(fd, note, 0)
     finally:
         disk.close(fd)
+
+
+async def patiently(clock: Clock, problem: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    """While a broker starts: again with the next session if one is lost, or if the store has no answer once."""
+    unanswered = 0
+    while True:
+        try:
+            return await attempt()
+        except SessionLost as error:
+            reason: StoreError = error
+        except Unknown as error:
+            unanswered += 1
+            if unanswered == PATIENT_ATTEMPTS:
+                raise
+            reason = error
+        _logger.warning("%s and is tried again: %s", problem, reason)
+        await clock.sleep(PATIENT_DELAY_SECONDS)
 
 
 async def _nothing() -> None:

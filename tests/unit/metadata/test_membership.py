@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,36 @@ async def test_a_broker_that_lost_its_session_registers_anew_and_is_controller_a
     (topic,) = await member.controller.create_topics([TopicCreation("t")])
     assert isinstance(topic, TopicImage)
     assert not member.failures
+
+
+@pytest.mark.parametrize("step", ["before", "registering"])
+async def test_a_session_that_ends_while_a_broker_starts_is_replaced(
+    ensemble: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    member = Member(ensemble, tmp_path / "session")
+    expired: list[str] = []
+
+    async def expire_once(store: Store, sessions: set[str]) -> None:
+        if not expired:
+            expired.append(store.session.id)
+            ensemble.expire(store.session.id)
+
+    if step == "registering":
+        monkeypatch.setattr("headrace.metadata.membership.remove_remains", expire_once)
+    else:
+        join = member.membership.join
+
+        async def late_join(*arguments: Any) -> BrokerImage:
+            await expire_once(member.stores[-1], set())
+            return await join(*arguments)
+
+        monkeypatch.setattr(member.membership, "join", late_join)
+    await member.start()
+    assert expired == [member.stores[0].session.id]
+    await member.back()
+    await eventually(lambda: member.controller.active)
+    assert not member.failures
+    await member.close()
 
 
 async def test_what_changed_meanwhile_is_in_the_image_afterwards(
