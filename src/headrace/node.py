@@ -338,18 +338,10 @@ class Node:
                 self._env.disk.make_directory(directory)
             await self._membership.open()
             self._env.background.run("Keeping the session", self._membership.run())
-            return await patiently(self._env.clock, "The cluster's metadata cannot be read", self._read_metadata)
+            opened = partial(ClusterMetadata.opened, self._env, self._membership.store)
+            return await patiently(self._env.clock, "The cluster's metadata cannot be read", opened)
         except (StoreError, DirectoryRefused, LevelRefused, OSError) as error:
             raise StartError(str(error)) from error
-
-    async def _read_metadata(self) -> ClusterMetadata:
-        metadata = ClusterMetadata(self._env, self._membership.store)
-        try:
-            await metadata.start()
-        except StoreError:
-            await metadata.close()
-            raise
-        return metadata
 
     async def _join(self, report: OfflineReport, broker: BrokerImage) -> None:
         """Announce this broker and stand for election as the controller; both again after a lost session."""

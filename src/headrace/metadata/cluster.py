@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.coordination.contract import Create, NodeExists, SessionLost, Store, TreeNode, Unknown
+from headrace.coordination.contract import Create, NodeExists, SessionLost, Store, StoreError, TreeNode, Unknown
 from headrace.env import Env
 from headrace.metadata import levels
 from headrace.metadata.image import MetadataImage
@@ -88,6 +88,17 @@ class ClusterMetadata:
     def oldest_sequence(self) -> int:
         """The oldest entry of `/changes` that is still there; 0 if there is none."""
         return self._oldest_sequence
+
+    @classmethod
+    async def opened(cls, env: Env, store: Store) -> ClusterMetadata:
+        """One that has started; if that fails it follows nothing."""
+        metadata = cls(env, store)
+        try:
+            await metadata.start()
+        except StoreError:
+            await metadata.close()
+            raise
+        return metadata
 
     async def start(self) -> None:
         """Lay out the store if it is new, and load everything."""
