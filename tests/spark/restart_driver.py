@@ -254,6 +254,7 @@ class Driver:
             .writeStream.format("dying")
             .options(**doom, **{"kafka.bootstrap.servers": self._bootstrap, "topic": self._copy})
             .option("kafka.batch.size", SMALL_BATCH_BYTES)
+            .option("delivery", "at-least-once")
             .option("checkpointLocation", str(self._folder / "copy-checkpoint"))
             .trigger(availableNow=True)
             .start()

@@ -112,7 +112,7 @@ def test_a_users_mistakes_are_one_clear_line(spark: SparkSession, topics: Topics
     assert "cannot be overwritten" in refused(lambda: writer(frame, topics.bootstrap).mode("overwrite").save())
     assert message(topic="no-such-topic").startswith("the topic 'no-such-topic' does not exist on")
     assert "did you mean kafka.acks?" in message(frame, **{"kafka.ack": "all"})
-    assert "exactly-once is not supported yet" in message(delivery="exactly-once")
+    assert "'twice' is not a known delivery guarantee" in message(delivery="twice")
     assert "the column 'value' is bigint, and must be string or binary" in message(spark.range(1).toDF("value"))
     no_topic = refused(lambda: writer(frame, topics.bootstrap).save())
     assert no_topic == "no topic to write to: set the option topic, or give the frame a column 'topic'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.model.topics import INTERNAL_TOPICS, TopicId, TopicPartition
+from headrace.model.topics import HIDDEN_TOPICS, TopicId, TopicPartition
 from headrace.security.acl import Acl
 from headrace.security.quota import QuotaTable
 from headrace.security.scram import ScramCredential
@@ -101,7 +101,7 @@ class TopicImage:
 
     @property
     def internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
+        return self.name in HIDDEN_TOPICS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,11 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+"""The broker's own: nobody else writes to them."""
+SINKS_TOPIC = "__headrace_sinks"
+"""What exactly-once sinks of Spark have decided; they write it themselves."""
+HIDDEN_TOPICS = INTERNAL_TOPICS | {SINKS_TOPIC}
+"""Told to clients as internal: tools and patterns leave them out."""
 
 
 class TopicPartition(NamedTuple):

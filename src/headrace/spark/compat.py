@@ -72,6 +72,7 @@ else:
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
 
 
 def in_pushdown_worker() -> bool:
@@ -84,3 +85,11 @@ def in_streaming_query() -> bool:
     """Whether this task belongs to a batch of a streaming query."""
     context = TaskContext.get()
     return context is not None and context.getLocalProperty(_QUERY_ID) is not None
+
+
+def streaming_batch() -> tuple[str, int] | None:
+    """The id of the streaming query, and of its batch, that this task belongs to; None outside of one."""
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+    batch_id = context.getLocalProperty(_BATCH_ID) if context is not None else None
+    return None if query_id is None or batch_id is None else (query_id, int(batch_id))

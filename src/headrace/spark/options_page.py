@@ -95,6 +95,9 @@ _SINK = """
 | `timestamp` | timestamp | in milliseconds; the current time if it is null or missing |
 
 Other columns are ignored, so that rows of the source can be written back as they are.
+
+A stream is written [exactly once](spark-sink.md) where the cluster can prepare transactions, as Headrace can, and
+at least once elsewhere; a batch at least once.
 """
 
 

@@ -122,6 +122,8 @@ class BlockingCluster:
         self._idle: dict[Address, list[BlockingConnection]] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self.coordinators: dict[str, int] = {}
+        """Of transactional ids, as they were last found; kept by `TransactionClient`."""
         self._reached: set[Address] = set()
         """Brokers that answered once: they may be restarting, where others are probably a mistake."""
 

@@ -102,7 +102,6 @@ class TransactionClient:
     def __init__(self, cluster: BlockingCluster, patience_s: float | None = None) -> None:
         self._cluster = cluster
         self._patience_s = patience_s
-        self._coordinators: dict[str, int] = {}
 
     def begin(self, transactional_id: str, timeout_ms: int) -> Begun:
         """A new identity. What is open under the name is aborted."""
@@ -226,23 +225,23 @@ class TransactionClient:
 
     def _at_coordinator(self, transactional_id: str, ask: Callable[[BlockingConnection], T]) -> T:
         def attempt() -> T:
-            broker_id = self._coordinators.get(transactional_id)
+            known = self._cluster.coordinators
+            broker_id = known.get(transactional_id)
             if broker_id is None:
-                broker_id = self._coordinators[transactional_id] = self._find(transactional_id)
+                broker_id = known[transactional_id] = self._cluster.coordinator(
+                    transactional_id, TRANSACTION_COORDINATOR
+                )
             try:
                 with self._cluster.borrow(broker_id) as connection:
                     return ask(connection)
             except (KafkaError, ClientError):
-                self._coordinators.pop(transactional_id, None)
+                known.pop(transactional_id, None)
                 raise
 
         return self._retrying(attempt)
 
     def _retrying(self, attempt: Callable[[], T]) -> T:
         return self._cluster.retrying(attempt, within_s=self._patience_s)
-
-    def _find(self, transactional_id: str) -> int:
-        return self._cluster.coordinator(transactional_id, TRANSACTION_COORDINATOR)
 
 
 def _init(connection: BlockingConnection, request: InitProducerIdRequest, highest: int) -> Begun:

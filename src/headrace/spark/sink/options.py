@@ -19,6 +19,8 @@ from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, TopicShape
 from headrace.spark.client.producing import ALL_IN_SYNC, DELIVERY_TIMEOUT_S, MAX_IN_FLIGHT, MAX_REQUEST_BYTES
 from headrace.spark.option_table import GivenOptions, Option, OptionError, near_name
 from headrace.spark.security_options import SECURITY_PREFIXES, parse_security
+from headrace.spark.sink.once.names import LEGAL_SINK_ID, sink_id_of
+from headrace.spark.sink.once.plan import SinkSettings
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 AT_LEAST_ONCE = "at-least-once"
@@ -26,11 +28,23 @@ EXACTLY_ONCE = "exactly-once"
 DEFAULT_BATCH_BYTES = 900_000
 """Of one record batch, before compression: below the megabyte that a broker accepts by default."""
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000
+DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
+"""The most that brokers allow by default (transaction.max.timeout.ms)."""
 DEFAULT_CLIENT_ID = "headrace-spark"
 
 SINK_OPTIONS = (
     Option("topic", "", "Topic for all rows. Overrides a column `topic`."),
-    Option("delivery", f"`{AT_LEAST_ONCE}`", "What a failed task or a restart means for records already written."),
+    Option(
+        "delivery",
+        f"`{EXACTLY_ONCE}` in a stream to a Headrace cluster, else `{AT_LEAST_ONCE}`",
+        "What a failed task or a restart means for records already written.",
+    ),
+    Option(
+        "sinkId",
+        "made of `checkpointLocation`",
+        "Names the sink in the cluster, the same for every run of the query: letters, digits, `.`, `_` and `-`.",
+        "stream",
+    ),
     Option("includeHeaders", "`true`", "Whether a column `headers` is written."),
     Option(
         "create.partitions",
@@ -55,6 +69,11 @@ PRODUCER_SETTINGS = (
     ),
     Option("kafka.request.timeout.ms", f"`{DEFAULT_REQUEST_TIMEOUT_MS}`", "How long to wait for a response."),
     Option("kafka.delivery.timeout.ms", f"`{DELIVERY_TIMEOUT_S * 1000:.0f}`", "How long records are retried."),
+    Option(
+        "kafka.transaction.timeout.ms",
+        f"`{DEFAULT_TRANSACTION_TIMEOUT_MS}`",
+        "How long a task may write before its transaction is aborted.",
+    ),
     Option("kafka.client.id", f"`{DEFAULT_CLIENT_ID}`", "Client id that the broker sees."),
 )
 WITHOUT_EFFECT = frozenset(
@@ -102,6 +121,10 @@ class SinkOptions:
     request_bytes: int
     max_in_flight: int
     delivery_timeout_s: float
+    delivery: str | None = None
+    """As it was given; None: exactly once in a stream, where the cluster has explicit prepare."""
+    sink: SinkSettings | None = None
+    """For exactly once; None where the options name no sink, or rule it out."""
     create: TopicShape | None = None
     """How topics are made that are not there; None: they are an error."""
 
@@ -110,8 +133,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options as given to Spark; OptionError for the first that is wrong."""
     options = GivenOptions(given)
     _check_names(options)
-    _check_delivery(options)
     acks, idempotent, in_flight = _acknowledgement(options)
+    delivery = _delivery(options, idempotent)
     timeout_ms = options.integer("kafka.request.timeout.ms", minimum=1) or DEFAULT_REQUEST_TIMEOUT_MS
     delivery_ms = options.integer("kafka.delivery.timeout.ms", minimum=1)
     batch_bytes = options.integer("kafka.batch.size", minimum=1) or DEFAULT_BATCH_BYTES
@@ -132,6 +155,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         request_bytes=request_bytes,
         max_in_flight=in_flight,
         delivery_timeout_s=DELIVERY_TIMEOUT_S if delivery_ms is None else delivery_ms / 1000,
+        delivery=delivery,
+        sink=None if delivery == AT_LEAST_ONCE else _sink(options),
         create=_new_topic(options),
     )
 
@@ -157,14 +182,31 @@ def _spelled() -> list[str]:
     return names + [f"kafka.{setting}" for setting in (*WITHOUT_EFFECT, *REFUSED)]
 
 
-def _check_delivery(options: GivenOptions) -> None:
-    delivery = options.text("delivery") or AT_LEAST_ONCE
-    if delivery == EXACTLY_ONCE:
-        raise OptionError(
-            "delivery", "exactly-once is not supported yet", f"write {AT_LEAST_ONCE}, or leave it out"
-        )
-    if delivery != AT_LEAST_ONCE:
-        raise OptionError("delivery", f"{delivery!r} is not a known delivery guarantee", f"write {AT_LEAST_ONCE}")
+def _delivery(options: GivenOptions, idempotent: bool) -> str | None:
+    """As it was given, or what the acknowledgements leave of it."""
+    given = options.text("delivery")
+    if given not in (None, AT_LEAST_ONCE, EXACTLY_ONCE):
+        advice = f"write {EXACTLY_ONCE} or {AT_LEAST_ONCE}"
+        raise OptionError("delivery", f"{given!r} is not a known delivery guarantee", advice)
+    if not idempotent and given == EXACTLY_ONCE:
+        advice = "remove kafka.acks and kafka.enable.idempotence"
+        raise OptionError("delivery", f"{EXACTLY_ONCE} needs kafka.acks=all and idempotence", advice)
+    return given if idempotent else AT_LEAST_ONCE
+
+
+def _sink(options: GivenOptions) -> SinkSettings | None:
+    """None if nothing names the sink."""
+    checkpoint = options.text("checkpointLocation") or None
+    sink_id = options.text("sinkId")
+    if sink_id is not None and not LEGAL_SINK_ID.fullmatch(sink_id):
+        advice = "write at most 100 letters, digits, dots, dashes and underscores"
+        raise OptionError("sinkId", f"{sink_id!r} is not a valid name", advice)
+    if sink_id is None:
+        if checkpoint is None:
+            return None
+        sink_id = sink_id_of(checkpoint)
+    timeout_ms = options.integer("kafka.transaction.timeout.ms", minimum=1) or DEFAULT_TRANSACTION_TIMEOUT_MS
+    return SinkSettings(sink_id, timeout_ms, checkpoint)
 
 
 def _bootstrap(options: GivenOptions) -> str:

@@ -24,6 +24,7 @@ from headrace.spark.arrow.partitions import assign_partitions, rows_by_partition
 from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.client.creating import ensure_topic
 from headrace.spark.client.producing import BatchProducer
+from headrace.spark.client.transactions import InTransaction
 from headrace.spark.sink.columns import SinkColumns
 from headrace.spark.sink.errors import SinkError
 from headrace.spark.sink.options import SinkOptions
@@ -66,7 +67,7 @@ class TaskWriter:
     def __init__(self, options: SinkOptions, columns: SinkColumns, cluster: BlockingCluster) -> None:
         self._options = options
         self._columns = columns
-        self._cluster = cluster
+        self.cluster = cluster
         self._producer = BatchProducer(
             cluster,
             acks=options.acks,
@@ -79,13 +80,21 @@ class TaskWriter:
         self._unkeyed: dict[str, int] = {}
         self._rows = self._batches = self._bytes = 0
 
+    def begin(self, transaction: InTransaction) -> None:
+        """All rows belong to this transaction. Before the first of them."""
+        self._producer.begin(transaction)
+
     def write(self, rows: pa.RecordBatch) -> None:
         chosen = self._columns.chosen(rows)
         ready = encodable(chosen)
         for topic, indices in self._by_topic(chosen):
             mine = chosen if indices is None else chosen.take(indices)
-            for partition, rows_there in rows_by_partition(self._partitions(mine, topic)):
-                place = TopicPartition(topic, partition)
+            found = [
+                (TopicPartition(topic, partition), rows_there)
+                for partition, rows_there in rows_by_partition(self._partitions(mine, topic))
+            ]
+            self._producer.announce([place for place, _ in found])
+            for place, rows_there in found:
                 self._send(place, ready, rows_there if indices is None else indices[rows_there])
 
     def finish(self) -> Written:
@@ -115,8 +124,8 @@ class TaskWriter:
         count = self._partition_counts.get(topic)
         if count is None:
             if self._options.create is not None:
-                ensure_topic(self._cluster, topic, self._options.create)
-            count = self._partition_counts[topic] = partition_count(self._cluster, topic)
+                ensure_topic(self.cluster, topic, self._options.create)
+            count = self._partition_counts[topic] = partition_count(self.cluster, topic)
             self._unkeyed[topic] = random.randrange(count)
         return count
 

@@ -25,7 +25,7 @@ from enum import IntEnum
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.security import ClientSecurity
-from headrace.model.topics import INTERNAL_TOPICS, TopicPartition
+from headrace.model.topics import HIDDEN_TOPICS, TopicPartition
 from headrace.spark.option_table import GivenOptions, OptionError, near_name
 from headrace.spark.security_options import SECURITY_PREFIXES, parse_security
 from headrace.spark.source.option_names import (
@@ -84,7 +84,7 @@ class TopicChoice:
         """Whether a topic of the cluster is read. A pattern may match any part of the name, as in Spark, and never
         stands for the cluster's own topics."""
         if self.pattern is not None:
-            return topic not in INTERNAL_TOPICS and re.search(self.pattern, topic) is not None
+            return topic not in HIDDEN_TOPICS and re.search(self.pattern, topic) is not None
         return topic in (self.names() or ())
 
     def names(self) -> tuple[str, ...] | None:

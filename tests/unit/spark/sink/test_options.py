@@ -7,6 +7,7 @@ import pytest
 from headrace.records.compression import Codec
 from headrace.spark.client.producing import ALL_IN_SYNC
 from headrace.spark.option_table import OptionError
+from headrace.spark.sink.once.plan import SinkSettings
 from headrace.spark.sink.options import DEFAULT_BATCH_BYTES, PRODUCER_SETTINGS, SINK_OPTIONS, parse_sink_options
 
 BROKER = {"kafka.bootstrap.servers": "host:9092"}
@@ -70,11 +71,9 @@ def test_everything_given_as_spark_gives_it() -> None:
         ({**BROKER, "topics": "a"}, "option topics: there is no such option; did you mean topic?"),
         ({**BROKER, "kafka.compresion.type": "gzip"}, "did you mean kafka.compression.type?"),
         ({**BROKER, "kafka.compression.type": "brotli"}, "there is no compression 'brotli'; write none, gzip"),
-        (
-            {**BROKER, "delivery": "exactly-once"},
-            "exactly-once is not supported yet; write at-least-once",
-        ),
         ({**BROKER, "delivery": "maybe"}, "option delivery: 'maybe' is not a known delivery guarantee"),
+        ({**BROKER, "delivery": "exactly-once", "kafka.acks": "1"}, "exactly-once needs kafka.acks=all"),
+        ({**BROKER, "sinkId": "a b"}, "option sinkId: 'a b' is not a valid name; write at most 100 letters"),
         ({**BROKER, "kafka.acks": "2"}, "option kafka.acks: '2' is not all, 1 or 0"),
         ({**BROKER, "kafka.acks": "1", "kafka.enable.idempotence": "true"}, "it needs kafka.acks=all, not 1"),
         ({**BROKER, "kafka.enable.idempotence": "yes"}, "'yes' is neither true nor false"),
@@ -104,3 +103,18 @@ def test_what_nobody_knows_is_left_alone() -> None:
 
 def test_the_table_is_complete() -> None:
     assert all(option.meaning.endswith(".") for option in (*SINK_OPTIONS, *PRODUCER_SETTINGS))
+
+
+def test_what_names_the_sink() -> None:
+    named = parse_sink_options({**BROKER, "sinkId": "orders", "checkpointLocation": "/c"}).sink
+    assert named == SinkSettings("orders", 900_000, "/c")
+    made = parse_sink_options(
+        {**BROKER, "checkpointLocation": "/c/orders", "kafka.transaction.timeout.ms": "5"}
+    ).sink
+    assert made is not None
+    assert made.sink_id.startswith("orders-")
+    assert made.timeout_ms == 5
+    assert parse_sink_options(BROKER).sink is None
+    for weaker in ({"delivery": "at-least-once"}, {"kafka.acks": "1"}, {"kafka.enable.idempotence": "false"}):
+        options = parse_sink_options({**BROKER, "checkpointLocation": "/c", **weaker})
+        assert (options.delivery, options.sink) == ("at-least-once", None)

@@ -16,6 +16,7 @@ from tests.spark.topics import Topics
 from tests.unit.spark.sink.schemas import schema
 
 NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+AT_LEAST_ONCE = {**NOWHERE, "delivery": "at-least-once"}
 
 
 VALUE = schema("value string")
@@ -41,9 +42,31 @@ def test_a_topic_is_not_overwritten() -> None:
 def test_a_stream_is_planned_without_the_cluster() -> None:
     """Also with the output mode complete, which Spark calls overwriting."""
     for overwrite in (False, True):
-        made = make_stream_writer(NOWHERE, VALUE, overwrite)
+        made = make_stream_writer(AT_LEAST_ONCE, VALUE, overwrite)
         assert isinstance(made, StreamArrowWriter)
         assert pickle.loads(pickle.dumps(made)).__dict__ == made.__dict__
+
+
+def test_a_batch_of_a_stream_is_planned_once_when_its_writer_is_pickled(bootstrap: str) -> None:
+    topics = Topics(bootstrap)
+    name = topics.create()
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": name, "sinkId": name}
+    made = make_stream_writer(given, VALUE, overwrite=False)
+    first, second = (pickle.loads(pickle.dumps(made)) for _ in range(2))
+    assert isinstance(first, writer.StreamWriter)
+    assert first._plan is not None
+    assert first._plan == second._plan
+    assert first._plan.token.epoch == 0
+    next_batch = pickle.loads(pickle.dumps(make_stream_writer(given, VALUE, overwrite=False)))
+    assert next_batch._plan.token.epoch == 1
+    topics.delete([name])
+
+
+def test_exactly_once_needs_a_name() -> None:
+    with pytest.raises(SinkError, match="set checkpointLocation on this query, or the option sinkId"):
+        make_stream_writer(NOWHERE, VALUE, overwrite=False)
+    with pytest.raises(SinkError, match="is for streams"):
+        make_batch_writer({**NOWHERE, "delivery": "exactly-once"}, VALUE, overwrite=False)
 
 
 def test_mistakes_are_sink_errors() -> None:
@@ -55,6 +78,6 @@ def test_mistakes_are_sink_errors() -> None:
 
 def test_pyspark_4_0_gets_a_writer_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "HAS_STREAM_ARROW_WRITER", False)
-    made = make_stream_writer(NOWHERE, VALUE, overwrite=False)
+    made = make_stream_writer(AT_LEAST_ONCE, VALUE, overwrite=False)
     assert isinstance(made, writer.RowStreamWriter)
     assert made.write(iter([])) == writer.Acknowledged(Written())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from headrace.model.errors import ErrorCode
-from headrace.model.topics import INTERNAL_TOPICS
+from headrace.model.topics import HIDDEN_TOPICS
 from headrace.spark.client.cluster import BlockingCluster, TopicInfo
 from headrace.spark.pipelines.definition import BROKER_DEFAULT, Pipeline, Problem, Sink, Source
 from headrace.spark.pipelines.nearest import nearest
@@ -59,7 +59,7 @@ def _source(pipeline: Pipeline, source: Source, topics: Topics, coming: set[str]
     key = next((key for key in ("topic", "topics", "table") if key in source.places), "")
     for topic in source.topics:
         if topic not in topics and topic not in coming:
-            near = nearest(topic, (name for name in topics if name not in INTERNAL_TOPICS))
+            near = nearest(topic, (name for name in topics if name not in HIDDEN_TOPICS))
             advice = f"Did you mean {near}?" if near else f"Create it with `headrace topic create {topic}`."
             yield pipeline.problem(source, key, f"there is no topic {topic}", advice)
     if source.pattern is not None and not any(_matches(source.pattern, name) for name in (*topics, *coming)):
@@ -69,7 +69,7 @@ def _source(pipeline: Pipeline, source: Source, topics: Topics, coming: set[str]
 
 
 def _matches(pattern: str, name: str) -> bool:
-    return name not in INTERNAL_TOPICS and re.fullmatch(pattern, name) is not None
+    return name not in HIDDEN_TOPICS and re.fullmatch(pattern, name) is not None
 
 
 def _sink(pipeline: Pipeline, sink: Sink, topics: Topics, coming: set[str]) -> Iterator[Problem]:

@@ -1,0 +1,351 @@
+"""The driver's part: a plan for every batch, its decision, and the end of everything that no decision names.
+
+Three calls, each in a process of its own that may die at any point: `plan_batch`, then `commit_batch` or
+`abort_batch`. What they may rely on is in the sink's log only (`decisions`), and in what the tasks tell.
+
+Nothing is ended that might be another driver's. A transaction without a decision is first taken over, which leaves
+it open, then the log is read: only if no newer fence is in it, the transaction is aborted, by the identity that
+took it over. A newer driver that uses the same name meanwhile has fenced that identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from headrace.client.errors import ClientError
+from headrace.model.errors import KafkaError
+from headrace.spark.client.cluster import BlockingCluster
+from headrace.spark.client.transactions import LOST, Identity, NoTwoPhaseCommit, TransactionClient
+from headrace.spark.sink.errors import SinkError
+from headrace.spark.sink.once.decisions import (
+    CLOSING_EPOCH,
+    Abandoned,
+    Batch,
+    Closed,
+    Course,
+    Decision,
+    Done,
+    Entry,
+    Fence,
+    SinkLog,
+    course_of,
+    orphans,
+)
+from headrace.spark.sink.once.journal import Journal, Superseded
+from headrace.spark.sink.once.names import driver_id, local_path, tasks_of
+from headrace.spark.sink.once.plan import Plan, SinkSettings, TaskDone
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+"""Transactions that are ended at the same time."""
+FIRST = 0
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process has read of a sink's log."""
+
+    log: SinkLog
+    next_offset: int
+
+
+_known: dict[tuple[str, str], _Known] = {}
+"""By cluster and sink. Spark keeps the process that plans, so that a log is read once and then followed."""
+
+
+# --- planning
+
+
+def plan_batch(
+    cluster: BlockingCluster, sink: SinkSettings, patience_s: float, *, needs_prepare: bool
+) -> Plan | None:
+    """Fence, read, make up for what a driver before this one has left.
+
+    `needs_prepare`: None, and nothing done, where the cluster has no explicit prepare.
+    """
+    client = TransactionClient(cluster, patience_s)
+    token, two_phase = _acquire(client, sink, needs_prepare)
+    if token is None:
+        return None
+    journal = Journal.open(cluster, sink.sink_id, patience_s)
+    key = (cluster.settings.bootstrap, sink.sink_id)
+    known = _known.pop(key, None)
+    first_time = known is None
+    with _told(sink.sink_id):
+        known = _close_old_id(journal, known or _Known(SinkLog(), journal.start()), token)
+        fence_offset = journal.append(token, FIRST, Fence(token))
+        if fence_offset < known.next_offset:
+            known = _Known(SinkLog(), journal.start())  # the topic is another one than before
+        known = _followed(journal, known, fence_offset + 1)
+        if known.log.fence_offset != fence_offset:
+            raise Superseded(f"the fence at offset {fence_offset} is not the last one")
+        written = _make_up(client, journal, known.log, token, sink)
+        end = fence_offset + 1
+        if written:
+            end = journal.end()
+            known = _followed(journal, known, end)
+            if known.log.fence_offset != fence_offset:
+                raise Superseded("a newer fence is in the log")
+    plan = Plan(
+        sink,
+        token,
+        fence_offset,
+        end,
+        FIRST + 1 + written,
+        known.log.decision.batch if known.log.decision is not None else None,
+        two_phase,
+    )
+    if first_time:
+        with _told(sink.sink_id):
+            _sweep(client, journal, plan, known.log)
+    _known[key] = known
+    return plan
+
+
+def _acquire(client: TransactionClient, sink: SinkSettings, needs_prepare: bool) -> tuple[Identity | None, bool]:
+    """The token, and whether the cluster has explicit prepare."""
+    name = driver_id(sink.sink_id)
+    try:
+        return client.take_over(name, sink.timeout_ms).identity, True
+    except NoTwoPhaseCommit:
+        return (None if needs_prepare else client.begin(name, sink.timeout_ms).identity), False
+
+
+@contextmanager
+def _told(sink_id: str) -> Iterator[None]:
+    """A user learns of another driver by a SinkError."""
+    try:
+        yield
+    except Superseded as error:
+        raise SinkError(
+            f"another driver writes to the sink {sink_id} by now, and this one may not any more: a checkpoint, "
+            f"and a sinkId, belong to one query that runs once ({error})"
+        ) from None
+
+
+def _followed(journal: Journal, known: _Known, end: int) -> _Known:
+    return _Known(known.log.read(journal.read(known.next_offset, end)), max(end, known.next_offset))
+
+
+def _close_old_id(journal: Journal, known: _Known, token: Identity) -> _Known:
+    """The last fence has another producer id: its epochs were used up, or it was forgotten. No epoch of it counts
+    any more."""
+    if known.log.fence is None or known.log.fence.producer_id != token.producer_id:
+        known = _followed(journal, known, journal.end())
+    last = known.log.fence
+    if last is not None and last.producer_id != token.producer_id:
+        journal.append(Identity(last.producer_id, CLOSING_EPOCH), FIRST, Closed(last.producer_id))
+    return known
+
+
+def _make_up(
+    client: TransactionClient, journal: Journal, known: SinkLog, token: Identity, sink: SinkSettings
+) -> int:
+    """Roll a decision forward that was not carried out, and save one from a void one. How much was written."""
+    written = 0
+    decision = known.decision
+    if decision is None:
+        return written
+    if known.void_last:
+        again = Decision(known.fence_offset, decision.batch, decision.entries, decision.rows, again=True)
+        written += 1
+        journal.append(token, FIRST + written, again)
+    if not known.done:
+        log.info("Sink %s: committing batch %d, which was decided before", sink.sink_id, decision.batch.batch_id)
+        _roll_forward(client, journal, decision, known.fence_offset)
+        written += 1
+        journal.append(token, FIRST + written, Done(decision.batch))
+    return written
+
+
+# --- commit and abort
+
+
+def commit_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id: int, patience_s: float) -> None:
+    """Decide, carry out. A batch that was decided before is done already; one without rows needs nothing."""
+    done = _tasks(messages)
+    if not done:
+        return
+    plan, query_id = done[0].plan, done[0].query_id
+    assert all(one.plan.fence_offset == plan.fence_offset for one in done), "tasks of one plan"
+    batch = Batch(query_id, batch_id, offsets_hash(plan.sink.checkpoint, batch_id))
+    if check_course(plan, batch) is Course.SKIP:
+        return
+    entries = tuple(one.entry for one in done if one.entry is not None)
+    if not entries:
+        return
+    decision = Decision(plan.fence_offset, batch, entries, sum(one.rows for one in done))
+    journal = Journal.open(cluster, plan.sink.sink_id, patience_s)
+    client = TransactionClient(cluster, patience_s)
+    with _told(plan.sink.sink_id):
+        decided = _decide(journal, plan, decision)
+        _roll_forward(client, journal, decision, plan.fence_offset)
+        journal.append(plan.token, plan.next_sequence + 1, Done(batch))
+        try:
+            _sweep(client, journal, plan, decided)
+        except (KafkaError, ClientError) as error:
+            log.warning("Sink %s: what lost attempts left open is swept later: %s", plan.sink.sink_id, error)
+
+
+def _decide(journal: Journal, plan: Plan, decision: Decision) -> SinkLog:
+    """The one write that counts: refused if there is a newer driver, and looked at in the log."""
+    offset = journal.append(plan.token, plan.next_sequence, decision)
+    found = _since(journal, plan, offset)
+    if found.decision != decision:
+        raise Superseded(f"the decision at offset {offset} does not count: it was fenced or abandoned before")
+    return found
+
+
+def abort_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id: int, patience_s: float) -> None:
+    """Give the batch up, unless it is decided: then the next driver carries it out."""
+    done = _tasks(messages)
+    if not done or all(one.entry is None for one in done):
+        return
+    plan = done[0].plan
+    journal = Journal.open(cluster, plan.sink.sink_id, patience_s)
+    client = TransactionClient(cluster, patience_s)
+    try:
+        offset = journal.append(plan.token, plan.next_sequence, Abandoned(plan.fence_offset, batch_id))
+    except Superseded:
+        return  # a newer driver sweeps
+    if _since(journal, plan, offset).decision is not None:
+        return
+    _at_once(partial(_abort, client), [one.entry for one in done if one.entry is not None])
+    with _told(plan.sink.sink_id):
+        _sweep(client, journal, plan, SinkLog(plan.token, plan.fence_offset))
+
+
+def _since(journal: Journal, plan: Plan, offset: int) -> SinkLog:
+    """What the log says from the plan on, up to a record that was written (to its end where that is unknown)."""
+    end = offset + 1 if offset >= 0 else journal.end()
+    return SinkLog(plan.token, plan.fence_offset).read(journal.read(plan.read_up_to, end))
+
+
+def _tasks(messages: Iterable[object]) -> list[TaskDone]:
+    return [one for one in messages if isinstance(one, TaskDone)]
+
+
+def check_course(plan: Plan, batch: Batch) -> Course:
+    """SinkError if the query's checkpoint is older than the sink."""
+    course = course_of(plan.decided, batch)
+    if course in (Course.TOO_OLD, Course.ANOTHER):
+        assert plan.decided is not None
+        what = (
+            f"the sink {plan.sink.sink_id} has committed batch {plan.decided.batch_id} of this query, and its "
+            f"checkpoint is at batch {batch.batch_id}"
+        )
+        if course is Course.ANOTHER:
+            what = (
+                f"the sink {plan.sink.sink_id} has committed batch {batch.batch_id} of this query with other "
+                "offsets than its checkpoint has"
+            )
+        raise SinkError(
+            f"the checkpoint is older than the sink: {what}. Restore the newest checkpoint; or, to write rows "
+            "again that are in the topic, start the query with another sinkId"
+        )
+    return course
+
+
+def offsets_hash(checkpoint: str | None, batch_id: int) -> str | None:
+    """Of what a batch covers, as its checkpoint has it; None where that cannot be read from here."""
+    folder = local_path(checkpoint) if checkpoint else None
+    if folder is None:
+        return None
+    try:
+        return hashlib.sha256((Path(folder) / "offsets" / str(batch_id)).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return None
+
+
+# --- ends
+
+
+def _roll_forward(client: TransactionClient, journal: Journal, decision: Decision, fence_offset: int) -> None:
+    _at_once(partial(_commit, client, journal, fence_offset), decision.entries)
+
+
+def _commit(client: TransactionClient, journal: Journal, fence_offset: int, entry: Entry) -> None:
+    """An entry of a decision that cannot be committed is an error, never skipped."""
+    try:
+        client.end(entry.transactional_id, entry.identity, commit=True)
+        return
+    except KafkaError as error:
+        if error.code not in LOST:
+            raise
+        refusal = error
+    # A task that came late may have taken it over, and left it open: only a newer driver may not be disturbed.
+    _check_newest(journal, fence_offset)
+    try:
+        taken = client.take_over(entry.transactional_id, _TAKEN_TIMEOUT_MS)
+    except NoTwoPhaseCommit:
+        taken = None
+    if taken is None or taken.ongoing != entry.records:
+        raise SinkError(
+            f"the transaction of {entry.transactional_id} belongs to a batch that is decided, and cannot be "
+            f"committed any more ({refusal}): its rows may be missing. It was ended by somebody else, or timed out"
+        )
+    client.end(entry.transactional_id, taken.identity, commit=True)
+
+
+_TAKEN_TIMEOUT_MS = 60_000
+"""Of what begins with the new identity: nothing."""
+
+
+def _abort(client: TransactionClient, entry: Entry) -> None:
+    try:
+        client.end(entry.transactional_id, entry.identity, commit=False)
+    except KafkaError as error:
+        if error.code not in LOST:
+            raise
+
+
+def _sweep(client: TransactionClient, journal: Journal, plan: Plan, known: SinkLog) -> None:
+    """Abort what losing and dead attempts have left open."""
+    sink_id = plan.sink.sink_id
+    found = tasks_of(sink_id, client.open_ids(driver_id(sink_id) + "."))
+    left = orphans(found, known)
+    if left:
+        log.info("Sink %s: aborting %s, which no decision names", sink_id, ", ".join(left))
+    _at_once(partial(_abort_orphan, client, journal, plan), left)
+
+
+def _abort_orphan(client: TransactionClient, journal: Journal, plan: Plan, transactional_id: str) -> None:
+    if not plan.two_phase:
+        _check_newest(journal, plan.fence_offset)
+        client.begin(transactional_id, plan.sink.timeout_ms)
+        return
+    taken = client.take_over(transactional_id, plan.sink.timeout_ms)
+    _check_newest(journal, plan.fence_offset)
+    try:
+        client.end(transactional_id, taken.identity, commit=False)
+    except KafkaError as error:
+        if error.code not in LOST:  # it has ended by itself, or a newer driver uses the name
+            raise
+
+
+def _check_newest(journal: Journal, fence_offset: int) -> None:
+    """Superseded if the log has a newer fence than ours."""
+    records = journal.read(fence_offset, journal.end())
+    if SinkLog().read(records).fence_offset > fence_offset:
+        raise Superseded("a newer fence is in the log")
+
+
+def _at_once(act: Callable[[T], None], each: Sequence[T]) -> None:
+    if len(each) <= 1:
+        for one in each:
+            act(one)
+        return
+    with ThreadPoolExecutor(min(AT_ONCE, len(each))) as pool:
+        for _ in pool.map(act, each):
+            pass
