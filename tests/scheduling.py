@@ -23,6 +23,7 @@ OWN_SPARK = frozenset(
     SPARK + name
     for name in (
         "test_cluster.py",
+        "test_exactly_once_sink.py",
         "test_pipeline_command.py",
         "test_restart.py",
         "test_spark_kafka_connector.py",
@@ -34,6 +35,7 @@ SECONDS = {
     "tests/spark/test_pipeline_command.py": 90,
     "tests/spark/test_restart.py": 60,
     "tests/spark/test_cluster.py": 60,
+    "tests/spark/test_exactly_once_sink.py": 70,
     "tests/cluster/test_crash.py": 60,
     "tests/cluster/test_drills.py": 80,
     "tests/cluster/test_exactly_once.py": 35,

@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "spark": ("client", "connect"),
     "cli": ("running", "node", "client", "storage", "spark", "connect"),
     "__main__": ("cli",),
-    "testing": ("node", "client", "connect"),
+    "testing": ("node", "client", "connect", "spark"),
 }
 """Who may import whom, and with it what those may import."""
 

@@ -1,0 +1,84 @@
+"""A Spark driver that copies a topic to another, exactly once; run as a process that may be killed.
+
+    python -m headrace.testing.sink_drills.driver '{"bootstrap": ..., "source": ..., "target": ...}'
+
+It ends with 0 when everything that is in the source is copied, with 3 and a line when the query failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.spark.errors import user_message
+from headrace.testing.sink_drills.dying import DyingSink
+
+FAILED = 3
+PER_BATCH = 200
+PER_ARROW_BATCH = 20
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(PER_ARROW_BATCH),
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def make_session(master: str, settings: dict[str, str]) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.Builder().master(master)
+    for name, value in {**SETTINGS, **settings}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(DyingSink)
+    return spark
+
+
+def start(spark: SparkSession, spec: dict[str, Any], doom: dict[str, Any]) -> StreamingQuery:
+    rows = (
+        spark.readStream.format("headrace")
+        .option("kafka.bootstrap.servers", spec["bootstrap"])
+        .option("subscribe", spec["source"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", PER_BATCH)
+        .load()
+        .select("key", "value")
+    )
+    return (
+        rows.writeStream.format("dying")
+        .option("kafka.bootstrap.servers", spec["bootstrap"])
+        .option("topic", spec["target"])
+        .option("checkpointLocation", spec["checkpoint"])
+        .option("kafka.delivery.timeout.ms", "240000")
+        .option("doom", json.dumps({"group": os.getpgid(0), **doom}))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def main() -> int:
+    spec = json.loads(sys.argv[1])
+    spark = make_session(spec["master"], spec.get("settings", {}))
+    for doom in spec["dooms"]:
+        query = start(spark, spec, doom)
+        try:
+            query.awaitTermination()
+        except Exception as error:  # whatever Spark makes of it: the one that started us knows what to expect
+            print(f"{doom.get('act')} {doom.get('stage')}: {user_message(error) or error}", flush=True)
+            if doom.get("act") != "raise":
+                return FAILED
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""A sink that is the real one, but for a moment at which its process, and with it the driver, dies or waits.
+
+    task      some rows of a task are written                      (one task of the batch)
+    before    all tasks have prepared, nothing is decided          (commit)
+    decided   the decision is in the log                           (commit)
+    first     one transaction is committed, the others are not     (commit)
+    ends      all are committed, and the log does not say so yet   (commit)
+    done      all is done, Spark does not know it                  (commit)
+
+What happens then is `kill`, `hold` (until a file is there) or `raise` (commit, or a task's first attempt, fails).
+Doom comes as an option, since it has to reach processes that Spark starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headrace.spark.client.producing import BatchProducer
+from headrace.spark.client.transactions import Identity, TransactionClient
+from headrace.spark.compat import streaming_batch
+from headrace.spark.datasource import HeadraceDataSource
+from headrace.spark.sink.columns import SinkColumns, sink_columns
+from headrace.spark.sink.once import driver
+from headrace.spark.sink.once.decisions import Decision, Done, LogRecord, SinkLog
+from headrace.spark.sink.once.journal import Journal
+from headrace.spark.sink.once.plan import Plan
+from headrace.spark.sink.options import SinkOptions, parse_sink_options
+from headrace.spark.sink.writer import StreamWriter
+
+STAGES = ("task", "before", "decided", "first", "ends", "done")
+POLL_S = 0.05
+HOLD_S = 300.0
+ROWS_BEFORE = 1
+"""Arrow batches that a doomed task takes before it dies."""
+NEWEST = 1 << 40
+"""Above the offset of any fence."""
+
+Doom = dict[str, Any]
+"""stage, act, batch, group (of processes to kill), folder (for files), mutant."""
+
+
+class InjectedFailure(Exception):
+    """What was to be raised."""
+
+
+def reach(doom: Doom) -> None:
+    """The moment has come."""
+    folder = Path(doom["folder"])
+    (folder / f"reached-{doom['stage']}").touch()
+    if doom["act"] == "kill":
+        os.killpg(int(doom["group"]), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if doom["act"] == "raise":
+        raise InjectedFailure(doom["stage"])
+    deadline = time.monotonic() + HOLD_S
+    while not (folder / "go").exists() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+class DyingWriter(StreamWriter):
+    def __init__(self, options: SinkOptions, columns: SinkColumns, doom: Doom) -> None:
+        super().__init__(options, columns)
+        self._doom = doom
+
+    def __getstate__(self) -> dict[str, Any]:
+        with planted(self._doom):
+            return super().__getstate__()
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        with planted(self._doom):
+            return super().write(self._until_doom(iterator))
+
+    def _until_doom(self, batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        batch = streaming_batch()
+        assert context is not None
+        assert batch is not None
+        doomed = self._doom.get("stage") == "task" and self._doom["batch"] == batch[1]
+        if self._doom.get("act") == "raise":
+            doomed = doomed and context.attemptNumber() == 0
+        slow_s = float(self._doom.get("slow_s", 0.0)) if context.attemptNumber() == 0 else 0.0
+        for number, rows in enumerate(batches):
+            if doomed and number == ROWS_BEFORE:
+                reach(self._doom)
+            if context.partitionId() == 0:
+                time.sleep(slow_s)
+            yield rows
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        doomed = self._doom.get("batch") == batchId
+        with planted(self._doom), dooming(self._doom) if doomed else nullcontext():
+            super().commit(messages, batchId)
+            if doomed and self._doom["stage"] == "done":
+                reach(self._doom)
+
+
+@contextmanager
+def dooming(doom: Doom) -> Iterator[None]:
+    """Death in a commit."""
+    append, end = Journal.append, TransactionClient.end
+    stage = doom["stage"]
+    ended: list[str] = []
+
+    def dying_append(self: Journal, token: Identity, sequence: int, record: LogRecord) -> int:
+        if (isinstance(record, Decision) and stage == "before") or (isinstance(record, Done) and stage == "ends"):
+            reach(doom)
+        offset = append(self, token, sequence, record)
+        if isinstance(record, Decision) and stage == "decided":
+            reach(doom)
+        return offset
+
+    def dying_end(self: TransactionClient, transactional_id: str, identity: Identity, *, commit: bool) -> None:
+        end(self, transactional_id, identity, commit=commit)
+        ended.append(transactional_id)
+        if commit and stage == "first" and len(ended) == 1:
+            reach(doom)
+
+    with (
+        mock.patch.object(Journal, "append", dying_append),
+        mock.patch.object(TransactionClient, "end", dying_end),
+        mock.patch.object(driver, "AT_ONCE", 1),
+    ):
+        yield
+
+
+# --- defects, which must be found
+
+
+@contextmanager
+def planted(doom: Doom) -> Iterator[None]:
+    act = MUTANTS.get(doom.get("mutant") or "")
+    if act is None:
+        yield
+        return
+    with act():
+        yield
+
+
+@contextmanager
+def no_decision() -> Iterator[None]:
+    """Transactions are committed without a decision."""
+    append = Journal.append
+
+    def silent(self: Journal, token: Identity, sequence: int, record: LogRecord) -> int:
+        return 0 if isinstance(record, Decision | Done) else append(self, token, sequence, record)
+
+    with mock.patch.object(Journal, "append", silent), mock.patch.object(driver, "_decide", _believed):
+        yield
+
+
+@contextmanager
+def no_fence() -> Iterator[None]:
+    """A decision counts whoever else has the sink."""
+    append = Journal.append
+
+    def unfenced(self: Journal, token: Identity, sequence: int, record: LogRecord) -> int:
+        if isinstance(record, Decision):
+            nobody = self._cluster.producer_id()
+            token, sequence, record = Identity(nobody.id, nobody.epoch), 0, replace(record, fence=NEWEST)
+        return append(self, token, sequence - isinstance(record, Done), record)
+
+    with mock.patch.object(Journal, "append", unfenced), mock.patch.object(driver, "_decide", _believed):
+        yield
+
+
+def _believed(journal: Journal, plan: Plan, decision: Decision) -> SinkLog:
+    journal.append(plan.token, plan.next_sequence, decision)
+    return SinkLog(plan.token, plan.fence_offset, decision=decision, done=False)
+
+
+@contextmanager
+def no_flush() -> Iterator[None]:
+    """Tasks prepare before their records are acknowledged."""
+    with mock.patch.object(BatchProducer, "flush"):
+        yield
+
+
+MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "no-decision": no_decision,
+    "no-fence": no_fence,
+    "no-flush": no_flush,
+}
+
+
+class DyingSink(HeadraceDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        given = dict(self.options)
+        doom: Doom = json.loads(given.pop("doom"))
+        options = parse_sink_options(given)
+        return DyingWriter(options, sink_columns(schema, options), doom)
