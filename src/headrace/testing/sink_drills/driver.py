@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -72,7 +73,7 @@ def main() -> int:
         query = start(spark, spec, doom)
         try:
             query.awaitTermination()
-        except Exception as error:  # whatever Spark makes of it: the one that started us knows what to expect
+        except PySparkException as error:  # the one that started us knows what to expect
             print(f"{doom.get('act')} {doom.get('stage')}: {user_message(error) or error}", flush=True)
             if doom.get("act") != "raise":
                 return FAILED
