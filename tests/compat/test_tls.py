@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +15,6 @@ from typing import Any
 import aiokafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 
@@ -25,6 +25,7 @@ from headrace.env.certificates import make_authority, make_certificate
 from headrace.spark.client.cluster import BlockingCluster
 from headrace.spark.client.connection import ClusterSettings, readable
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.compat.confluent_admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.compat.secured import MECHANISMS, MTLS, PASSWORDS, TIMEOUT_S, TlsBroker
 
 pytestmark = pytest.mark.headrace_only
@@ -202,3 +203,66 @@ def test_both_versions(broker: TlsBroker, version: ssl.TLSVersion) -> None:
     tcp = socket.create_connection(("127.0.0.1", broker.ports["SASL_SSL"]), TIMEOUT_S)
     with context.wrap_socket(tcp, server_hostname="localhost") as tls:
         assert tls.version() == version.name.replace("_", ".")
+
+
+def test_certificates_by_dynamic_settings(broker: TlsBroker) -> None:
+    """IncrementalAlterConfigs on a listener's key store: new connections see it, and what is broken is refused."""
+    admin = AdminClient(broker.librdkafka("SCRAM-SHA-512", "admin"))
+    name = "listener.name.sasl_ssl.ssl.keystore"
+    other = make_certificate(broker.authority, "CN=other,O=Headrace", ("127.0.0.1", "localhost"))
+    (broker.folder / "other.store.pem").write_text(other.store)
+
+    def alter(**settings: str | None) -> None:
+        entries = [
+            ConfigEntry(
+                f"{name}.{key}",
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
+        (future,) = admin.incremental_alter_configs([resource]).values()
+        future.result(TIMEOUT_S)
+
+    with pytest.raises(KafkaException, match="No such file"):
+        alter(type="PEM", location="/nowhere.pem")
+    with pytest.raises(KafkaException, match="is PKCS12"):
+        alter(type="PEM")
+    assert shown_name(broker, "SASL_SSL") == "broker"
+    alter(type="PEM", location=str(broker.folder / "other.store.pem"), password="not needed")
+    wait_for_name(broker, "SASL_SSL", "other")
+    (described,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
+    settings = described.result(TIMEOUT_S)
+    assert settings[f"{name}.location"].value == str(broker.folder / "other.store.pem")
+    assert settings[f"{name}.password"].value is None
+    alter(type=None, location=None, password=None)
+    wait_for_name(broker, "SASL_SSL", "broker")
+
+
+def test_certificates_by_new_files(broker: TlsBroker) -> None:
+    """A renewal writes the file anew; nothing else need be done."""
+    path = broker.folder / "broker.pem"
+    before = path.read_text()
+    renewed = make_certificate(broker.authority, "CN=renewed,O=Headrace", ("127.0.0.1", "localhost"))
+    (broker.folder / "renewed.pem").write_text(renewed.store)
+    (broker.folder / "renewed.pem").rename(path)
+    wait_for_name(broker, MTLS, "renewed")
+    path.write_text(before)
+
+
+def shown_name(broker: TlsBroker, listener: str) -> str:
+    """The common name of the certificate that a listener shows now."""
+    context = ssl.create_default_context(cafile=str(broker.folder / "ca.pem"))
+    context.load_cert_chain(broker.folder / "alice.store.pem")
+    tcp = socket.create_connection(("127.0.0.1", broker.ports[listener]), TIMEOUT_S)
+    with context.wrap_socket(tcp, server_hostname="localhost") as tls:
+        certificate: Any = tls.getpeercert()
+    return str(certificate["subject"][-1][0][1])
+
+
+def wait_for_name(broker: TlsBroker, listener: str, name: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while shown_name(broker, listener) != name:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -178,6 +178,11 @@ class BrokerConfig:
             return same[0] if same else self.listeners[0]
         return next(listener for listener in self.listeners if listener.name == name.upper())
 
+    def check_closed(self, listener: ConfiguredListener, tls: ListenerTls) -> None:
+        """Refuse settings of TLS that would open a listener to everybody while the broker runs."""
+        authenticated = listener.name in self.sasl or authenticates(tls)
+        check_served(listener, authenticated, self.boolean("headrace.allow.insecure"))
+
     @property
     def own_login(self) -> Login | None:
         """With which this broker logs in at others; None where they ask for no login."""

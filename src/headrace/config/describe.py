@@ -9,6 +9,7 @@ from typing import NamedTuple
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.group_config import GROUP_SETTINGS
 from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, UpdateMode, Value, value_text
+from headrace.config.tls_config import is_tls_setting, listener_setting
 from headrace.config.topic_config import NO_DYNAMIC_CONFIGS, DynamicConfigs, topic_defaults, topic_values
 
 
@@ -76,7 +77,10 @@ def describe_group(
 
 def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[DescribedSetting]:
     """Everything a broker honours."""
-    return [_broker_entry(setting, _synonyms(name, config, dynamic)) for name, setting in BROKER_SETTINGS.items()]
+    entries = [
+        _broker_entry(setting, _synonyms(name, config, dynamic)) for name, setting in BROKER_SETTINGS.items()
+    ]
+    return entries + [_listener_entry(name, text) for name, text in dynamic.broker.items() if is_tls_setting(name)]
 
 
 def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
@@ -107,6 +111,14 @@ def _broker_entry(setting: Setting, synonyms: tuple[ConfigSynonym, ...]) -> Desc
     strongest = synonyms[0] if synonyms else ConfigSynonym(setting.name, None, ConfigSource.DEFAULT_CONFIG)
     read_only = setting.update_mode is UpdateMode.READ_ONLY
     return DescribedSetting(setting, strongest.value, strongest.source, read_only, synonyms)
+
+
+def _listener_entry(name: str, text: str) -> DescribedSetting:
+    """A setting of one listener that was changed while the broker runs."""
+    setting = BROKER_SETTINGS[listener_setting(name)[1]]._replace(name=name)
+    shown = None if setting.sensitive else text
+    source = ConfigSource.DYNAMIC_BROKER_CONFIG
+    return DescribedSetting(setting, shown, source, False, (ConfigSynonym(name, shown, source),))
 
 
 def _synonyms(name: str, config: BrokerConfig, dynamic: DynamicConfigs) -> tuple[ConfigSynonym, ...]:

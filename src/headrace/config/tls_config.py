@@ -38,6 +38,27 @@ from headrace.model.tls import (
 MAPPING_RULES = "ssl.principal.mapping.rules"
 SECRETS = ("ssl.keystore.password", "ssl.key.password", "ssl.truststore.password", "ssl.keystore.key")
 IDENTIFICATION = "ssl.endpoint.identification.algorithm"
+RECONFIGURABLE = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.protocol",
+        "ssl.cipher.suites",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.principal.mapping.rules",
+    }
+)
+"""What of it can be changed while the broker runs, for one listener."""
 JAVA_ONLY = (
     "ssl.engine.factory.class",
     "ssl.provider",
@@ -71,6 +92,10 @@ def listener_setting(name: str) -> tuple[str, str]:
     """`listener.name.internal.ssl.keystore.location` as INTERNAL and ssl.keystore.location."""
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".ssl.")
     return listener.upper(), f"ssl.{rest}"
+
+
+def is_reconfigurable(name: str) -> bool:
+    return is_tls_setting(name) and listener_setting(name)[1] in RECONFIGURABLE
 
 
 def tls_of(

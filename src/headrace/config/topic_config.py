@@ -22,6 +22,7 @@ from headrace.config.settings import (
     is_known_unused,
     unknown_name,
 )
+from headrace.config.tls_config import is_reconfigurable, listener_setting
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -74,6 +75,11 @@ def check_topic_overrides(overrides: Mapping[str, str], defaults: Mapping[str, V
 def check_broker_overrides(overrides: Mapping[str, str], every_broker: bool) -> None:
     """Raise ConfigError unless these broker settings may be set while brokers run."""
     for name, text in overrides.items():
+        if is_reconfigurable(name):
+            if every_broker:
+                raise ConfigError(f"{name} can only be set for one broker")
+            BROKER_SETTINGS[listener_setting(name)[1]].parse(text)
+            continue
         setting = BROKER_SETTINGS.get(name)
         if setting is None:
             if is_known_unused(name):

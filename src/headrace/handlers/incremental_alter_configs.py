@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.handlers.certificate_check import certificates_checked
 from headrace.handlers.context import Context, configs_alter
 from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
@@ -21,6 +22,7 @@ from headrace.wire.messages.incremental_alter_configs import (
     versions=range(2),
     authorize=configs_alter,
 )
+@certificates_checked
 @on_controller(IncrementalAlterConfigsResponse)
 async def incremental_alter_configs(
     ctx: Context, request: IncrementalAlterConfigsRequest

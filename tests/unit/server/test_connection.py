@@ -486,3 +486,13 @@ async def test_a_network_that_fails_in_the_middle_of_a_large_frame(monkeypatch: 
         client.send(body)
         assert await client.receive() == body
         assert failed
+
+
+async def test_tls_on_a_plain_listener_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    if authority is not None:
+        pytest.skip("about the other kind")
+    caplog.set_level(logging.INFO)
+    async with served(EchoDispatcher()) as (client, _):
+        client.writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500))
+        assert await client.closed()
+    assert "it speaks TLS, and this listener does not" in caplog.text

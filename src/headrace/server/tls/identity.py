@@ -132,6 +132,7 @@ class TlsIdentities:
     async def _apply(self, env: Env, identity: TlsIdentity) -> None:
         try:
             settings = listener_tls(identity.listener, {**self._config.tls_texts, **self._dynamic})
+            self._config.check_closed(identity.listener, settings)
         except ConfigError as error:
             log.error("Listener %s keeps its certificates: %s", identity.listener.name, error)
             return
