@@ -6,6 +6,7 @@ Spark analyses it. Problems are shown as compilers show them, so that editors ca
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -231,11 +232,15 @@ def brief_session(pipeline: Pipeline, log_file: Path) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
 
     from headrace.spark.pipelines.explaining.spark_words import in_words
-    from headrace.spark.pipelines.running.session import NoJava, make_session
+    from headrace.spark.pipelines.running.class_archive import class_archive
+    from headrace.spark.pipelines.running.session import NoJava, find_java, make_session
 
     try:
         settings = replace(pipeline.spark, conf=_BRIEFLY | dict(pipeline.spark.conf))
-        return make_session(settings, "headrace pipeline check", master=_CHECK_MASTER, log_file=log_file)
+        archive = class_archive(find_java(os.environ).home, os.environ, make=False)
+        options = archive.options if archive is not None else ""
+        name = "headrace pipeline check"
+        return make_session(settings, name, master=_CHECK_MASTER, log_file=log_file, java_options=options)
     except NoJava as error:
         raise cannot_start(error) from None
     except Py4JError as error:  # a setting that it does not take

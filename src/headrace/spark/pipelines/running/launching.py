@@ -34,6 +34,7 @@ from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP, Pipeline, Pip
 from headrace.spark.pipelines.explaining.spark_words import spark_sentence
 from headrace.spark.pipelines.explaining.sql_errors import explain_failure
 from headrace.spark.pipelines.running.checkpoint_lock import CheckpointLock
+from headrace.spark.pipelines.running.class_archive import ClassArchive, class_archive
 from headrace.spark.pipelines.running.metrics import MetricsServer
 from headrace.spark.pipelines.running.ordering import stages
 from headrace.spark.pipelines.running.progress import QueryProgress, totals
@@ -44,6 +45,7 @@ from headrace.spark.pipelines.running.session import (
     NoJava,
     NoMaster,
     check_master,
+    find_java,
     is_submitted,
     make_session,
     set_shuffle_partitions,
@@ -97,6 +99,7 @@ class Launch:
     _files: dict[str, RunFiles] = field(default_factory=dict)
     _started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _next_save_s: float = 0.0
+    _archive: ClassArchive | None = None
 
     def run(self) -> Failure | None:
         """Raises `AlreadyRuns`, `CheckpointInUse`, `PortNotFree`, or one of `CANNOT_BEGIN`."""
@@ -142,6 +145,13 @@ class Launch:
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):
                 session.stop()
+            self._keep_archive()
+
+    def _keep_archive(self) -> None:
+        """Of the first run on a machine: Java writes what it has loaded when it ends."""
+        if self._archive is not None and self._archive.fresh is not None:
+            self.watcher.say("Saving Spark's classes, so that the next run starts sooner (once).")
+            self._archive.keep()
 
     def _run(self, jobs: Mapping[str, Job]) -> Failure | None:
         if self.settings.once:
@@ -208,12 +218,19 @@ class Launch:
             self.watcher.say(f"Starting Spark ({where}); its log is {log}")
         begin = log.stat().st_size if log.exists() else 0
         try:
-            return make_session(settings, names, master=self.settings.master, log_file=log)
+            return self._made(settings, names, log)
         except PySparkRuntimeError:
             said = _words_of_java(log, begin)
             raise SparkFailed(f"Spark did not start: Java exited at once: {said}", log) from None
         except Py4JError as problem:
             raise SparkFailed(f"Spark did not start: {spark_sentence(str(problem)).rstrip('.')}", log) from problem
+
+    def _made(self, settings: SparkSettings, names: str, log: Path) -> SparkSession:
+        options = ""
+        if not is_submitted():
+            self._archive = class_archive(find_java(os.environ).home, os.environ, make=True)
+            options = self._archive.options if self._archive is not None else ""
+        return make_session(settings, names, master=self.settings.master, log_file=log, java_options=options)
 
     def _job(self, session: SparkSession, pipeline: Pipeline) -> Job:
         problems = [problem for problem in check_spark(pipeline, session) if not problem.warning]

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from headrace.spark.pipelines.definition import SparkSettings
 
 MIN_JAVA = 17
+JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 DEFAULT_MASTER = "local[*]"
 JAVA_FOLDERS = (Path("/usr/lib/jvm"), Path("/opt/java"), Path("/Library/Java/JavaVirtualMachines"))
 JAVA_ANSWER_S = 20
@@ -171,6 +172,7 @@ def make_session(
     master: str | None = None,
     log_file: Path | None = None,
     show_ui: bool = False,
+    java_options: str = "",
 ) -> SparkSession:
     """A session for one pipeline. `master` wins over the file's; neither does over spark-submit's."""
     for name in NOISY_LOGGERS:
@@ -184,7 +186,7 @@ def make_session(
         session = _submitted_session(settings)
     else:
         os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
-        with _java_errors_to(log_file):
+        with _java_errors_to(log_file), _with_java_options(java_options):
             session = _new_session(settings, app_name, master, show_ui)
         if log_file is not None:
             return session
@@ -244,6 +246,19 @@ def _beside(active: SparkSession, settings: SparkSettings) -> SparkSession:
 def _sql_only(conf: Mapping[str, str]) -> dict[str, str]:
     """Of a running Spark only these can be changed; the others belong to whoever started it."""
     return {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
+
+
+@contextlib.contextmanager
+def _with_java_options(options: str) -> Iterator[None]:
+    """For the Java that is started inside, and none that this one starts."""
+    before = os.environ.get(JAVA_OPTIONS)
+    os.environ[JAVA_OPTIONS] = f"{before or ''} {options}".strip()
+    try:
+        yield
+    finally:
+        os.environ.pop(JAVA_OPTIONS)
+        if before is not None:
+            os.environ[JAVA_OPTIONS] = before
 
 
 @contextlib.contextmanager
