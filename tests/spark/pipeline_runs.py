@@ -45,14 +45,17 @@ class Runs:
         return build_queries(pipeline, session, bootstrap=self.bootstrap, checkpoint=CheckpointPlace(checkpoint))
 
     def once(self, pipeline: Pipeline, only: set[str] | None = None) -> dict[str, list[dict[str, Any]]]:
-        """The progress reports of each query by its name, after all have processed what is there."""
-        plans = [plan for plan in self.plans(pipeline) if only is None or plan.part in only]
+        """The progress reports of each query by its name, after all have processed what is there.
+
+        `only`: the queries with one of these sinks, or with the dead letters of one of these sources.
+        """
+        plans = [plan for plan in self.plans(pipeline) if only is None or only & {*plan.sinks, *plan.letters}]
         queries = [(plan, plan.start(ONCE)) for plan in plans]
         return {plan.name: finished(pipeline, plan.name, query) for plan, query in queries}
 
     @contextmanager
     def running(self, pipeline: Pipeline, part: str) -> Iterator[StreamingQuery]:
-        (plan,) = (plan for plan in self.plans(pipeline) if plan.part == part)
+        (plan,) = (plan for plan in self.plans(pipeline) if part in plan.sinks)
         query = plan.start({"processingTime": "200 milliseconds"})
         try:
             yield query
@@ -61,10 +64,9 @@ class Runs:
 
     def failure(self, pipeline: Pipeline, part: str) -> str:
         """What the user is told of a query that must fail."""
-        (plan,) = (plan for plan in self.plans(pipeline) if plan.part == part and plan.kind == "sink")
-        query = plan.start(ONCE)
+        (plan,) = (plan for plan in self.plans(pipeline) if part in plan.sinks)
         try:
-            query.awaitTermination(WAIT_S)
+            plan.start(ONCE).awaitTermination(WAIT_S)
         except Exception as error:
             return explain_failure(error, pipeline, plan.name).message
         raise AssertionError("the query did not fail")

@@ -76,8 +76,8 @@ def test_activity_follows_the_table_of_users_and_feeds_the_report(runs: Runs, to
         "v5": ("guest", "unknown"),
     }
 
-    reports = runs.once(activity, only={"by-section", "views"})
-    assert sum(one["observedMetrics"]["malformed"]["count"] for one in reports["activity.views.dead-letter"]) == 1
+    runs.once(activity)
+    assert len(topics.read("activity.dead-letter")) == 1
     sections = {name: objects(topics, f"activity.section.{name}") for name in ("blog", "shop", "home")}
     assert {name: sorted(row["id"] for row in rows) for name, rows in sections.items()} == {
         "blog": ["v1", "v4", "v5"],
@@ -88,11 +88,11 @@ def test_activity_follows_the_table_of_users_and_feeds_the_report(runs: Runs, to
     runs.once(example("activity", "report.yml"), only={"report"})
     last = {(row["since"], row["country"]): row["views"] for row in objects(topics, "activity.report")}
     assert last == {
-        ("2026-01-01T10:00:00.000Z", "NO"): 1,
-        ("2026-01-01T10:00:00.000Z", "PE"): 1,
-        ("2026-01-01T10:00:00.000Z", "SE"): 1,
-        ("2026-01-01T10:00:00.000Z", "unknown"): 1,
-        ("2026-01-01T10:05:00.000Z", "unknown"): 1,
+        ("2026-01-01T10:00:00.000000Z", "NO"): 1,
+        ("2026-01-01T10:00:00.000000Z", "PE"): 1,
+        ("2026-01-01T10:00:00.000000Z", "SE"): 1,
+        ("2026-01-01T10:00:00.000000Z", "unknown"): 1,
+        ("2026-01-01T10:05:00.000000Z", "unknown"): 1,
     }
 
 
@@ -115,7 +115,7 @@ def test_metrics_are_summed_up_and_give_alarms(runs: Runs, topics: Topics) -> No
     summed = objects(topics, "metrics.summed", 3)
     assert sorted(summed, key=lambda row: str(row["metric"])) == [
         {
-            "time": "2026-01-01T10:00:00.000Z",
+            "time": "2026-01-01T10:00:00.000000Z",
             "host": "web1",
             "metric": "cpu",
             "samples": 10,
@@ -124,7 +124,7 @@ def test_metrics_are_summed_up_and_give_alarms(runs: Runs, topics: Topics) -> No
             "p95": 0.855,
         },
         {
-            "time": "2026-01-01T10:00:00.000Z",
+            "time": "2026-01-01T10:00:00.000000Z",
             "host": "web1",
             "metric": "disk",
             "samples": 1,
@@ -138,7 +138,7 @@ def test_metrics_are_summed_up_and_give_alarms(runs: Runs, topics: Topics) -> No
     runs.once(metrics, only={"alarms"})
     assert objects(topics, "metrics.alarms") == [
         {
-            "time": "2026-01-01T10:00:59.000Z",
+            "time": "2026-01-01T10:00:59.000000Z",
             "host": "web2",
             "metric": "cpu",
             "value": 0.99,

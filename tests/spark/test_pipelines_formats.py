@@ -12,12 +12,14 @@ from typing import Any
 import fastavro
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write
 from headrace.spark.pipelines.compiling.tables import TableDecoder, latest_rows
 from headrace.spark.pipelines.definition import KeyColumn, Sink, Source, SparkSettings
 from headrace.spark.pipelines.formats.choosing import SchemaFileError, declared_schema, make_decoder
 from headrace.spark.pipelines.formats.decoding import REASON, good_rows, malformed_rows
+from headrace.spark.pipelines.formats.json import encode_json
 from headrace.spark.pipelines.running.session import make_session
 
 JSON_SCHEMA = "id int NOT NULL, name string, at timestamp, inner struct<x: int>, many array<int>"
@@ -52,10 +54,13 @@ def test_json(session: SparkSession) -> None:
         b' {"id": 2} \n': (2, None),
         b'{"id": 3, "name": 5, "unknown": {}}': (3, "5"),
         '{"id": 4, "name": "ü"}'.encode(): (4, "ü"),
+        b'{"id": 5.0, "inner": {"x": 2e1}, "many": [1, 2.0]}': (5, None),
     }
     bad = {
         b'{"id": "x", "name": "a"}': "'id' is not a value of type int: x",
         b'{"id": 1.5}': "'id' is not a value of type int: 1.5",
+        b'{"id": 2147483648.0}': "'id' is not a value of type int: 2.147483648E9",
+        b'{"id": 1.0, "many": [1, 2.5]}': "'many' is not a value of type array<int>: [1,2.5]",
         b'{"id": 99999999999}': "'id' is not a value of type int: 99999999999",
         b'{"id": 1, "at": "yesterday"}': "'at' is not a value of type timestamp: yesterday",
         b'{"id": 1, "inner": {"x": "y"}}': "a field inside does not have the type that the schema says",
@@ -65,6 +70,8 @@ def test_json(session: SparkSession) -> None:
         b'{"id": 1} trailing': "something follows the JSON value",
         b'{"id": 1} {"id": 2}': "something follows the JSON value",
         b'{"id": 1},{"id": 2}': "something follows the JSON value",
+        b'{"id": 1},"headrace:row":{"id": 2}': "something follows the JSON value",
+        b'{"id": 1},"x":{"id": 2}': "something follows the JSON value",
         b'{"id": 1': "the value is not valid JSON",
         b"{'id': 1}": "the value is not valid JSON",
         b'[{"id": 1}]': "the value is JSON, but not an object",
@@ -79,7 +86,22 @@ def test_json(session: SparkSession) -> None:
     rows, reasons = decoded(values(session, *good, *bad), source(format="json", schema=JSON_SCHEMA))
     assert [(rows[n]["id"], rows[n]["name"]) for n in range(len(good))] == list(good.values())
     assert (rows[0]["at"], rows[0]["inner"]["x"], rows[0]["many"]) == (datetime(2026, 1, 1), 2, [1])
+    assert (rows[4]["inner"]["x"], rows[4]["many"]) == (20, [1, 2])
     assert [reasons[n] for n in range(len(good), len(good) + len(bad))] == list(bad.values())
+
+
+def test_json_written_is_read_as_it_was(session: SparkSession) -> None:
+    """To the microsecond, and also what is not a number."""
+    schema = "at timestamp, local timestamp_ntz, x double, y float"
+    row = "timestamp'2026-01-01 00:00:00.123456' at, timestamp_ntz'2026-01-01 00:00:00.654321' local"
+    frame = session.sql(f"SELECT {row}, double('NaN') x, float('-Infinity') y")
+    written = frame.select(encode_json(F.struct("*"), {}).cast("binary").alias("value"), F.lit(0).alias("number"))
+    text = b'{"at":"2026-01-01T00:00:00.123456Z","local":"2026-01-01T00:00:00.654321","x":"NaN","y":"-Infinity"}'
+    assert [bytes(one["value"]) for one in written.collect()] == [text]
+    rows, _ = decoded(written, source(format="json", schema=schema))
+    found = rows[0]
+    assert (found["at"].microsecond, found["local"].microsecond) == (123456, 654321)
+    assert (str(found["x"]), str(found["y"])) == ("nan", "-inf")
 
 
 def test_csv(session: SparkSession) -> None:

@@ -29,7 +29,7 @@ from headrace.spark.pipelines.running.session import SHUFFLE_PARTITIONS, make_se
 ONCE: Mapping[str, Any] = {"availableNow": True}
 NOBODY = "127.0.0.1:1"
 WAIT_S = 60
-SOURCE = 'sources:\n  raw: {files: "in/*.json", schema: "id int, host string"}\n'
+SOURCE = 'sources:\n  raw: {files: "in/*.json", schema: "id int, host string", dead_letter: false}\n'
 SINK = "sinks:\n  out: {from: one, parquet: out}\n"
 STEPS = """\
 import pyspark.sql.functions as F
@@ -191,11 +191,11 @@ def test_headers_and_comments_are_no_rows(session: SparkSession, folder: Path) -
     (folder / "lines.csv").write_text("ID;Host\n# the first\n1;a\n")
     for option in ("csv.sep", "csv.DELIMITER"):
         options = f'{{csv.header: true, csv.comment: "#", {option}: ";"}}'
-        source = f'sources:\n  one: {{files: "*.csv", schema: "id int, host string", options: {options}}}\n'
+        columns = '"id int, host string", dead_letter: false'
+        source = f'sources:\n  one: {{files: "*.csv", schema: {columns}, options: {options}}}\n'
         written = folder / option
-        assert (
-            run(session, load(folder, source, SINK.replace("parquet: out", f"parquet: {written}")), written) == ""
-        )
+        pipeline = load(folder, source, SINK.replace("parquet: out", f"parquet: {written}"))
+        assert run(session, pipeline, folder / f"{option}.state") == ""
         assert [tuple(row) for row in session.read.parquet(str(written)).collect()] == [(1, "a")]
 
 

@@ -79,7 +79,7 @@ def _rows(
     with brief_spark(pipeline) as session, closing(BlockingCluster(settings)) as cluster:
         opening = RecentOpening(session, cluster, bootstrap, records)
         try:
-            view = compile_views(session, pipeline, opening, wanted)[wanted]
+            view = compile_views(session, pipeline, opening, [wanted]).views[wanted]
             return shown_rows(view, rows), shown_columns(view), _malformed(pipeline, wanted, opening)
         finally:
             drop_views(session, pipeline)

@@ -27,9 +27,10 @@ COLUMNS = (
     number("rate", "ROWS/S"),
     number("lag", "LAG"),
     number("batch_time", "BATCH-TIME"),
+    number("late", "LATE"),
     number("malformed", "MALFORMED"),
 )
-COUNTED = ("rows", "batches", "malformed", "restarts", "problem")
+COUNTED = ("rows", "batches", "late", "malformed", "restarts", "problem")
 """When one of these has changed, a line is worth printing; a state that comes and goes is not."""
 
 Row = dict[str, Any]
@@ -131,6 +132,7 @@ def for_people(rows: Sequence[Row]) -> list[Row]:
             "rate": f"{row['rows_per_second']:,.0f}",
             "lag": None if row["lag"] is None else f"{row['lag']:,}",
             "batch_time": None if row["batch_seconds"] is None else f"{row['batch_seconds']:.2f} s",
+            "late": f"{row['late']:,}" if row["late"] else None,
             "malformed": f"{row['malformed']:,}" if row["malformed"] else None,
         }
         for row in rows
@@ -144,6 +146,8 @@ def line(row: Row) -> str:
         text += f", lag {row['lag']}"
     if row["batch_time"] is not None:
         text += f", batch {row['batch_time']}"
+    if row["late"]:
+        text += f", {row['late']} late"
     if row["malformed"]:
         text += f", {row['malformed']} malformed"
     return f"{text}: {row['problem']}" if row["problem"] else text

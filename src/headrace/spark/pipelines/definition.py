@@ -22,6 +22,8 @@ OutputMode = Literal["append", "update", "complete"]
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BROKER_DEFAULT = -1
+MALFORMED = "malformed"
+"""The metrics of a query that count malformed records: this, a dot and the name of the source."""
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """Where a record came from: columns beside the decoded ones of a topic."""
 

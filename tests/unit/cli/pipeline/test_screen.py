@@ -53,9 +53,9 @@ def test_the_end_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines()[1].split() == [
-        *("QUERY", "STATE", "BATCHES", "ROWS", "ROWS/S", "LAG", "BATCH-TIME", "MALFORMED")
+        *("QUERY", "STATE", "BATCHES", "ROWS", "ROWS/S", "LAG", "BATCH-TIME", "LATE", "MALFORMED")
     ]
-    assert shown.err.splitlines()[2].split() == ["logs.errors", "waiting", "0", "1,200", "0", "-", "-", "3"]
+    assert shown.err.splitlines()[2].split() == ["logs.errors", "waiting", "0", "1,200", "0", "-", "-", "-", "3"]
 
 
 def test_programs_get_an_object_for_each_query_that_has_changed(capsys: pytest.CaptureFixture[str]) -> None:

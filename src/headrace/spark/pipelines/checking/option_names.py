@@ -148,7 +148,6 @@ PARQUET_FILE_OPTIONS = (
 PARQUET_SINK_OPTIONS = (
     Option("compression", "`snappy`", "`none`, `snappy`, `gzip`, `lz4`, `zstd` or `brotli`."),
     Option("maxRecordsPerFile", "", "Maximum rows per file."),
-    Option("retention", "", "Files older than this leave the list of files, not the folder: `30 days`."),
     Option("timeZone", "UTC", "The zone of times that name a folder (`partition_by`)."),
     Option("parquet.compression", "", "The same as `compression`."),
     Option("parquet.block.size", "`134217728`", "Bytes of a row group."),

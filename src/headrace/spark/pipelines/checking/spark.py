@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.spark.pipelines.compiling.output_modes import check_output_mode
 from headrace.spark.pipelines.compiling.queries import compile_source, compile_step, sink_rows
 from headrace.spark.pipelines.compiling.sources import EmptyOpening, metadata_used
 from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Sink, Step, Watermark
@@ -71,16 +72,6 @@ def _sink_problems(pipeline: Pipeline, session: SparkSession, sink: Sink, view: 
         check_output_mode(session, rows, sink.mode)
     except PySparkException as error:
         yield _sink_problem(pipeline, sink, "mode" if "mode" in sink.places else "from", *_explained(error, sink))
-
-
-def check_output_mode(session: SparkSession, rows: DataFrame, mode: str) -> None:
-    """What Spark checks when a query starts."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    chosen = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[mode]()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), chosen)
 
 
 def _explained(error: PySparkException, sink: Sink) -> tuple[str, str | None]:

@@ -2,6 +2,7 @@
 
     <checkpoint>/<pipeline>/<query>/         Spark's own files
     <checkpoint>/<pipeline>/<query>.json     what they were made for, see `checkpoints`
+    <checkpoint>/<pipeline>/queries.json     which sinks and dead letters each query has, see `grouping`
 
 Earlier versions left `<pipeline>` out: two pipelines with one `checkpoint:` and a sink of the same name shared one
 state, and the second one silently had nothing to do. Such state is recognised. It stays where it is and is used by
@@ -20,6 +21,9 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from headrace.spark.pipelines.compiling.checkpoints import Fingerprint, changes, fingerprint_from
+from headrace.spark.pipelines.compiling.grouping import Membership, memberships_as_json, memberships_from
+
+QUERIES = "queries.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,36 @@ class HadoopFiles:
         finally:
             stream.close()
 
+    def rename(self, path: str, to: str) -> None:
+        files, place = self._at(path)
+        target = self._at(to)[1]
+        files.mkdirs(target.getParent())
+        if not files.rename(place, target):
+            raise OSError(f"{path} cannot be renamed to {to}")
+
+    def remove(self, path: str) -> None:
+        files, place = self._at(path)
+        files.delete(place, True)
+
+    def files_below(self, path: str) -> list[str]:
+        found: list[str] = []
+        for status in self._statuses(path):
+            name = str(status.getPath().getName())
+            if name.startswith((".", "_")):
+                continue
+            if status.isFile():
+                found.append(name)
+            else:
+                found += [f"{name}/{below}" for below in self.files_below(f"{path}/{name}")]
+        return found
+
+    def names_in(self, path: str) -> list[str]:
+        return [str(status.getPath().getName()) for status in self._statuses(path)]
+
+    def _statuses(self, path: str) -> list[Any]:
+        files, place = self._at(path)
+        return list(files.listStatus(place)) if files.exists(place) else []
+
     def _at(self, path: str) -> tuple[Any, Any]:
         place = self._jvm.org.apache.hadoop.fs.Path(path)
         return place.getFileSystem(self._conf), place
@@ -125,6 +159,24 @@ class CheckpointFolder:
             return own
         self._check_whose(query, old, fingerprint if beside is not None else before, fingerprint)
         return old
+
+    def own(self, query: str) -> str:
+        return f"{self._place.directory}/{query}"
+
+    def begun_at(self, location: str) -> bool:
+        return self._begun(location)
+
+    def has_begun(self, query: str) -> bool:
+        return self._begun(self.own(query))
+
+    def listed(self) -> list[Membership]:
+        """The queries that were started here, as they were; none by versions that had one for each sink."""
+        path = self.own(QUERIES)
+        return memberships_from(self._files.read(path)) if self._files.exists(path) else []
+
+    def list_query(self, query: Membership) -> None:
+        others = [one for one in self.listed() if one.folder != query.folder]
+        self._files.write(self.own(QUERIES), memberships_as_json([*others, query]))
 
     def recorded(self, location: str) -> Fingerprint | None:
         """None as long as the query has not begun, or when nobody knows what its checkpoint is for."""

@@ -16,10 +16,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headrace.spark.pipelines.compiling.sources import MARK
+from headrace.spark.pipelines.compiling.sources import MARK, is_stream
 from headrace.spark.pipelines.definition import Pipeline, Source
 
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Join", "TransformWithState"})
+_KEEPS = re.compile("State|^Distinct|^GlobalLimit|^Intersect|^Except")
 _IDS = re.compile(r"#\d+L?")
 
 
@@ -59,10 +60,6 @@ def fingerprint_of(frame: DataFrame, pipeline: Pipeline) -> Fingerprint:
     return Fingerprint(tuple(sources), tuple(filter(None, map(_stateful, nodes))), pipeline.name)
 
 
-def is_stream(source: Source) -> bool:
-    return source.kind == "topics" or (source.kind == "files" and not source.static)
-
-
 def what_it_reads(source: Source) -> tuple[str, ...]:
     if source.kind == "files":
         return (f"files {source.files}",)
@@ -98,16 +95,27 @@ def _stateful(node: Any) -> str | None:
     return _IDS.sub("", f"{node.nodeName()}{keys} {columns}".strip())
 
 
+def has_state(frame: DataFrame) -> bool:
+    """Whether something of earlier batches decides what comes out. More is counted here than is fingerprinted."""
+    return any(
+        node.isStreaming() and (_stateful(node) is not None or _KEEPS.search(node.nodeName()) is not None)
+        for node in _nodes(frame._jdf.queryExecution().analyzed())
+    )
+
+
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """What the checkpoint cannot follow, in words. New topics are fine: they are read from their start."""
     found = []
     old_names, new_names = [name for name, _ in before.sources], [name for name, _ in now.sources]
+    if old_names != new_names and list(dict.fromkeys(old_names)) == list(dict.fromkeys(new_names)):
+        return ["the sinks that share its query, or what they read, are not the same"]
     if old_names != new_names:
         return [f"it read {_listed(old_names)}, and now reads {_listed(new_names)}"]
     for (name, old), (_, new) in zip(before.sources, now.sources, strict=True):
         gone = [one for one in old if one not in new]
-        if gone:
-            found.append(f"source {name} read {_listed(old)}, and now reads {_listed(new)}")
+        said = f"source {name} read {_listed(old)}, and now reads {_listed(new)}"
+        if gone and said not in found:  # several branches read it
+            found.append(said)
     if before.stateful != now.stateful:
         found.append(
             "what it keeps in its state is not the same: the aggregate, join or deduplication was changed"

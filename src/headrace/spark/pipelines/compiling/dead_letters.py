@@ -4,7 +4,7 @@
     headrace.origin.topic      headrace.origin.partition  headrace.origin.offset   headrace.origin.timestamp
     headrace.origin.file       for a line of a file, which has no topic
 
-They are counted under the name `MALFORMED` in the query's progress.
+They are counted in the query's progress, under `MALFORMED` and the name of the source.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headrace.spark.pipelines.compiling.sinks import HEADERS_TYPE
 from headrace.spark.pipelines.compiling.sources import FILE
-from headrace.spark.pipelines.definition import Source
+from headrace.spark.pipelines.definition import MALFORMED, Source
 from headrace.spark.pipelines.formats.decoding import REASON
-from headrace.spark.pipelines.running.progress import MALFORMED
 
 ISO_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
-HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
 def dead_letters(malformed: DataFrame, pipeline: str, source: Source) -> DataFrame:
@@ -40,7 +39,7 @@ def dead_letters(malformed: DataFrame, pipeline: str, source: Source) -> DataFra
     letters = malformed.select(
         key.alias("key"), F.col("value").cast("binary").alias("value"), headers.alias("headers")
     )
-    return letters.observe(MALFORMED, F.count(F.lit(1)).alias("count"))
+    return letters.observe(f"{MALFORMED}.{source.name}", F.count(F.lit(1)).alias("count"))
 
 
 def _header(name: str, text: Column) -> Column:

@@ -1,19 +1,21 @@
-"""From a pipeline to streaming queries: one for each sink, and one for each source whose records can be malformed.
+"""From a pipeline to streaming queries: as few as Spark allows, see `grouping`.
 
-Every query is compiled for itself, with the sources and steps that it needs: a source belongs to one query, which
-carries its consumer group. Query and group are called `<pipeline>.<sink>` or `<pipeline>.<source>.dead-letter`;
-the checkpoint is a folder of the same name, see `checkpoint_folders`.
+A query is compiled for itself, with the sources and steps that it needs: a source belongs to one query, which
+carries its consumer group. Query and group are called as the pipeline when all its sinks are in one query; others
+`<pipeline>.<first sink>` or `<pipeline>.<source>.dead-letter`. For their checkpoints see `checkpoint_folders`.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -31,19 +33,35 @@ from headrace.spark.pipelines.compiling.checkpoints import (
     Fingerprint,
     changes,
     fingerprint_of,
+    has_state,
     what_it_reads,
 )
 from headrace.spark.pipelines.compiling.dead_letters import dead_letters
-from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write, template_columns, writer_for
+from headrace.spark.pipelines.compiling.grouping import (
+    SHARED,
+    Membership,
+    SinkFacts,
+    apart,
+    decide_queries,
+    folder_of,
+    mode_of,
+)
+from headrace.spark.pipelines.compiling.output_modes import check_output_mode
+from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write, template_columns
 from headrace.spark.pipelines.compiling.sources import (
+    EmptyOpening,
+    Opened,
     Opening,
+    Reading,
     RealOpening,
+    is_stream,
     malformed_records,
     metadata_used,
-    read_source,
+    open_source,
     with_watermark,
 )
 from headrace.spark.pipelines.compiling.steps import run_step
+from headrace.spark.pipelines.compiling.writing import Branches, Letters
 from headrace.spark.pipelines.definition import Part, Pipeline, PipelineError, Problem, Sink, Source, Step
 from headrace.spark.pipelines.explaining.spark_words import SPARK_ERRORS, told
 from headrace.spark.pipelines.explaining.sql_errors import NO_WORKER, step_problem
@@ -51,8 +69,8 @@ from headrace.spark.pipelines.formats.avro_schema import AvroSchemaError
 from headrace.spark.pipelines.formats.choosing import DECODED, SchemaFileError
 from headrace.spark.pipelines.graph import upstream
 
-DEAD_LETTER = "dead-letter"
 TOPIC_TIMEOUT_S = 5.0
+MOST_LANES = 200
 INITIALIZING = "Initializing sources"
 """What Spark says of a query whose sources are not there yet."""
 BEGIN_S = 30.0
@@ -65,9 +83,9 @@ class QueryPlan:
     """A query that can be started, any number of times, one after the other."""
 
     name: str
-    kind: Literal["sink", "dead_letter"]
-    part: str
-    """The sink, or the source whose dead letters it sends."""
+    sinks: tuple[str, ...]
+    letters: tuple[str, ...]
+    """The sources whose dead letters it sends or counts."""
     checkpoint: str
     _start: Callable[[Mapping[str, Any]], StreamingQuery]
 
@@ -95,6 +113,23 @@ class Building:
         with explained(self.bootstrap):
             ensure_topic(shared_cluster(settings), name, wanted)
 
+    def ensure_topics(self, query: Membership) -> None:
+        for sink in members(self.pipeline.sinks, query.sinks):
+            if sink.kind == "topic" and sink.create is not None and not template_columns(sink.topic):
+                made = sink.create
+                shape = TopicShape(made.partitions, made.replication, tuple(made.config.items()))
+                self.ensure_topic(sink.topic, shape)
+        for source in members(self.pipeline.sources, query.letters):
+            if source.dead_letter is not None:
+                self.ensure_topic(source.dead_letter, TopicShape())
+
+
+PartT = TypeVar("PartT", bound=Part)
+
+
+def members(parts: Sequence[PartT], names: Sequence[str]) -> list[PartT]:
+    return [part for part in parts if part.name in names]
+
 
 def build_queries(
     pipeline: Pipeline,
@@ -112,18 +147,23 @@ def build_queries(
     building = Building(pipeline, session, bootstrap, checkpoints, stop_file)
     with _refusals(pipeline, pipeline):
         checkpoints.check()
-    plans = [_sink_plan(building, sink) for sink in pipeline.sinks]
-    for source in pipeline.sources:
-        if not has_dead_letters(source):
-            continue
-        readers = [
-            plan
-            for plan, sink in zip(plans, pipeline.sinks, strict=False)
-            if source.name in {part.name for part in upstream(pipeline, sink.input)}
-        ]
-        if readers:
-            plans.append(_dead_letter_plan(building, source, readers))
+    found = look_at(pipeline, session)
+    letters = found.letters(pipeline)
+    plans: list[QueryPlan] = []
+    counted: set[str] = set()
+    pending = decide_queries(found.sinks, letters, _begun_queries(building, found, letters))
+    while pending:
+        query = pending.pop(0)
+        try:
+            plans.append(_plan(building, found, query, found.only_counted(pipeline, query) - counted))
+            counted |= set(plans[-1].letters)
+        except NotTogether:
+            pending = [*apart(query), *pending]
     return plans
+
+
+class NotTogether(Exception):
+    """Spark does not take the sinks in one query, though it takes each alone."""
 
 
 def has_dead_letters(source: Source) -> bool:
@@ -131,58 +171,151 @@ def has_dead_letters(source: Source) -> bool:
     return source.format in DECODED and not source.static
 
 
-def _sink_plan(building: Building, sink: Sink) -> QueryPlan:
-    pipeline = building.pipeline
-    name = f"{pipeline.name}.{sink.name}"
-    views = compile_views(building.session, pipeline, building.opening(name), sink.input)
-    rows = sink_rows(pipeline, sink, views[sink.input])
-    fingerprint = fingerprint_of(views[sink.input], pipeline)
-    with _refusals(pipeline, sink):
-        location = building.checkpoints.locate(sink.name, fingerprint)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What Spark makes of a pipeline, without reading anything."""
 
-    def start(trigger: Mapping[str, Any]) -> StreamingQuery:
-        _check_checkpoint(building, sink, location, fingerprint)
-        if sink.kind == "topic" and sink.create is not None and not template_columns(sink.topic):
-            wanted = TopicShape(sink.create.partitions, sink.create.replication, tuple(sink.create.config.items()))
-            building.ensure_topic(sink.topic, wanted)
-        return _started(writer_for(rows, sink, building.bootstrap), location, name, trigger)
+    sinks: tuple[SinkFacts, ...]
+    reads: Mapping[str, frozenset[str]]
+    """The sources of each sink, tables too."""
+    fingerprints: Mapping[str, Fingerprint]
+    """Of each sink in a query of its own."""
 
-    return QueryPlan(
-        name,
-        "sink",
-        sink.name,
-        location,
-        start,
-    )
+    def letters(self, pipeline: Pipeline) -> dict[str, frozenset[str]]:
+        """The sources whose dead letters are sent, each with the sinks that read it."""
+        sources = [one.name for one in pipeline.sources if has_dead_letters(one) and one.dead_letter is not None]
+        readers = {name: frozenset(sink for sink, read in self.reads.items() if name in read) for name in sources}
+        return {name: sinks for name, sinks in readers.items() if sinks}
+
+    def only_counted(self, pipeline: Pipeline, query: Membership) -> set[str]:
+        """The sources of the query whose malformed records are counted and dropped: no other query is needed."""
+        read = frozenset[str]().union(*(self.reads[sink] for sink in query.sinks))
+        streams = [one for one in pipeline.sources if has_dead_letters(one) and is_stream(one)]
+        return {one.name for one in streams if one.dead_letter is None and one.name in read}
 
 
-def _dead_letter_plan(building: Building, source: Source, readers: Sequence[QueryPlan]) -> QueryPlan:
-    """`readers` are the queries of sinks that read the same source."""
-    part = f"{source.name}.{DEAD_LETTER}"
-    name = f"{building.pipeline.name}.{part}"
-    with Blaming(building.pipeline, source, "schema"):
-        letters = dead_letters(malformed_records(building.opening(name), source), building.pipeline.name, source)
-    fingerprint = Fingerprint(((source.name, what_it_reads(source)),), (), building.pipeline.name)
-    with _refusals(building.pipeline, source):
-        location = building.checkpoints.locate(part, fingerprint, [plan.checkpoint for plan in readers])
+def look_at(pipeline: Pipeline, session: SparkSession) -> Found:
+    """Compiles everything on empty frames."""
+    facts, reads, fingerprints = [], {}, {}
+    with tempfile.TemporaryDirectory(prefix="headrace-look-") as folder:
+        inputs = {sink.input for sink in pipeline.sinks}
+        views = compile_views(session, pipeline, EmptyOpening(session, folder), inputs).views
+        for sink in pipeline.sinks:
+            view = views[sink.input]
+            sink_rows(pipeline, sink, view)
+            sources = [part for part in upstream(pipeline, sink.input) if isinstance(part, Source)]
+            streams = frozenset(source.name for source in sources if is_stream(source))
+            facts.append(SinkFacts(sink.name, sink.input, sink.mode, streams, has_state(view)))
+            reads[sink.name] = frozenset(source.name for source in sources)
+            fingerprints[sink.name] = fingerprint_of(view, pipeline)
+    return Found(tuple(facts), reads, fingerprints)
 
-    def start(trigger: Mapping[str, Any]) -> StreamingQuery:
+
+def _begun_queries(building: Building, found: Found, letters: Mapping[str, frozenset[str]]) -> list[Membership]:
+    """Queries that have a checkpoint: those that are listed there, and those of earlier versions, sink by sink."""
+    checkpoints = building.checkpoints
+    begun = [query for query in checkpoints.listed() if checkpoints.has_begun(query.folder)]
+    listed = {query.folder for query in begun}
+    for sink in building.pipeline.sinks:
+        with _refusals(building.pipeline, sink):
+            location = checkpoints.locate(sink.name, found.fingerprints[sink.name])
+        if sink.name not in listed and checkpoints.begun_at(location):
+            begun.append(Membership(sink.name, (sink.name,)))
+    for source in members(building.pipeline.sources, list(letters)):
+        folder = folder_of((), (source.name,))
+        if folder in listed:
+            continue
         with _refusals(building.pipeline, source):
-            building.checkpoints.record(location, fingerprint)
-        writer = letters.writeStream.outputMode("append")
-        if source.dead_letter is None:
-            return _started(writer.format("noop"), location, name, trigger)
-        building.ensure_topic(source.dead_letter, TopicShape())
-        to_topic = {"kafka.bootstrap.servers": building.bootstrap, "topic": source.dead_letter}
-        return _started(writer.format("headrace").options(**to_topic), location, name, trigger)
+            location = _letters_location(building, found, source, letters[source.name])
+        if checkpoints.begun_at(location):
+            begun.append(Membership(folder, (), (source.name,)))
+    return begun
 
-    return QueryPlan(
-        name,
-        "dead_letter",
-        source.name,
-        location,
-        start,
-    )
+
+def _letters_location(building: Building, found: Found, source: Source, readers: Iterable[str]) -> str:
+    beside = [building.checkpoints.locate(name, found.fingerprints[name]) for name in readers]
+    folder = folder_of((), (source.name,))
+    return building.checkpoints.locate(folder, letters_fingerprint(building.pipeline, source), beside)
+
+
+def letters_fingerprint(pipeline: Pipeline, source: Source) -> Fingerprint:
+    return Fingerprint(((source.name, what_it_reads(source)),), (), pipeline.name)
+
+
+def query_name(pipeline: Pipeline, query: Membership) -> str:
+    """The pipeline's own name for a query that has all its sinks."""
+    if query.is_shared and set(query.sinks) == {sink.name for sink in pipeline.sinks}:
+        return pipeline.name
+    return f"{pipeline.name}.{query.folder.removesuffix(SHARED)}"
+
+
+def _plan(building: Building, found: Found, query: Membership, counted: set[str]) -> QueryPlan:
+    pipeline, name = building.pipeline, query_name(building.pipeline, query)
+    branches = _branches(building, found, query, counted, name)
+    part: Part = next(iter(members(pipeline.sinks, query.sinks)), pipeline)
+    if query.is_shared:
+        fingerprint = fingerprint_of(branches.frame(), pipeline)
+        location = building.checkpoints.own(query.folder)
+    elif query.sinks:
+        fingerprint = found.fingerprints[query.sinks[0]]
+        with _refusals(pipeline, part):
+            location = building.checkpoints.locate(query.folder, fingerprint)
+    else:
+        (source,) = members(pipeline.sources, query.letters)
+        fingerprint, part = letters_fingerprint(pipeline, source), source
+        readers = [sink for sink, sources in found.reads.items() if source.name in sources]
+        with _refusals(pipeline, part):
+            location = _letters_location(building, found, source, readers)
+
+    def start(trigger: Mapping[str, Any]) -> StreamingQuery:
+        _check_checkpoint(building, query, part, location, fingerprint)
+        building.ensure_topics(query)
+        return _started(branches.writer(name, building.bootstrap, location), location, name, trigger)
+
+    return QueryPlan(name, query.sinks, (*query.letters, *sorted(counted)), location, start)
+
+
+def _branches(building: Building, found: Found, query: Membership, counted: set[str], name: str) -> Branches:
+    """Compiled for this query: its sources carry its consumer group, and know how many branches read them."""
+    pipeline, session = building.pipeline, building.session
+    sinks, sources = members(pipeline.sinks, query.sinks), members(pipeline.sources, query.letters)
+    opening = building.opening(name)
+    mode = mode_of([facts for facts in found.sinks if facts.name in query.sinks])
+    if not sinks:
+        with Blaming(pipeline, sources[0], "schema"):
+            malformed = {sources[0].name: malformed_records(opening, sources[0])}
+        return Branches({}, (), _letters(pipeline, malformed), mode)
+    reads = [found.reads[sink.name] for sink in _one_for_each_view(sinks)]
+    readings = _readings(building, {*query.letters, *counted}, reads)
+    compiled = compile_views(session, pipeline, opening, {sink.input for sink in sinks}, readings)
+    views = {sink.input: compiled.views[sink.input] for sink in sinks}
+    branches = Branches(views, sinks, _letters(pipeline, compiled.malformed), mode)
+    if query.is_shared and len(query.sinks) + len(query.letters) > 1:
+        try:
+            check_output_mode(session, branches.frame(), mode)
+        except PySparkException as error:
+            raise NotTogether from error
+    return branches
+
+
+def _one_for_each_view(sinks: Sequence[Sink]) -> list[Sink]:
+    return list({sink.input: sink for sink in sinks}.values())
+
+
+def _readings(building: Building, letters: set[str], reads: Sequence[frozenset[str]]) -> dict[str, Reading]:
+    lanes = max(1, min(MOST_LANES, building.session.sparkContext.defaultParallelism))
+    return {
+        source.name: Reading(sum(source.name in one for one in reads), source.name in letters, lanes)
+        for source in building.pipeline.sources
+    }
+
+
+def _letters(pipeline: Pipeline, malformed: Mapping[str, DataFrame]) -> list[Letters]:
+    return [
+        Letters(dead_letters(frame, pipeline.name, source), source.dead_letter)
+        for source in pipeline.sources
+        if source.dead_letter is not None and (frame := malformed.get(source.name)) is not None
+    ]
 
 
 def _started(writer: DataStreamWriter, location: str, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:
@@ -205,17 +338,22 @@ def _begun(query: StreamingQuery) -> StreamingQuery:
     return query
 
 
-def _check_checkpoint(building: Building, sink: Sink, location: str, fingerprint: Fingerprint) -> None:
+def _check_checkpoint(
+    building: Building, query: Membership, part: Part, location: str, fingerprint: Fingerprint
+) -> None:
     before = building.checkpoints.recorded(location)
-    found = [] if before is None else changes(before, fingerprint)
+    found = [] if before is None or not query.sinks else changes(before, fingerprint)
     if found:
-        what = f"sink {sink.name} cannot continue from its checkpoint: {'; '.join(found)}"
+        several = len(query.sinks) > 1
+        who = f"sinks {', '.join(query.sinks)}" if several else f"sink {part.name}"
+        what = f"{who} cannot continue from {'their' if several else 'its'} checkpoint: {'; '.join(found)}"
         advice = (
             f"To start over, give it another name or a new checkpoint:, or remove {location}; or undo the change."
         )
-        raise PipelineError([Problem(building.pipeline.path, sink.line, sink.column, what, advice)])
-    with _refusals(building.pipeline, sink):
+        raise PipelineError([Problem(building.pipeline.path, part.line, part.column, what, advice)])
+    with _refusals(building.pipeline, part):
         building.checkpoints.record(location, fingerprint)
+        building.checkpoints.list_query(query)
 
 
 @contextmanager
@@ -230,29 +368,49 @@ def _refusals(pipeline: Pipeline, part: Part) -> Iterator[None]:
         raise PipelineError([Problem(pipeline.path, line, column, what, refused.advice)]) from None
 
 
+class Compiled(NamedTuple):
+    views: dict[str, DataFrame]
+    malformed: dict[str, DataFrame]
+    """By source, where its dead letters are sent."""
+
+
 def compile_views(
-    session: SparkSession, pipeline: Pipeline, opening: Opening, wanted: str
-) -> dict[str, DataFrame]:
-    """The view and all it is made of, registered for SQL. The first mistake is raised as a `PipelineError`."""
-    needed = {part.name for part in upstream(pipeline, wanted)}
+    session: SparkSession,
+    pipeline: Pipeline,
+    opening: Opening,
+    wanted: Iterable[str],
+    readings: Mapping[str, Reading] | None = None,
+) -> Compiled:
+    """The views and all they are made of, registered for SQL. The first mistake is raised as a `PipelineError`."""
+    needed = {part.name for view in wanted for part in upstream(pipeline, view)}
     metadata = metadata_used(pipeline)
-    views: dict[str, DataFrame] = {}
+    compiled = Compiled({}, {})
     for source in pipeline.sources:
+        reading = (readings or {}).get(source.name, Reading())
         if source.name in needed:
-            views[source.name] = compile_source(pipeline, opening, source, metadata)
+            opened = _open(pipeline, opening, source, metadata, reading)
+            compiled.views[source.name] = opened.rows
+            if opened.malformed is not None:
+                compiled.malformed[source.name] = opened.malformed
     for step in pipeline.steps:
         if step.name in needed:
-            views[step.name] = compile_step(session, pipeline, step, views)
-    return views
+            compiled.views[step.name] = compile_step(session, pipeline, step, compiled.views)
+    return compiled
 
 
 def compile_source(pipeline: Pipeline, opening: Opening, source: Source, metadata: Sequence[str]) -> DataFrame:
+    return _open(pipeline, opening, source, metadata, Reading()).rows
+
+
+def _open(
+    pipeline: Pipeline, opening: Opening, source: Source, metadata: Sequence[str], reading: Reading
+) -> Opened:
     with Blaming(pipeline, source, "schema"):
-        rows = read_source(opening, source, metadata)
+        opened = open_source(opening, source, metadata, reading)
     with Blaming(pipeline, source, "watermark"):
-        view = with_watermark(rows, source)
+        view = with_watermark(opened.rows, source, shared=reading.is_shared(source))
     view.createOrReplaceTempView(source.name)
-    return view
+    return Opened(view, opened.malformed)
 
 
 def compile_step(

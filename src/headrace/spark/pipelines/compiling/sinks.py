@@ -10,12 +10,12 @@ A topic's name made of columns must be a name: null becomes "null", and what nam
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from headrace.spark.pipelines.compiling.sources import HIDDEN
@@ -28,6 +28,14 @@ from headrace.spark.pipelines.formats.json import encode_json
 
 ROW = "__row"
 RAW_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+RAW_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "partition": "int",
+    "headers": HEADERS_TYPE,
+    "timestamp": "timestamp",
+}
 MAX_TOPIC_NAME = 249
 _TEMPLATE = re.compile(r"\{([^{}]+)\}")
 _NOT_IN_NAMES = "[^a-zA-Z0-9._-]"
@@ -81,14 +89,30 @@ def _raw_records(frame: DataFrame) -> DataFrame:
 
 
 def _records(frame: DataFrame, sink: Sink) -> DataFrame:
+    if sink.format != "avro":
+        return frame.select(*(column.alias(name) for name, column in record_columns(frame, sink).items()))
+    others = [column.alias(name) for name, column in _beside_the_value(frame, sink).items()]
+    rows = frame.select(_row(frame, sink).alias(ROW), *others)
+    options = format_options(sink.options, sink.format)
+    return avro.encode_avro(rows, ROW, read_schema_file(str(sink.schema_file)), options)
+
+
+def record_columns(frame: DataFrame, sink: Sink) -> dict[str, Column]:
+    """What becomes of a row, by the name of the column. Avro is not made of columns."""
+    if sink.format == "raw":
+        return {name: F.col(name) for name in _raw_records(frame).columns}
+    options = format_options(sink.options, sink.format)
+    text = {"json": encode_json, "csv": encode_csv}.get(sink.format)
+    row = _row(frame, sink)
+    value = (text(row, options) if text is not None else row).cast("binary")
+    return {**_beside_the_value(frame, sink), "value": value}
+
+
+def _beside_the_value(frame: DataFrame, sink: Sink) -> dict[str, Column]:
     _require(frame, "key", [sink.key] if sink.key else [])
     _require(frame, "topic", template_columns(sink.topic))
-    columns = [_row(frame, sink).alias(ROW)]
-    if sink.key:
-        columns.append(key_bytes(frame, sink.key).alias("key"))
-    if template_columns(sink.topic):
-        columns.append(topic_name(sink.topic).alias("topic"))
-    return _encoded(frame.select(*columns), sink)
+    columns = {"key": key_bytes(frame, sink.key)} if sink.key else {}
+    return columns | ({"topic": topic_name(sink.topic)} if template_columns(sink.topic) else {})
 
 
 def _require(frame: DataFrame, key: str, names: Sequence[str]) -> None:
@@ -148,16 +172,6 @@ def _avro_row(sink: Sink, names: Sequence[str]) -> Column:
     return F.struct(*(F.col(quoted(name)).cast(kind).alias(name) for name, kind in columns))
 
 
-def _encoded(frame: DataFrame, sink: Sink) -> DataFrame:
-    options = format_options(sink.options, sink.format)
-    if sink.format == "avro":
-        return avro.encode_avro(frame, ROW, read_schema_file(str(sink.schema_file)), options)
-    row = F.col(ROW)
-    text = {"json": encode_json, "csv": encode_csv}.get(sink.format)
-    value = text(row, options) if text is not None else row
-    return frame.withColumn("value", value.cast("binary")).drop(ROW)
-
-
 def key_bytes(frame: DataFrame, name: str) -> Column:
     """Numbers and times as text, structures as JSON, bytes as they are."""
     column, kind = F.col(quoted(name)), frame.schema[name].dataType
@@ -181,31 +195,23 @@ def topic_name(template: str) -> Column:
     return F.substring(F.concat(*parts), 1, MAX_TOPIC_NAME)
 
 
-def writer_for(rows: DataFrame, sink: Sink, bootstrap: str) -> DataStreamWriter:
-    """Not yet named, and without checkpoint and trigger."""
-    options = other_options(sink.options, sink.format) if sink.kind == "topic" else dict(sink.options)
-    writer = rows.writeStream.outputMode(sink.mode)
-    if sink.kind == "parquet":
-        return (
-            writer.format("parquet").options(**options).option("path", sink.path).partitionBy(*sink.partition_by)
-        )
-    if sink.kind == "console":
-        return writer.format("console").options(**{"truncate": "false", **options})
-    if not template_columns(sink.topic) and "topic" not in rows.columns:
-        options["topic"] = sink.topic
-    options = {**options, **create_options(sink), "kafka.bootstrap.servers": bootstrap}
-    if sink.mode == "update":
-        return writer.foreachBatch(BatchWrite(options).write)
-    return writer.format("headrace").options(**options)
+class TopicWrite(NamedTuple):
+    """Options with which records go to topics. What differs only in how topics are made can go together."""
+
+    options: Mapping[str, str]
+    create: Mapping[str, str]
+
+    def together(self, other: TopicWrite) -> TopicWrite | None:
+        if self.options != other.options or (self.create and other.create and self.create != other.create):
+            return None
+        return TopicWrite(self.options, self.create or other.create)
+
+    def all_options(self, bootstrap: str) -> dict[str, str]:
+        return {**self.options, **self.create, "kafka.bootstrap.servers": bootstrap}
 
 
-class BatchWrite(NamedTuple):
-    """Spark gives no stream of updates to sinks in Python: each batch of them is written by itself."""
-
-    options: dict[str, str]
-
-    def write(self, rows: DataFrame, batch_id: int) -> None:
-        rows.write.format("headrace").options(**self.options).mode("append").save()
+def topic_write(sink: Sink) -> TopicWrite:
+    return TopicWrite(other_options(sink.options, sink.format), create_options(sink))
 
 
 def create_options(sink: Sink) -> dict[str, str]:
@@ -217,6 +223,33 @@ def create_options(sink: Sink) -> dict[str, str]:
         "create.replication": str(sink.create.replication),
     }
     return options | {f"create.config.{name}": value for name, value in sink.create.config.items()}
+
+
+def records_together(frames: Sequence[tuple[DataFrame, str]]) -> DataFrame:
+    """Records for several topics as one frame. A frame with a column `topic` says itself where a record goes."""
+    names = [name for name in RAW_TYPES if any(name in frame.columns for frame, _ in frames)]
+    return reduce(DataFrame.unionAll, (_with_columns(frame, topic, names) for frame, topic in frames))
+
+
+def _with_columns(frame: DataFrame, topic: str, names: Sequence[str]) -> DataFrame:
+    there = {name: F.col(name) for name in frame.columns}
+    columns = [F.col("topic") if "topic" in there else F.lit(topic).alias("topic")]
+    columns += [there.get(name, F.lit(None)).cast(RAW_TYPES[name]).alias(name) for name in names]
+    return frame.select(*columns)
+
+
+def exploded(view: DataFrame, sinks: Sequence[Sink]) -> DataFrame:
+    """The records of several sinks of one view, which is computed once."""
+    made = [record_columns(view, sink) for sink in sinks]
+    names = [name for name in RAW_TYPES if any(name in columns for columns in made)]
+    structs = [
+        F.struct(
+            columns.get("topic", F.lit(sink.topic)).alias("topic"),
+            *(columns.get(name, F.lit(None)).cast(RAW_TYPES[name]).alias(name) for name in names),
+        )
+        for sink, columns in zip(sinks, made, strict=True)
+    ]
+    return view.select(F.explode(F.array(*structs)).alias(ROW)).select(f"{ROW}.*")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,18 +10,18 @@ asked for. A Python step can use any, so with one all are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
 from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES
-from headrace.spark.pipelines.compiling import tables
-from headrace.spark.pipelines.definition import METADATA_COLUMNS, Pipeline, Source
+from headrace.spark.pipelines.compiling import exchanging, tables
+from headrace.spark.pipelines.definition import MALFORMED, METADATA_COLUMNS, Pipeline, Source
 from headrace.spark.pipelines.formats import decoding
 from headrace.spark.pipelines.formats.choosing import (
     declared_schema,
@@ -148,41 +148,107 @@ def _texts(pipeline: Pipeline) -> Iterator[str]:
         yield from (sink.key or "", sink.topic, *sink.partition_by)
 
 
-def with_watermark(rows: DataFrame, source: Source) -> DataFrame:
-    """The rows of a source as its view."""
+def with_watermark(rows: DataFrame, source: Source, *, shared: bool = False) -> DataFrame:
+    """The rows of a source as its view. Of a shared one every branch must see the same watermark."""
     if source.watermark is not None:
         rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
+        rows = exchanging.fixed(rows) if shared else rows
     return rows.alias(MARK + source.name)
 
 
-def read_source(opening: Opening, source: Source, metadata: Sequence[str]) -> DataFrame:
-    """The rows of a source: a stream, or a table for a join."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one query reads a source."""
+
+    branches: int = 1
+    """How many of its branches do, without the one of the dead letters."""
+    letters: bool = False
+    """Whether the query also has the dead letters of the source: sent where they have a topic, else counted."""
+    lanes: int = 1
+    """How many tasks go on with what was read, when several branches do."""
+
+    def sends(self, source: Source) -> bool:
+        return self.letters and source.dead_letter is not None
+
+    def is_shared(self, source: Source) -> bool:
+        return self.branches + self.sends(source) > 1 and is_stream(source)
+
+
+class Opened(NamedTuple):
+    rows: DataFrame
+    malformed: DataFrame | None
+    """What the source leaves out, all its columns and the reason; None when nobody wants it."""
+
+
+def is_stream(source: Source) -> bool:
+    return source.kind == "topics" or (source.kind == "files" and not source.static)
+
+
+def open_source(opening: Opening, source: Source, metadata: Sequence[str], reading: Reading) -> Opened:
+    """A source for the branches of a query that read it."""
+    if reading.is_shared(source):
+        return _open_shared(opening, source, metadata, reading)
+    malformed = malformed_records(opening, source) if reading.sends(source) else None
+    counted = f"{MALFORMED}.{source.name}" if reading.letters and malformed is None else None
+    return Opened(read_source(opening, source, metadata, counted), malformed)
+
+
+def _open_shared(opening: Opening, source: Source, metadata: Sequence[str], reading: Reading) -> Opened:
+    decoder = make_decoder(source)
+    kept = {FILE: FILE} if source.kind == "files" else {name: name.removeprefix("_") for name in metadata}
+    frame = _records(opening, source, decoder, None if reading.sends(source) else kept.values())
+    if decoder is None:
+        entries = exchanging.exchanged(frame, F.struct("*"), None, reading.lanes)
+        return Opened(exchanging.branch(entries, exchanging.ROW), None)
+    parsed, fine = decoder.parse(frame), F.coalesce(decoder.fine(), F.lit(False))
+    if reading.letters and not reading.sends(source):
+        parsed = decoding.counting(parsed, decoder, f"{MALFORMED}.{source.name}")
+    columns = [decoder.row().getField(name).alias(name) for name in decoder.schema.names]
+    row = F.struct(*columns, *(F.col(quoted(raw)).alias(name) for name, raw in kept.items()))
+    bad = F.struct(*(F.col(quoted(name)) for name in frame.columns), decoder.reason().alias(decoding.REASON))
+    sent = F.when(~fine, bad) if reading.sends(source) else None
+    entries = exchanging.exchanged(parsed, F.when(fine, row), sent, reading.lanes)
+    malformed = None if sent is None else exchanging.branch(entries, exchanging.BAD)
+    return Opened(exchanging.branch(entries, exchanging.ROW), malformed)
+
+
+def _records(opening: Opening, source: Source, decoder: Decoder | None, wanted: Iterable[str] | None) -> DataFrame:
+    """As a stream, before anything is decoded: the value and the columns that are wanted, or all of them."""
+    if source.kind == "files":
+        return (
+            opening.parquet(source, streaming=True)
+            if decoder is None
+            else _lines(opening, source, decoder, streaming=True)
+        )
+    names = set(ALL_COLUMNS if decoder is None or wanted is None else ("value", *wanted))
+    return opening.topics(source, [name for name in ALL_COLUMNS if name in names], streaming=True)
+
+
+def read_source(
+    opening: Opening, source: Source, metadata: Sequence[str], counted: str | None = None
+) -> DataFrame:
+    """The rows of a source: a stream, or a table for a join. `counted` is the metric of malformed ones."""
     decoder = make_decoder(source)
     if source.kind == "files":
         if decoder is None:
             return opening.parquet(source, streaming=not source.static)
         lines = _lines(opening, source, decoder, streaming=not source.static)
-        return decoding.good_rows(lines, decoder, [FILE])
+        return decoding.good_rows(lines, decoder, [FILE], counted)
     if source.kind == "table":
         return tables.latest_rows(opening.topics(source, ALL_COLUMNS, streaming=False), source, decoder, metadata)
-    if decoder is None:
-        return opening.topics(source, ALL_COLUMNS, streaming=True)
     raw = {name.removeprefix("_"): name for name in metadata}
-    frame = opening.topics(
-        source, [name for name in ALL_COLUMNS if name == "value" or name in raw], streaming=True
-    )
-    return decoding.good_rows(renamed(frame, raw), decoder, metadata)
+    frame = _records(opening, source, decoder, raw)
+    return frame if decoder is None else decoding.good_rows(renamed(frame, raw), decoder, metadata, counted)
 
 
 def malformed_records(opening: Opening, source: Source) -> DataFrame:
-    """As a stream: what the source leaves out, all its columns and the reason."""
+    """As a stream of its own: what the source leaves out, all its columns and the reason."""
     decoder = make_decoder(source)
     assert decoder is not None, "raw values are never malformed"
-    if source.kind == "files":
-        return decoding.malformed_rows(_lines(opening, source, decoder, streaming=True), decoder)
     if source.kind == "table":
         decoder = tables.TableDecoder(decoder, source.key)
-    return decoding.malformed_rows(opening.topics(source, ALL_COLUMNS, streaming=True), decoder)
+        return decoding.malformed_rows(opening.topics(source, ALL_COLUMNS, streaming=True), decoder)
+    return decoding.malformed_rows(_records(opening, source, decoder, None), decoder)
 
 
 def _lines(opening: Opening, source: Source, decoder: Decoder, *, streaming: bool) -> DataFrame:

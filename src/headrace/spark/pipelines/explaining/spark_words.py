@@ -25,7 +25,15 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] ")
 _AFTER = re.compile(r"\s*SQLSTATE: |\n\s+at |\n==|\n\n|\nCaused by: |\nDriver stacktrace:")
-_WRAPPERS = frozenset({"STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED", "INTERNAL_ERROR"})
+_WRAPPERS = frozenset(
+    {
+        "STREAM_FAILED",
+        "FAILED_EXECUTE_UDF",
+        "TASK_WRITE_FAILED",
+        "INTERNAL_ERROR",
+        "FOREACH_BATCH_USER_FUNCTION_ERROR",
+    }
+)
 _COLUMN_IDS = re.compile(r"(?<=\w)#\d+L?\b")
 _PY4J = re.compile(r"\AAn error occurred while calling [^\n]*\n: ?")
 _AROUND = re.compile(r"\A.*?(?:terminated with exception: |\(TID \d+\) \([^)\n]*\): )", re.DOTALL)

@@ -23,9 +23,13 @@ _RUN_TIME_PLACE = re.compile(r"== SQL[^\n]*\(line (\d+), position (\d+)\) ==\n(.
 _PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _RAISED = re.compile(r"^(?!During |The above |Traceback |SQLSTATE)[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
 """The line that ends a traceback: those of its frames are indented."""
+_BLAMED = re.compile(r"\[sink ([^\]\s]+)\] ")
 _MODULES = re.compile(r"\A(?:\w+\.)+")
 NO_WORKER = "Python worker failed to connect back"
 """What Spark says when a process of its own took longer than ten seconds to start."""
+HICCUPS = (NO_WORKER, "Task not serializable", "Illegal size")
+"""What Spark says when it stumbled: over a machine that is too busy, or over itself while two queries begin at
+once (they share plans between threads). Nothing in the file is to blame; another start helps."""
 _PASSING = ("cannot reach a broker", "failed to answer", NO_WORKER, "ExecutorLostFailure")
 """What may be gone when it is tried again."""
 
@@ -55,6 +59,8 @@ def explain_failure(exception: BaseException, pipeline: Pipeline, query: str) ->
     if ours is not None:
         return Failure(pipeline, query, f"{query}: {ours}", _may_pass(ours))
     text = str(exception)
+    if any(words in text for words in HICCUPS):
+        return Failure(pipeline, query, f"{query}: {told(exception).what}", passing=True, hiccup=True)
     problem = _python_problem(text, pipeline) or _sql_problem(text, pipeline)
     if problem is not None:
         return Failure(pipeline, query, str(problem), passing=False)
@@ -69,16 +75,23 @@ def explain_failure(exception: BaseException, pipeline: Pipeline, query: str) ->
 
 def _to_blame(pipeline: Pipeline, query: str, text: str) -> Source | Step | Sink | None:
     """The part of the file that an error belongs to, as far as one can tell: the sink, when nothing else fits."""
-    name = query.removeprefix(f"{pipeline.name}.")
-    sink = next((sink for sink in pipeline.sinks if sink.name == name), None)
-    if sink is None:
-        return None
-    before = list(upstream(pipeline, sink.input))
+    sinks = _sinks_of(pipeline, query, text)
+    before = list({part.name: part for sink in sinks for part in upstream(pipeline, sink.input)}.values())
     files = [part for part in before if isinstance(part, Source) and part.kind == "files"]
     if "[FAILED_READ_FILE" in text and len(files) == 1:
         return files[0]
     code = [part for part in before if isinstance(part, Step) and part.kind == "python"]
-    return code[0] if "Python worker" in text and len(code) == 1 else sink
+    if "Python worker" in text and len(code) == 1:
+        return code[0]
+    return sinks[0] if len(sinks) == 1 else None
+
+
+def _sinks_of(pipeline: Pipeline, query: str, text: str) -> list[Sink]:
+    """Those that may be to blame: the one that could not write a batch, or all that the query has."""
+    blamed = _BLAMED.search(text)
+    name = blamed[1] if blamed is not None else query.removeprefix(f"{pipeline.name}.")
+    found = [sink for sink in pipeline.sinks if sink.name == name]
+    return list(pipeline.sinks) if not found and query == pipeline.name else found
 
 
 def _problem_of(pipeline: Pipeline, part: Source | Step | Sink, what: str, advice: str | None) -> Problem:

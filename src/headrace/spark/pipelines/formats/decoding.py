@@ -44,12 +44,21 @@ class Decoder(ABC):
         """Why a record is malformed, as text; only asked where it is."""
 
 
-def good_rows(frame: DataFrame, decoder: Decoder, kept: Sequence[str]) -> DataFrame:
-    """The decoded columns, and those of the frame that are to be kept beside them."""
-    parsed = decoder.parse(frame).where(F.coalesce(decoder.fine(), F.lit(False)))
+def good_rows(frame: DataFrame, decoder: Decoder, kept: Sequence[str], counted: str | None = None) -> DataFrame:
+    """The decoded columns, and those of the frame that are to be kept. `counted`: the metric of the malformed."""
+    parsed = decoder.parse(frame)
+    if counted is not None:
+        parsed = counting(parsed, decoder, counted)
+    parsed = parsed.where(F.coalesce(decoder.fine(), F.lit(False)))
     row = decoder.row()
     columns = [row.getField(name).alias(name) for name in decoder.schema.names]
     return parsed.select(*columns, *(F.col(quoted(name)) for name in kept))
+
+
+def counting(parsed: DataFrame, decoder: Decoder, metric: str) -> DataFrame:
+    """The same rows; how many are malformed shows in the progress of the query."""
+    malformed = F.when(~F.coalesce(decoder.fine(), F.lit(False)), F.lit(1))
+    return parsed.observe(metric, F.count(malformed).alias("count"))
 
 
 def malformed_rows(frame: DataFrame, decoder: Decoder) -> DataFrame:
@@ -59,7 +68,9 @@ def malformed_rows(frame: DataFrame, decoder: Decoder) -> DataFrame:
 
 
 def parsed_once(frame: DataFrame, parsed: Column) -> DataFrame:
-    return frame.select("*", F.inline(F.array(F.struct(parsed.alias(PARSED)))))
+    """The frame with `PARSED`, in place of one that it may have."""
+    others = [F.col(quoted(name)) for name in frame.columns if name != PARSED]
+    return frame.select(*others, F.inline(F.array(F.struct(parsed.alias(PARSED)))))
 
 
 def text_of_value() -> Column:

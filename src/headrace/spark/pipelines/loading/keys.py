@@ -49,7 +49,9 @@ PIPELINE_KEYS: Keys = {
     "spark": Key("mapping", "Spark settings: see below."),
     "sources": Key("mapping: name to source", "Inputs. The names are views in SQL.", required=True),
     "steps": Key("list of steps", "Transformations, in order. Each defines a view that later steps can use."),
-    "sinks": Key("mapping: name to sink", "Outputs. Each sink is one streaming query.", required=True),
+    "sinks": Key(
+        "mapping: name to sink", "Outputs. Sinks that read the same streams share a query.", required=True
+    ),
 }
 
 SPARK_KEYS: Keys = {

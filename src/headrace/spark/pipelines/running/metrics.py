@@ -21,6 +21,7 @@ FAMILIES: tuple[tuple[str, str, str, Callable[[QueryProgress], float | None]], .
     ("headrace_pipeline_rows_total", "counter", "Rows read.", lambda q: q.rows),
     ("headrace_pipeline_batches_total", "counter", "Micro-batches done.", lambda q: q.batches),
     ("headrace_pipeline_malformed_total", "counter", "Records sent to the dead letters.", lambda q: q.malformed),
+    ("headrace_pipeline_late_total", "counter", "Rows dropped by the watermark.", lambda q: q.late),
     ("headrace_pipeline_restarts_total", "counter", "Restarts after a failure.", lambda q: q.restarts),
     ("headrace_pipeline_rows_per_second", "gauge", "Rows read a second.", lambda q: q.rows_per_second),
     ("headrace_pipeline_lag_records", "gauge", "Records not read yet.", lambda q: q.lag),

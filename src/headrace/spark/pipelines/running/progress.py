@@ -15,13 +15,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from headrace.model.topics import TopicPartition
+from headrace.spark.pipelines.definition import MALFORMED
 from headrace.spark.source.offsets import OffsetFormatError, offset_from_json
 
 Report = Mapping[str, Any]
 QueryState = Literal["starting", "running", "waiting", "restarting", "finished", "stopped", "failed"]
 
-MALFORMED = "malformed"
-"""The name under which a dead-letter query counts what it sends away."""
 RATE_WINDOW_S = 10.0
 
 
@@ -38,6 +37,8 @@ class QueryProgress:
     lag: int | None = None
     batch_seconds: float | None = None
     malformed: int = 0
+    late: int = 0
+    """Rows that came after their window, or their time to be joined or deduplicated, had been closed."""
     restarts: int = 0
     problem: str | None = None
     """Why it is being started again."""
@@ -51,6 +52,7 @@ class QueryProgress:
         self.rows += rows
         self.batch_seconds = took_s
         self.malformed += malformed_in(report)
+        self.late += late_in(report)
         self.lag = lag_in(report, self.lag)
         self._rate(_started_s(report), took_s, rows)
 
@@ -78,14 +80,21 @@ class QueryProgress:
             "lag": self.lag,
             "batch_seconds": None if self.batch_seconds is None else round(self.batch_seconds, 3),
             "malformed": self.malformed,
+            "late": self.late,
             "restarts": self.restarts,
             "problem": self.problem,
         }
 
 
 def malformed_in(report: Report) -> int:
-    observed = (report.get("observedMetrics") or {}).get(MALFORMED) or {}
-    return int(observed.get("count") or 0)
+    observed = report.get("observedMetrics") or {}
+    counts = [found for name, found in observed.items() if name.partition(".")[0] == MALFORMED]
+    return sum(int((found or {}).get("count") or 0) for found in counts)
+
+
+def late_in(report: Report) -> int:
+    """As Spark counts them: a window counts rows that it has put together within a task as one."""
+    return sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in report.get("stateOperators") or ())
 
 
 def lag_in(report: Report, before: int | None) -> int | None:
@@ -129,5 +138,6 @@ def totals(rows: Iterable[QueryProgress]) -> dict[str, Any]:
         "rows_per_second": round(max((one.rows_per_second for one in all_rows), default=0.0), 1),
         "lag": max((one.lag for one in all_rows if one.lag is not None), default=None),
         "malformed": sum(one.malformed for one in all_rows),
+        "late": sum(one.late for one in all_rows),
         "batches": sum(one.batches for one in all_rows),
     }

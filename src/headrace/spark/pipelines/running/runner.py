@@ -34,7 +34,6 @@ LONGEST_PAUSE_S = 60.0
 MOST_HICCUPS = 3
 MOST_STARTING = max(2, os.cpu_count() or 2)
 """A query that starts takes several Python processes, and Spark gives each of them ten seconds."""
-WORKER_LATE = "Python worker failed to connect back"
 IDLE_LOOKS = 2
 """So many looks in a row must find a query idle: one may fall between two triggers."""
 
@@ -147,8 +146,7 @@ class Runner:
         return None
 
     def _failure(self, one: Running, problem: BaseException) -> Failure:
-        failure = self.explain(problem, one.job.pipeline, one.plan.name)
-        return failure._replace(passing=True, hiccup=True) if WORKER_LATE in str(problem) else failure
+        return self.explain(problem, one.job.pipeline, one.plan.name)
 
     def _look(self) -> Failure | None:
         for one in self.running:

@@ -65,4 +65,4 @@ def view_of(session: SparkSession, pipeline: Pipeline, opening: GivenOpening, na
     """Of a source or step, or what a sink of that name writes."""
     inputs = {sink.name: sink.input for sink in pipeline.sinks}
     wanted = name if any(part.name == name for part in pipeline.views) else inputs[name]
-    return compile_views(session, pipeline, opening, wanted)[wanted]
+    return compile_views(session, pipeline, opening, [wanted]).views[wanted]

@@ -45,6 +45,9 @@ def test_changes(now: Fingerprint, expected: list[str]) -> None:
 def test_the_order_of_sources_counts() -> None:
     two = Fingerprint((("a", ("x",)), ("b", ("y",))), ())
     assert changes(two, Fingerprint(two.sources[::-1], ())) == ["it read a, b, and now reads b, a"]
+    three = Fingerprint((*two.sources, two.sources[0]), ())
+    (told,) = changes(three, two)
+    assert told == "the sinks that share its query, or what they read, are not the same"
 
 
 def test_what_a_source_reads() -> None:

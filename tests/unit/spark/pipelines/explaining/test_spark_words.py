@@ -231,3 +231,17 @@ def test_what_the_users_own_class_says_is_told_without_the_name_of_our_module() 
     assert (
         explained(f"{STREAM}An exception was thrown: {text}") == "p.yml:5:1: step scored: /p/steps.py:4: Odd: two"
     )
+
+
+def test_what_went_wrong_while_a_batch_was_written_is_inside_of_what_python_said() -> None:
+    text = """[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An \
+error occurred in the user provided function in foreach batch sink. Reason: An exception was raised by the Python \
+Proxy. Return Message: Traceback (most recent call last):
+  File "/site-packages/headrace/spark/pipelines/compiling/writing.py", line 240, in __exit__
+    raise RuntimeError(...) from None
+RuntimeError: [sink out] An error occurred while calling o6902.parquet.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x.  \
+SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:920)
+"""
+    assert told(PySparkException(text)).what == "Encountered error while reading file file:///x."

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from headrace.spark.errors import SourceError
-from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Step
+from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Sink, Step
 from headrace.spark.pipelines.explaining.spark_words import in_words, spark_sentence
-from headrace.spark.pipelines.explaining.sql_errors import explain_failure, place_in
+from headrace.spark.pipelines.explaining.sql_errors import NO_WORKER, explain_failure, place_in
 
 SQL = Step("rates", 7, "sql", text="SELECT a,\n  a / b AS c\nFROM raw", text_line=8, text_indent=6)
 PYTHON = Step("enriched", 12, "python", text="steps.py:enrich", python_file="/p/steps.py", function="enrich")
@@ -121,3 +123,18 @@ def test_places_of_the_parser() -> None:
 def test_a_task_that_lost_its_executors_may_find_others() -> None:
     lost = PySparkException("Job aborted due to stage failure: ExecutorLostFailure (executor 1)\n\tat a.b.C")
     assert explain_failure(lost, PIPELINE, "logs.out").passing
+
+
+@pytest.mark.parametrize("words", ["Task not serializable", "Illegal size (3) of collection", NO_WORKER])
+def test_where_spark_itself_stumbled_no_line_is_to_blame(words: str) -> None:
+    """It did so while two queries were starting, and the text also had the SQL of a step in it."""
+    failure = explain_failure(PySparkException(DIVIDED.replace("Division by zero.", words)), PIPELINE, "logs.out")
+    assert (failure.passing, failure.hiccup) == (True, True)
+    assert failure.message.startswith("logs.out: ")
+
+
+def test_a_sink_that_could_not_write_a_batch_is_to_blame() -> None:
+    text = "RuntimeError: [sink out] [PATH_NOT_FOUND] Path does not exist: /x."
+    sinks = (Sink("in", 20, "console", "rates"), Sink("out", 21, "parquet", "rates"))
+    failure = explain_failure(RuntimeError(text), replace(PIPELINE, sinks=sinks), "logs")
+    assert failure.message.startswith("logs.yml:21:1: sink out: Path does not exist: /x.")

@@ -26,7 +26,7 @@ def report(
         "numInputRows": rows,
         "durationMs": {"triggerExecution": took_ms, "addBatch": took_ms},
         "sources": [source] if source else [],
-        "observedMetrics": {} if malformed is None else {"malformed": {"count": malformed}},
+        "observedMetrics": {} if malformed is None else {"malformed.raw": {"count": malformed}},
     }
 
 
@@ -77,6 +77,13 @@ def test_a_pipeline_is_as_far_as_its_slowest_query() -> None:
     second = seen(report(0, 30, malformed=1, endOffset={"a": {"0": 3}}, latestOffset={"a": {"0": 5}}))
     found = totals([first, second])
     assert (found["rows"], found["lag"], found["malformed"], found["batches"]) == (30, 4, 1, 2)
+
+
+def test_late_rows_are_those_that_operations_with_state_have_dropped() -> None:
+    operators = [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 0}, {}]
+    progress = seen(report() | {"stateOperators": operators}, report(1, second=1))
+    assert (progress.late, totals([progress])["late"]) == (2, 2)
+    assert 'headrace_pipeline_late_total{pipeline="logs",query="logs.errors"} 2\n' in exposition([progress])
 
 
 def test_metrics_name_the_pipeline_and_the_query() -> None:

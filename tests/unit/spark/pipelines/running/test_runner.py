@@ -13,7 +13,7 @@ from headrace.spark.pipelines.definition import Pipeline
 from headrace.spark.pipelines.running import runner
 from headrace.spark.pipelines.running.progress import QueryProgress
 from headrace.spark.pipelines.running.run_files import RunFiles
-from headrace.spark.pipelines.running.runner import AVAILABLE_NOW, MOST_STARTING, WORKER_LATE, Failure, Job, Runner
+from headrace.spark.pipelines.running.runner import AVAILABLE_NOW, MOST_STARTING, Failure, Job, Runner
 from headrace.spark.pipelines.running.watching import Phase
 
 LOGS = Pipeline("logs", 1, path="logs.yml")
@@ -47,7 +47,7 @@ class DrivenQuery:
         return fresh
 
     def problem(self) -> BaseException | None:
-        if self.state in ("broken", "away", WORKER_LATE):
+        if self.state in ("broken", "away", "hiccup"):
             return RuntimeError(self.state)
         return None
 
@@ -67,7 +67,8 @@ class DrivenPlan:
 
 
 def explain(problem: BaseException, pipeline: Pipeline, query: str) -> Failure:
-    return Failure(pipeline, query, str(problem), passing=str(problem) == "away")
+    words = str(problem)
+    return Failure(pipeline, query, words, passing=words in ("away", "hiccup"), hiccup=words == "hiccup")
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +154,7 @@ def test_once_does_not_try_again(files: RunFiles) -> None:
 
 
 def test_a_worker_that_came_too_late_is_no_reason_to_end(files: RunFiles) -> None:
-    late = [DrivenQuery("busy", WORKER_LATE) for _ in range(2)]
+    late = [DrivenQuery("busy", "hiccup") for _ in range(2)]
     plan = DrivenPlan("logs.a", *late, DrivenQuery("busy", "ended"))
     failure, progress = run(files, [plan], AVAILABLE_NOW)
     assert failure is None
@@ -161,7 +162,7 @@ def test_a_worker_that_came_too_late_is_no_reason_to_end(files: RunFiles) -> Non
 
 
 def test_but_not_for_ever(files: RunFiles) -> None:
-    plan = DrivenPlan("logs.a", *(DrivenQuery("busy", WORKER_LATE) for _ in range(10)))
+    plan = DrivenPlan("logs.a", *(DrivenQuery("busy", "hiccup") for _ in range(10)))
     failure, _ = run(files, [plan], AVAILABLE_NOW)
     assert failure is not None
     assert 1 < len(plan.started) < 10
