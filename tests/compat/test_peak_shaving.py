@@ -1,0 +1,37 @@
+"""Peak shaving before a slow database (R-SPK-5): all rows of a burst, once, in transactions of a limited size."""
+
+from __future__ import annotations
+
+import importlib.util
+import sqlite3
+from pathlib import Path
+from types import ModuleType
+
+from tests.spark.topics import Topics
+
+WRITER = Path(__file__).resolve().parents[2] / "examples" / "peak_shaving" / "writer.py"
+
+
+def writer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("peak_shaving_writer", WRITER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    vars(module)["IDLE_S"] = 2.0
+    return module
+
+
+def test_a_burst_arrives_in_small_portions(bootstrap: str, tmp_path: Path) -> None:
+    topics = Topics(bootstrap)
+    name, path = topics.create(partitions=2), str(tmp_path / "shop.db")
+    topics.send(name, [f"order {number}" for number in range(900)], keys=[str(number) for number in range(900)])
+    run = writer().run
+    assert run(bootstrap, name, path, 300, until_idle=True) == 900
+    topics.send(name, ["late"])
+    assert run(bootstrap, name, path, 300, until_idle=True) == 1, "what is stored is not read again"
+    with sqlite3.connect(path) as database:
+        rows = {value for (value,) in database.execute("SELECT value FROM orders")}
+        assert rows == {"late", *(f"order {number}" for number in range(900))}
+        assert database.execute("SELECT count(*) FROM orders").fetchone() == (901,)
+        assert max(count for (count,) in database.execute("SELECT rows_written FROM transactions")) <= 300
