@@ -19,6 +19,7 @@ from headrace.spark.client.creating import AS_THE_BROKER_HAS_IT, TopicShape
 from headrace.spark.client.producing import ALL_IN_SYNC, DELIVERY_TIMEOUT_S, MAX_IN_FLIGHT, MAX_REQUEST_BYTES
 from headrace.spark.option_table import GivenOptions, Option, OptionError, near_name
 from headrace.spark.security_options import SECURITY_PREFIXES, parse_security
+from headrace.spark.sink.job_names import Job, parse_job
 from headrace.spark.sink.once.names import LEGAL_SINK_ID, sink_id_of
 from headrace.spark.sink.once.plan import SinkSettings
 
@@ -44,6 +45,13 @@ SINK_OPTIONS = (
         "made of `checkpointLocation`",
         "Names the sink in the cluster, the same for every run of the query: letters, digits, `.`, `_` and `-`.",
         "stream",
+    ),
+    Option(
+        "jobId",
+        "",
+        "Names a batch write: all of its rows become visible together, and one that was written is not written "
+        "again. `name/7` is number 7 of a series; later numbers replace earlier ones in the sink's log.",
+        "batch",
     ),
     Option("includeHeaders", "`true`", "Whether a column `headers` is written."),
     Option(
@@ -125,6 +133,8 @@ class SinkOptions:
     """As it was given; None: exactly once in a stream, where the cluster has explicit prepare."""
     sink: SinkSettings | None = None
     """For exactly once; None where the options name no sink, or rule it out."""
+    job: Job | None = None
+    """The batch write that is done once, if it has a name."""
     create: TopicShape | None = None
     """How topics are made that are not there; None: they are an error."""
 
@@ -157,6 +167,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         delivery_timeout_s=DELIVERY_TIMEOUT_S if delivery_ms is None else delivery_ms / 1000,
         delivery=delivery,
         sink=None if delivery == AT_LEAST_ONCE else _sink(options),
+        job=_job(options, delivery),
         create=_new_topic(options),
     )
 
@@ -194,8 +205,25 @@ def _delivery(options: GivenOptions, idempotent: bool) -> str | None:
     return given if idempotent else AT_LEAST_ONCE
 
 
+def _job(options: GivenOptions, delivery: str | None = None) -> Job | None:
+    text = options.text("jobId")
+    if text is None:
+        return None
+    if delivery == AT_LEAST_ONCE:
+        advice = "take it out, or delivery, kafka.acks and kafka.enable.idempotence"
+        raise OptionError("jobId", f"a job is written exactly once, not {AT_LEAST_ONCE}", advice)
+    try:
+        return parse_job(text)
+    except ValueError as error:
+        raise OptionError("jobId", str(error)) from None
+
+
 def _sink(options: GivenOptions) -> SinkSettings | None:
     """None if nothing names the sink."""
+    timeout_ms = options.integer("kafka.transaction.timeout.ms", minimum=1) or DEFAULT_TRANSACTION_TIMEOUT_MS
+    job = _job(options)
+    if job is not None:
+        return SinkSettings(job.sink_id, timeout_ms, None)
     checkpoint = options.text("checkpointLocation") or None
     sink_id = options.text("sinkId")
     if sink_id is not None and not LEGAL_SINK_ID.fullmatch(sink_id):
@@ -205,7 +233,6 @@ def _sink(options: GivenOptions) -> SinkSettings | None:
         if checkpoint is None:
             return None
         sink_id = sink_id_of(checkpoint)
-    timeout_ms = options.integer("kafka.transaction.timeout.ms", minimum=1) or DEFAULT_TRANSACTION_TIMEOUT_MS
     return SinkSettings(sink_id, timeout_ms, checkpoint)
 
 

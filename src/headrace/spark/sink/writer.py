@@ -34,6 +34,7 @@ from headrace.spark.client.cluster import shared_cluster
 from headrace.spark.compat import HAS_STREAM_ARROW_WRITER, StreamArrowWriter, streaming_batch
 from headrace.spark.sink.columns import SinkColumns, sink_columns
 from headrace.spark.sink.errors import SinkError, sink_errors
+from headrace.spark.sink.jobs import JobWriter
 from headrace.spark.sink.once.decisions import Batch
 from headrace.spark.sink.once.driver import abort_batch, commit_batch, plan_batch
 from headrace.spark.sink.once.plan import Plan, TaskDone
@@ -173,11 +174,13 @@ def make_batch_writer(given: Mapping[str, str], schema: StructType, overwrite: b
     if overwrite:
         raise SinkError("records of a topic cannot be overwritten: write with mode('append')")
     options, columns = _checked(given, schema)
-    if options.delivery == EXACTLY_ONCE:
-        raise SinkError(f"delivery={EXACTLY_ONCE} is for streams: leave it out")
+    if options.delivery == EXACTLY_ONCE and options.job is None:
+        raise SinkError(f"delivery={EXACTLY_ONCE} of a batch write needs a name for it: set the option jobId")
     if options.topic is not None and options.create is None:
         with sink_errors(options.client.bootstrap):
             partition_count(shared_cluster(options.client), options.topic)
+    if options.job is not None and options.sink is not None:
+        return JobWriter(options, columns, options.job, options.sink)
     return BatchWriter(options, columns)
 
 
@@ -188,6 +191,8 @@ def make_stream_writer(given: Mapping[str, str], schema: StructType, overwrite: 
     Spark's own sink. A compacted topic keeps the latest of each key.
     """
     options, columns = _checked(given, schema)
+    if options.job is not None:
+        raise SinkError("jobId is for batch writes: a stream has the option sinkId")
     if options.sink is None and options.delivery != AT_LEAST_ONCE:
         raise SinkError(
             "exactly once needs a name for the sink that stays: set checkpointLocation on this query, or the "

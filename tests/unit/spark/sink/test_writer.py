@@ -65,7 +65,7 @@ def test_a_batch_of_a_stream_is_planned_once_when_its_writer_is_pickled(bootstra
 def test_exactly_once_needs_a_name() -> None:
     with pytest.raises(SinkError, match="set checkpointLocation on this query, or the option sinkId"):
         make_stream_writer(NOWHERE, VALUE, overwrite=False)
-    with pytest.raises(SinkError, match="is for streams"):
+    with pytest.raises(SinkError, match="set the option jobId"):
         make_batch_writer({**NOWHERE, "delivery": "exactly-once"}, VALUE, overwrite=False)
 
 
