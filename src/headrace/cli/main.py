@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acl": ("headrace.cli.acl.commands:acl", "Access rules: list, add, remove."),
     "quota": ("headrace.cli.quota.commands:quota", "Quotas: list, describe, set, delete."),
     "txn": ("headrace.cli.txn.commands:txn", "Transactions: list, describe, commit, abort, find-hanging."),
+    "sink": ("headrace.cli.sink.commands:sink", "Exactly-once sinks of Spark: ls, commit, abort."),
     "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),
     "partition": (
         "headrace.cli.partition.commands:partition",

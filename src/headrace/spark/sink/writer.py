@@ -37,7 +37,8 @@ from headrace.spark.sink.errors import SinkError, sink_errors
 from headrace.spark.sink.jobs import JobWriter
 from headrace.spark.sink.once.decisions import Batch
 from headrace.spark.sink.once.driver import abort_batch, commit_batch, plan_batch
-from headrace.spark.sink.once.plan import Plan, TaskDone
+from headrace.spark.sink.once.messages import TaskDone
+from headrace.spark.sink.once.plan import Plan
 from headrace.spark.sink.once.task import TaskIdentity, write_once
 from headrace.spark.sink.options import AT_LEAST_ONCE, BOOTSTRAP, EXACTLY_ONCE, SinkOptions, parse_sink_options
 from headrace.spark.sink.rows import batches_of_rows

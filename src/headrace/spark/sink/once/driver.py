@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
@@ -41,7 +41,10 @@ from headrace.spark.sink.once.decisions import (
 )
 from headrace.spark.sink.once.journal import Journal, Superseded
 from headrace.spark.sink.once.names import driver_id, local_path, tasks_of
-from headrace.spark.sink.once.plan import Plan, SinkSettings, TaskDone
+from headrace.spark.sink.once.plan import Plan, SinkSettings
+
+if TYPE_CHECKING:
+    from headrace.spark.sink.once.messages import TaskDone
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +172,27 @@ def _make_up(
     return written
 
 
+def forget_sink(cluster: BlockingCluster, sink_id: str) -> None:
+    """The next plan in this process is like the first: it reads the whole log, and sweeps."""
+    _known.pop((cluster.settings.bootstrap, sink_id), None)
+
+
+def give_up_sink(cluster: BlockingCluster, sink: SinkSettings, patience_s: float) -> None:
+    """Abort all that is open, decided or not, and have what was decided count as done. For an operator."""
+    client = TransactionClient(cluster, patience_s)
+    journal = Journal.open(cluster, sink.sink_id, patience_s)
+    with _told(sink.sink_id):
+        token, two_phase = _acquire(client, sink, needs_prepare=False)
+        assert token is not None
+        known = _close_old_id(journal, _Known(SinkLog(), journal.start()), token)
+        fence_offset = journal.append(token, FIRST, Fence(token))
+        known = _followed(journal, known, fence_offset + 1)
+        plan = Plan(sink, token, fence_offset, fence_offset + 1, FIRST + 1, None, two_phase)
+        _sweep(client, journal, plan, SinkLog())
+        if known.log.decision is not None and not known.log.done:
+            journal.append(token, FIRST + 1, Done(known.log.decision.batch))
+
+
 # --- commit and abort
 
 
@@ -233,6 +257,8 @@ def _since(journal: Journal, plan: Plan, offset: int) -> SinkLog:
 
 
 def _tasks(messages: Iterable[object]) -> list[TaskDone]:
+    from headrace.spark.sink.once.messages import TaskDone  # with it comes Spark, which a command does not need
+
     return [one for one in messages if isinstance(one, TaskDone)]
 
 

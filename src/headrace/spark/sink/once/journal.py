@@ -17,10 +17,10 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import SINKS_TOPIC, TopicPartition
 from headrace.records.batch import parse_header
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
-from headrace.records.reader import read_records
+from headrace.records.reader import Record, read_records
 from headrace.spark.client.cluster import EARLIEST, LATEST, READ_UNCOMMITTED, BlockingCluster
 from headrace.spark.client.creating import TopicShape, ensure_topic
-from headrace.spark.client.fetching import read_chunks
+from headrace.spark.client.fetching import Chunk, read_chunks
 from headrace.spark.client.producing import ALL_IN_SYNC, LAST_CLASSIC_VERSION
 from headrace.spark.client.transactions import LOST, Identity
 from headrace.spark.sink.once.decisions import LogRecord, decode, decode_key, encode_key, encode_value
@@ -116,14 +116,18 @@ class Journal:
     def read(self, start: int, end: int) -> Iterator[SinkRecord]:
         """The records of this sink from `start` up to `end`, which is not included."""
         for chunk in read_chunks(self._cluster, self.partition, start, end, isolation=READ_UNCOMMITTED):
-            position = 0
-            while position < len(chunk.data):
-                header = parse_header(chunk.data, position)
-                for record in read_records(chunk.data[position : position + header.size]):
-                    key = decode_key(record.key)
-                    if key is None or key[1] != self._sink_id or not start <= record.offset < end:
-                        continue
-                    known = decode(key[0], record.value)
-                    if known is not None:
-                        yield SinkRecord(record.offset, known)
-                position += header.size
+            for record in records_of(chunk):
+                key = decode_key(record.key)
+                if key is None or key[1] != self._sink_id or not start <= record.offset < end:
+                    continue
+                known = decode(key[0], record.value)
+                if known is not None:
+                    yield SinkRecord(record.offset, known)
+
+
+def records_of(chunk: Chunk) -> Iterator[Record]:
+    position = 0
+    while position < len(chunk.data):
+        header = parse_header(chunk.data, position)
+        yield from read_records(chunk.data[position : position + header.size])
+        position += header.size

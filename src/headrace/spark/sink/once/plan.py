@@ -1,13 +1,11 @@
-"""What travels between the driver and its tasks: the plan of one batch out, what became of each task back."""
+"""What travels from the driver to its tasks: the plan of one batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from headrace.spark.client.transactions import Identity
-from headrace.spark.sink.once.decisions import Batch, Entry
+from headrace.spark.sink.once.decisions import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +33,3 @@ class Plan:
     decided: Batch | None
     two_phase: bool
     """Whether the cluster has explicit prepare."""
-
-
-@dataclass(frozen=True)
-class TaskDone(WriterCommitMessage):
-    """What a task tells the driver. No entry: it had no rows, or the batch was decided before."""
-
-    plan: Plan
-    query_id: str
-    entry: Entry | None
-    rows: int

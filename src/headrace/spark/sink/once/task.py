@@ -22,8 +22,9 @@ from headrace.spark.sink.errors import SinkError
 from headrace.spark.sink.once.decisions import Batch, Course, Entry, SinkLog, is_superseded
 from headrace.spark.sink.once.driver import check_course
 from headrace.spark.sink.once.journal import Journal
+from headrace.spark.sink.once.messages import TaskDone
 from headrace.spark.sink.once.names import task_id
-from headrace.spark.sink.once.plan import Plan, TaskDone
+from headrace.spark.sink.once.plan import Plan
 from headrace.spark.sink.task import TaskWriter
 
 

@@ -23,8 +23,9 @@ from headrace.spark.sink.once import driver
 from headrace.spark.sink.once.decisions import Batch, Decision, Done, SinkLog
 from headrace.spark.sink.once.driver import abort_batch, commit_batch, plan_batch
 from headrace.spark.sink.once.journal import Journal
+from headrace.spark.sink.once.messages import TaskDone
 from headrace.spark.sink.once.names import driver_id, task_id
-from headrace.spark.sink.once.plan import Plan, SinkSettings, TaskDone
+from headrace.spark.sink.once.plan import Plan, SinkSettings
 from headrace.spark.sink.once.task import TaskIdentity, write_once
 from headrace.spark.sink.options import parse_sink_options
 from headrace.spark.sink.task import TaskWriter
