@@ -5,7 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.headrace-setup
 SOURCES := src tests bench scripts examples
 
-.PHONY: help setup demo test unit sim matrix check format conformance drills bench docs pictures clean
+.PHONY: help setup demo test unit sim matrix check format conformance drills sink-drills bench docs pictures clean
 
 help:
 	@echo "make demo         a broker, log events, and a Spark pipeline over them (about a minute)"
@@ -16,6 +16,7 @@ help:
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
 	@echo "make drills       three brokers killed, stopped and cut off under load, with a report (an hour; ARGS='kill-all --short' for some)"
+	@echo "make sink-drills  Spark's exactly-once sink with drivers, executors and brokers killed (ARGS='two-drivers --brokers 1' for some)"
 	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
 	@echo "make pictures     draw the README's pictures again, from real output"
@@ -69,6 +70,11 @@ drills: setup
 	@scripts/java-ensure
 	@scripts/apt-ensure zookeeper iproute2:ip
 	@$(PY) -m headrace.testing.drills $(ARGS)
+	$(if $(ARGS),,@$(PY) -m headrace.testing.sink_drills)
+
+sink-drills: setup
+	@scripts/java-ensure
+	@$(PY) -m headrace.testing.sink_drills $(ARGS)
 
 bench: setup
 	@$(PY) -m bench $(if $(W),--workloads $(W)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(ARGS)

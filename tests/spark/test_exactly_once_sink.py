@@ -11,7 +11,7 @@ from headrace.testing.process import BrokerProcess
 from headrace.testing.sink_drills.driver import FAILED
 from headrace.testing.sink_drills.scene import Scene
 
-pytestmark = [pytest.mark.headrace_only, pytest.mark.slow]
+pytestmark = [pytest.mark.headrace_only, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture

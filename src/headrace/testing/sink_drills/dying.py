@@ -7,7 +7,8 @@
     ends      all are committed, and the log does not say so yet   (commit)
     done      all is done, Spark does not know it                  (commit)
 
-What happens then is `kill`, `hold` (until a file is there) or `raise` (commit, or a task's first attempt, fails).
+What happens then is `kill` (the driver), `executor` (kill that instead), `hold` (until a file is there) or `raise`
+(a commit, or a task's first attempt, fails).
 Doom comes as an option, since it has to reach processes that Spark starts.
 """
 
@@ -42,7 +43,7 @@ from headrace.spark.sink.writer import StreamWriter
 
 STAGES = ("task", "before", "decided", "first", "ends", "done")
 POLL_S = 0.05
-HOLD_S = 300.0
+HOLD_S = 1500.0
 ROWS_BEFORE = 1
 """Arrow batches that a doomed task takes before it dies."""
 NEWEST = 1 << 40
@@ -63,11 +64,19 @@ def reach(doom: Doom) -> None:
     if doom["act"] == "kill":
         os.killpg(int(doom["group"]), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+    if doom["act"] == "executor":
+        os.kill(_parent(os.getppid()), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
     if doom["act"] == "raise":
         raise InjectedFailure(doom["stage"])
     deadline = time.monotonic() + HOLD_S
     while not (folder / "go").exists() and time.monotonic() < deadline:
         time.sleep(POLL_S)
+
+
+def _parent(pid: int) -> int:
+    """Of the daemon that forks Python workers: Java."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class DyingWriter(StreamWriter):
@@ -89,7 +98,7 @@ class DyingWriter(StreamWriter):
         assert context is not None
         assert batch is not None
         doomed = self._doom.get("stage") == "task" and self._doom["batch"] == batch[1]
-        if self._doom.get("act") == "raise":
+        if self._doom.get("act") in ("raise", "executor"):
             doomed = doomed and context.attemptNumber() == 0
         slow_s = float(self._doom.get("slow_s", 0.0)) if context.attemptNumber() == 0 else 0.0
         for number, rows in enumerate(batches):

@@ -25,7 +25,7 @@ from headrace.spark.client.transactions import TransactionClient
 ROWS = 1600
 SOURCE_PARTITIONS = 2
 TARGET_PARTITIONS = 3
-RUN_TIMEOUT_S = 420.0
+RUN_TIMEOUT_S = 900.0
 POLL_S = 0.1
 CLIENT_TIMEOUT_S = 60.0
 DRIVER = "headrace.testing.sink_drills.driver"
