@@ -46,6 +46,7 @@ SECONDS = {
     "tests/cluster": 20,
     "tests/sim": 20,
     "tests/contract": 20,
+    "tests/connectors": 12,
     "tests/compat": 10,
     "tests/test_tidy.py": 8,
     "tests": 1,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.common.errors import sentence
 from headrace.cli.common.failure import FAILED, UNREACHABLE, CommandError
 from headrace.cli.common.options import bootstrap_override, duration, parse_pairs
 from headrace.cli.pipeline.check import cannot_start, checked_pipelines
@@ -84,6 +85,7 @@ def _run(launch: Launch, screen: PipelineScreen) -> Failure | None:
 def _attempt(launch: Launch) -> Failure | None:
     from headrace.spark.pipelines.definition import PipelineError
     from headrace.spark.pipelines.running.checkpoint_lock import CheckpointInUse
+    from headrace.spark.pipelines.running.connectors import ConnectorFailed
     from headrace.spark.pipelines.running.launching import SparkFailed
     from headrace.spark.pipelines.running.metrics import PortNotFree
     from headrace.spark.pipelines.running.run_files import AlreadyRuns
@@ -99,6 +101,8 @@ def _attempt(launch: Launch) -> Failure | None:
         raise CommandError(f"P{str(problem)[1:]}.", FAILED, advice) from None
     except (PortNotFree, NoMaster, NoJava) as problem:
         raise cannot_start(problem) from None
+    except ConnectorFailed as problem:
+        raise CommandError(sentence(str(problem)), FAILED) from None
     except SparkFailed as problem:
         raise CommandError(f"{problem}.", FAILED, f"See its log: {problem.log}") from None
     except PipelineError as problem:

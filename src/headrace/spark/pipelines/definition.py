@@ -103,6 +103,8 @@ class Source(Part):
     options: Mapping[str, str] = field(default_factory=dict)
     static: bool = False
     """Files read once as a table (`table: true`), not followed as a stream."""
+    connector: str | None = None
+    """The file of a connector that feeds the topics while the pipeline runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,8 @@ class Sink(Part):
     mode: OutputMode = "append"
     create: TopicCreation | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    connector: str | None = None
+    """The file of a connector that reads the topic while the pipeline runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def check_cluster(pipeline: Pipeline, cluster: BlockingCluster, *, made: Collect
 def topics_made(pipeline: Pipeline) -> set[str]:
     """Topics that the pipeline itself creates when they are not there."""
     created = {sink.topic for sink in pipeline.sinks if sink.create is not None}
+    created |= {topic for source in pipeline.sources if source.connector is not None for topic in source.topics}
     return created | {source.dead_letter for source in pipeline.sources if source.dead_letter is not None}
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from headrace.spark.pipelines.checking.cluster import check_cluster
+from headrace.spark.pipelines.checking.connectors import check_connectors
 from headrace.spark.pipelines.checking.files import check_files
 from headrace.spark.pipelines.checking.options import check_options
 from headrace.spark.pipelines.definition import Pipeline, Problem, Sink, Source, Step
@@ -219,4 +220,5 @@ CHECKS: tuple[Callable[[Pipeline], Problems], ...] = (
     _sinks_differ,
     check_options,
     check_files,
+    check_connectors,
 )

@@ -103,6 +103,11 @@ SOURCE_KEYS: Keys = {
         "type string",
         goes_with=("table",),
     ),
+    "connector": Key(
+        "path",
+        "The file of a [connector](connectors.md) that creates and feeds the topic while the pipeline runs.",
+        goes_with=("topics", "table"),
+    ),
     "options": Key(
         "mapping",
         "Any option of the source `headrace`, or of Spark's reader of files; with the name of the format in "
@@ -162,6 +167,11 @@ SINK_KEYS: Keys = {
     "create": Key(
         "`true`, or mapping: partitions, replication, config",
         "Create the topic if it does not exist.",
+        goes_with=("topic",),
+    ),
+    "connector": Key(
+        "path",
+        "The file of a [connector](connectors.md) that reads the topic while the pipeline runs.",
         goes_with=("topic",),
     ),
     "partition_by": Key("list of columns", "A directory for each value of these.", goes_with=("parquet",)),

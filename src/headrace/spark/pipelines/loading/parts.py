@@ -48,6 +48,12 @@ def check_topic(fields: Fields, key: str, name: str, *, shown: str | None = None
         fields.problem(key, f"{(shown or name)!r} is not a valid topic name", advice)
 
 
+def resolved(fields: Fields, key: str) -> str | None:
+    """A path, which stands beside the file."""
+    path = fields.string(key)
+    return None if path is None else fields.document.resolve(path)
+
+
 def places_of(fields: Fields, *tables: str) -> dict[str, Place]:
     """The places of all keys, and of the names inside these tables."""
     found = fields.places()

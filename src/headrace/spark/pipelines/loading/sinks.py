@@ -9,7 +9,7 @@ import yaml
 
 from headrace.spark.pipelines.definition import BROKER_DEFAULT, OutputMode, Place, Sink, SinkKind, TopicCreation
 from headrace.spark.pipelines.loading.keys import CREATE_KEYS, MODES, SINK_KEYS, TOPIC_FORMATS
-from headrace.spark.pipelines.loading.parts import check_topic, one_of, places_of, refuse_keys_of_others
+from headrace.spark.pipelines.loading.parts import check_topic, one_of, places_of, refuse_keys_of_others, resolved
 from headrace.spark.pipelines.loading.reading import Fields
 
 _KINDS = ("topic", "parquet", "console")
@@ -41,6 +41,7 @@ def load_sink(fields: Fields, name: str, at: Place) -> Sink | None:
         mode=_mode(fields, kind),
         create=_create(fields),
         options=fields.table("options"),
+        connector=resolved(fields, "connector"),
         column=at.column,
         places=places_of(fields, "options"),
     )

@@ -15,6 +15,7 @@ from headrace.spark.pipelines.loading.parts import (
     one_of,
     places_of,
     refuse_keys_of_others,
+    resolved,
 )
 from headrace.spark.pipelines.loading.reading import Fields
 
@@ -60,6 +61,7 @@ def load_source(fields: Fields, name: str, at: Place) -> Source | None:
         key=_key(fields),
         options=fields.table("options"),
         static=static,
+        connector=resolved(fields, "connector"),
         column=at.column,
         places=places_of(fields, "options"),
     )

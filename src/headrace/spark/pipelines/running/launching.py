@@ -35,6 +35,7 @@ from headrace.spark.pipelines.explaining.spark_words import spark_sentence
 from headrace.spark.pipelines.explaining.sql_errors import explain_failure
 from headrace.spark.pipelines.running.checkpoint_lock import CheckpointLock
 from headrace.spark.pipelines.running.class_archive import ClassArchive, class_archive
+from headrace.spark.pipelines.running.connectors import connectors_beside
 from headrace.spark.pipelines.running.metrics import MetricsServer
 from headrace.spark.pipelines.running.ordering import stages
 from headrace.spark.pipelines.running.progress import QueryProgress, totals
@@ -102,12 +103,14 @@ class Launch:
     _archive: ClassArchive | None = None
 
     def run(self) -> Failure | None:
-        """Raises `AlreadyRuns`, `CheckpointInUse`, `PortNotFree`, or one of `CANNOT_BEGIN`."""
+        """Raises `AlreadyRuns`, `CheckpointInUse`, `PortNotFree`, `ConnectorFailed`, or one of `CANNOT_BEGIN`."""
         with contextlib.ExitStack() as stack:
             for one in self.pipelines:
                 self._files[one.name] = stack.enter_context(Claim(run_files(one.name)))
                 stack.enter_context(CheckpointLock(self._checkpoint(one).directory))
             stack.enter_context(self._metrics())
+            once = self.settings.once
+            stack.enter_context(connectors_beside(self.pipelines, self._bootstrap, self.stop, once))
             self._save_all("starting")
             try:
                 failure = self._with_spark()

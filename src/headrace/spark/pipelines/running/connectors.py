@@ -1,0 +1,151 @@
+"""The connectors of pipelines: they run beside Spark for as long as the pipelines do.
+
+A source's connector feeds the topic that the pipeline reads, a sink's reads the one that it writes. When pipelines
+process what is there and end, the sources' connectors do so first, and the sinks' last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import NewTopic
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
+from headrace.connect.api import ConnectorError, Source, TryAgain
+from headrace.connect.definition import ConnectorDefinition, load_file
+from headrace.connect.options import ConfigProblems
+from headrace.connect.runner import Runner
+from headrace.connect.store import ensure_topic
+from headrace.env.real import real_env
+from headrace.model.errors import KafkaError
+from headrace.spark.pipelines.definition import Pipeline
+from headrace.spark.pipelines.definition import Sink as PipelineSink
+from headrace.spark.pipelines.definition import Source as PipelineSource
+
+FAILURES = (ConnectorError, ConfigProblems, TryAgain, OSError, KafkaError, ClientError)
+BootstrapOf = Callable[[Pipeline], str]
+
+
+class ConnectorFailed(Exception):
+    """A connector of a pipeline has ended with an error, and the pipelines with it."""
+
+
+@contextmanager
+def connectors_beside(
+    pipelines: Sequence[Pipeline], bootstrap_of: BootstrapOf, stop: threading.Event, once: bool
+) -> Iterator[None]:
+    """While the block runs. A connector that fails sets `stop`, and the end of the block raises why."""
+    sources = _named(pipelines, bootstrap_of, lambda pipeline: pipeline.sources)
+    sinks = _named(pipelines, bootstrap_of, lambda pipeline: pipeline.sinks)
+    if not (sources or sinks):
+        yield
+        return
+    asyncio.run(_explained(_make_topics(pipelines, bootstrap_of)))
+    if once:
+        asyncio.run(_explained(_run_once(sources)))
+        yield
+        if not stop.is_set():
+            asyncio.run(_explained(_run_once(sinks)))
+        return
+    running = _Running([*sources, *sinks], stop)
+    try:
+        yield
+    finally:
+        running.end()
+    if running.failure is not None:
+        raise running.failure
+
+
+_Named = tuple[ConnectorDefinition, str]
+"""A connector, and the cluster that it works with."""
+
+
+def _named(
+    pipelines: Sequence[Pipeline],
+    bootstrap_of: BootstrapOf,
+    parts: Callable[[Pipeline], Sequence[PipelineSource | PipelineSink]],
+) -> list[_Named]:
+    """Each file once, however many parts name it."""
+    found: dict[str, str] = {}
+    for pipeline in pipelines:
+        for part in parts(pipeline):
+            if part.connector is not None:
+                found.setdefault(part.connector, bootstrap_of(pipeline))
+    return [(load_file(Path(file)), bootstrap) for file, bootstrap in found.items()]
+
+
+async def _make_topics(pipelines: Sequence[Pipeline], bootstrap_of: BootstrapOf) -> None:
+    """Those between a connector and a pipeline: either side may be the first to need them."""
+    for pipeline in pipelines:
+        async with Cluster(real_env(), parse_bootstrap(bootstrap_of(pipeline))) as cluster:
+            for source in pipeline.sources:
+                if source.connector is not None:
+                    definition = load_file(Path(source.connector))
+                    assert isinstance(definition.connector, Source)
+                    new = definition.new_topics
+                    for topic in source.topics:
+                        configs = {**definition.connector.topic_configs(topic), **new.configs}
+                        await ensure_topic(cluster, NewTopic(topic, new.partitions, new.replication, configs))
+            for sink in pipeline.sinks:
+                if sink.connector is not None and sink.create is not None:
+                    shape = sink.create
+                    made = NewTopic(sink.topic, shape.partitions, shape.replication, shape.config)
+                    await ensure_topic(cluster, made)
+
+
+async def _run_once(named: Sequence[_Named]) -> None:
+    for definition, bootstrap in named:
+        async with Cluster(real_env(), parse_bootstrap(bootstrap)) as cluster:
+            await Runner(cluster, definition, once=True).run()
+
+
+async def _explained(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except FAILURES as error:
+        raise ConnectorFailed(str(error)) from error
+
+
+class _Running:
+    """All of them on a loop in a thread of its own."""
+
+    def __init__(self, named: Sequence[_Named], stop: threading.Event) -> None:
+        self.failure: ConnectorFailed | None = None
+        self._named = named
+        self._stop = stop
+        self._loop = asyncio.new_event_loop()
+        self._runners: list[Runner] = []
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="connectors", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._end_runners)
+        self._thread.join()
+        self._loop.close()
+
+    def _end_runners(self) -> None:
+        self._ending = True
+        for runner in self._runners:
+            runner.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(asyncio.gather(*(self._run_one(*one) for one in self._named)))
+
+    async def _run_one(self, definition: ConnectorDefinition, bootstrap: str) -> None:
+        async with Cluster(real_env(), parse_bootstrap(bootstrap)) as cluster:
+            runner = Runner(cluster, definition)
+            self._runners.append(runner)
+            if self._ending:
+                runner.stop()
+            try:
+                await runner.run()
+            except FAILURES as error:
+                self.failure = self.failure or ConnectorFailed(f"connector {definition.name} failed: {error}")
+                self._stop.set()
