@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from headrace.spark.pipelines.cron import Cron
+
 SourceKind = Literal["topics", "table", "files"]
 StepKind = Literal["sql", "python", "deduplicate", "filter", "select", "watermark"]
 SinkKind = Literal["topic", "parquet", "console"]
@@ -198,6 +200,8 @@ class Pipeline(Part):
     bootstrap: str | None = None
     checkpoint: str | None = None
     schedule_s: float | None = None
+    cron: Cron | None = None
+    """Runs at these times, in place of `schedule_s`."""
     every_s: float | None = None
     spark: SparkSettings = SparkSettings()
     sources: tuple[Source, ...] = ()

@@ -14,6 +14,7 @@ from dataclasses import replace
 import yaml
 
 from headrace.client.address import parse_bootstrap
+from headrace.spark.pipelines.cron import Cron, is_cron, parse_cron
 from headrace.spark.pipelines.definition import (
     Pipeline,
     PipelineError,
@@ -66,8 +67,9 @@ def _problem_at_top(document: Document, what: str) -> Problem:
 
 def _pipeline(document: Document, fields: Fields) -> Pipeline:
     name = _pipeline_name(document, fields)
-    schedule_ms, every_ms = fields.milliseconds("schedule", least=1), fields.milliseconds("every")
-    if schedule_ms is not None and every_ms is not None:
+    schedule_ms, cron = _schedule(fields)
+    every_ms = fields.milliseconds("every")
+    if every_ms is not None and (schedule_ms is not None or cron is not None):
         advice = "schedule starts separate runs; every sets the trigger of a continuous one. Keep one of them."
         fields.problem("every", "a pipeline has schedule or every, not both", advice)
     checkpoint = fields.string("checkpoint")
@@ -81,6 +83,7 @@ def _pipeline(document: Document, fields: Fields) -> Pipeline:
         bootstrap=_bootstrap(fields),
         checkpoint=None if checkpoint is None else document.resolve(checkpoint),
         schedule_s=None if schedule_ms is None else schedule_ms / 1000,
+        cron=cron,
         every_s=None if every_ms is None else every_ms / 1000,
         spark=_spark(document, fields),
         sources=sources,
@@ -88,6 +91,19 @@ def _pipeline(document: Document, fields: Fields) -> Pipeline:
         sinks=_sinks(document, fields),
         places=fields.places(),
     )
+
+
+def _schedule(fields: Fields) -> tuple[int | None, Cron | None]:
+    """Milliseconds, or a cron schedule."""
+    text = fields.string("schedule")
+    if text is None or not is_cron(text):
+        return fields.milliseconds("schedule", least=1), None
+    try:
+        return None, parse_cron(text)
+    except ValueError as error:
+        advice = 'Write minute, hour, day, month and day of the week: schedule: "30 2 * * mon-fri"'
+        fields.problem("schedule", str(error), advice)
+        return None, None
 
 
 def _pipeline_name(document: Document, fields: Fields) -> str:

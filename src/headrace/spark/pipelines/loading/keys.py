@@ -42,7 +42,11 @@ PIPELINE_KEYS: Keys = {
         "Where Spark keeps its progress, in a folder named after the pipeline, so that a restart continues there.",
         "the user's state directory",
     ),
-    "schedule": Key("duration", "Process all existing records, then wait until this long after the last start."),
+    "schedule": Key(
+        "duration, or cron",
+        "Process all existing records, then wait until this long after the last start; or run at the times of a "
+        'cron schedule (`"30 2 * * mon-fri"`, `@daily`), in local time.',
+    ),
     "every": Key(
         "duration", "How often a continuous pipeline starts a micro-batch.", "as soon as there are records"
     ),

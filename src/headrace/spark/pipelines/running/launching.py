@@ -30,6 +30,7 @@ from headrace.spark.pipelines.checking.cluster import partitions_read
 from headrace.spark.pipelines.checking.spark import check_spark
 from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
 from headrace.spark.pipelines.compiling.queries import build_queries
+from headrace.spark.pipelines.cron import Cron
 from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP, Pipeline, PipelineError, SparkSettings
 from headrace.spark.pipelines.explaining.spark_words import spark_sentence
 from headrace.spark.pipelines.explaining.sql_errors import explain_failure
@@ -57,6 +58,7 @@ SAVE_EVERY_S = 1.0
 MOST_LINES = 3
 ASK_TIMEOUT_S = 5.0
 _JAVA_ENDED = re.compile(r"^Exception in thread \"main\" (?:[\w$]+\.)*[\w$]+: (.+)$", re.MULTILINE)
+CRON_LOOK_S = 30.0
 _CHATTER = re.compile(r"spark-class: line|^WARNING: |default log4j profile|^Picked up |^\S+ \S+ (?:WARN|INFO) ")
 
 
@@ -168,20 +170,39 @@ class Launch:
     def schedule_s(self) -> float | None:
         if self.settings.once:
             return None
+        if self.settings.schedule_s is None and self._crons:
+            return CRON_LOOK_S
         return self.settings.schedule_s or min(
             (p.schedule_s for p in self.pipelines if p.schedule_s), default=None
         )
+
+    @property
+    def _crons(self) -> list[Cron]:
+        return [] if self.settings.schedule_s else [p.cron for p in self.pipelines if p.cron is not None]
+
+    def _await_cron(self) -> None:
+        """The wall clock decides, and may be set: it is looked at again and again."""
+        due = min(cron.after(datetime.now()) for cron in self._crons)
+        self.watcher.say(f"The next run begins at {due:%Y-%m-%d %H:%M}.")
+        while datetime.now() < due and not self.stop.is_set():
+            self.stop.wait(max(0.0, min(CRON_LOOK_S, (due - datetime.now()).total_seconds())))
 
     def _scheduled(self, jobs: Mapping[str, Job]) -> Failure | None:
         """Runs begin at fixed distances; one that took longer than that is followed by the next at once."""
         assert self.schedule_s is not None
         due_s = time.monotonic()
         while not self.stop.is_set():
+            if self._crons:
+                self._await_cron()
+                if self.stop.is_set():
+                    break
             failure = self._turn(jobs)
             if failure is not None and not failure.passing:
                 return failure
             if failure is not None:
                 self.watcher.say(f"{failure.message} The next run will try again.")
+            if self._crons:
+                continue
             due_s = max(due_s + self.schedule_s, time.monotonic())
             if not self.stop.is_set():
                 begins = datetime.now() + timedelta(seconds=due_s - time.monotonic())
