@@ -114,7 +114,7 @@ def test_kafkas_column_words(group_bootstrap: str, cli: Cli, topic: str) -> None
         "CURRENT-OFFSET",
         "LOG-END-OFFSET",
         "LAG",
-        "LAG-SECONDS",
+        "LAG-TIME",
         "CONSUMER-ID",
         "HOST",
         "CLIENT-ID",
@@ -122,7 +122,7 @@ def test_kafkas_column_words(group_bootstrap: str, cli: Cli, topic: str) -> None
     assert first.split()[:6] == [group, topic, "0", "4", "10", "6"]
     lines = cli("kafka-consumer-groups", "--describe", "--group", group).splitlines()
     assert lines[0] == ""
-    assert lines[1].split() == [word for word in heading.split() if word != "LAG-SECONDS"]
+    assert lines[1].split() == [word for word in heading.split() if word != "LAG-TIME"]
     assert lines[2].split() == [group, topic, "0", "4", "10", "6", "-", "-", "-"]
 
 

@@ -56,6 +56,7 @@ def failure(frame_or_load: Any) -> str:
     message = user_message(caught.value)
     assert message is not None, caught.value
     assert "\n" not in message
+    assert "Traceback" not in str(caught.value), "a mistake of the user comes without our lines on top"
     return message
 
 

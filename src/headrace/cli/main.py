@@ -76,6 +76,11 @@ KAFKA_TOOLS: dict[str, tuple[str, str]] = {
 
 
 class CommandLine(LazyGroup):
+    def instead_of(self, name: str) -> str | None:
+        from headrace.cli.kafka_tools.elsewhere import instead_of
+
+        return instead_of(name)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

@@ -4,19 +4,24 @@ Our code runs in Spark's Python workers. What it raises there reaches the user a
 Spark's: a traceback, whose last line names the class and the message, between Spark's own words. So:
 
 - a mistake of the user is one `SourceError` with the whole story in one line, and nothing chained to it;
+- Spark is asked to leave the traceback out (`hide_traceback`; from Spark 4.0 on it can);
 - `user_message` finds that line again in whatever Spark made of it.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.client.errors import ClientError, NoneReachable
 from headrace.model.errors import KafkaError
 
-_OUR_LAST_LINE = re.compile(r"^headrace(?:\.\w+)+: (?P<message>.+?)\s*$", re.MULTILINE)
+_OUR_LAST_LINE = re.compile(r"(?:^|(?<=\s))headrace(?:\.\w+)+: (?P<message>.+?)\s*$", re.MULTILINE)
+_WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 _SQL_STATE = re.compile(r"\s+SQLSTATE: \w+(?: SQLSTATE: \w+)*$")
 
 
@@ -25,6 +30,17 @@ class SourceError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+        hide_traceback()
+
+
+def hide_traceback() -> None:
+    """In a Python process of Spark: the exception that ends its work is reported in its own words alone.
+
+    A mistake of the user is no fault of a line of ours. The process does nothing after it.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and str(spec.name).startswith(_WORKERS):
+        os.environ[_HIDE_TRACEBACK] = "1"
 
 
 @contextmanager

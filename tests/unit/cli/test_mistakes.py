@@ -68,6 +68,9 @@ CASES = [
     (["kafka-configs", "--describe"], 2, ["Give --entity-type"]),
     (["kafka-console-consumer", "--topic", "t", "--offset", "5"], 2, ["--offset needs --partition"]),
     (["kafka-console-producer", "--topic", "t", "--property", "nope=1"], 2, ["nope is not supported"]),
+    (["kafka-producer-perf-test"], 2, ["Use: headrace perf produce TOPIC"]),
+    (["kafka-server-start.sh", "server.properties"], 2, ["Use: headrace start server.properties"]),
+    (["kafka-acls", "--list"], 2, ["Use: headrace acl"]),
     (["completion", "tcsh"], 2, ["'tcsh' is not one of"]),
     # files
     (["debug", "dump-log", "missing.log"], 4, ["Cannot read missing.log"]),
@@ -145,3 +148,17 @@ def test_completion_of_commands_and_options() -> None:
     assert completed("headrace topic d") == ["describe", "delete"]
     assert "--replication-factor" in completed("headrace topic create --rep")
     assert completed(f"headrace topic describe -b {UNUSED} x") == [], "no cluster, no topics, no noise"
+    assert "kafka-topics" in completed("headrace kafka-")
+    assert completed("headrace topic alter t --set cleanup.po") == ["cleanup.policy="]
+    assert completed("headrace topic alter t --delete cleanup.po") == ["cleanup.policy"]
+    assert completed("headrace topic create t -c cleanup.policy=d") == ["cleanup.policy=delete"]
+    assert completed("headrace start --override auto.create.topics.enable=t") == ["auto.create.topics.enable=true"]
+    assert completed("headrace start --override num.part") == ["num.partitions="]
+
+
+def test_completion_of_pipelines(tmp_path: Path) -> None:
+    (tmp_path / "pipelines" / "orders").mkdir(parents=True)
+    (tmp_path / "pipelines" / "orders" / "lock").touch()
+    environment = {"_HEADRACE_COMPLETE": "bash_complete", "COMP_WORDS": "headrace pipeline stop o"}
+    environment |= {"COMP_CWORD": "3", "HEADRACE_STATE_DIR": str(tmp_path)}
+    assert "orders" in headrace(environment=environment).stdout

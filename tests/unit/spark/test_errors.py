@@ -55,3 +55,12 @@ def test_errors_of_the_way_to_a_broker_say_where() -> None:
         raise ValueError("one\n  two")
     with pytest.raises(KeyError), explained("h:1"):
         raise KeyError("our own bug")
+
+
+def test_a_message_without_a_traceback_before_it() -> None:
+    """As Spark shows an error whose traceback it was asked to leave out: behind its own words, on one line."""
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source headrace in Python: "
+        "headrace.spark.errors.SourceError: option topic: no topic can have this name\n SQLSTATE: 38000"
+    )
+    assert user_message(RuntimeError(text)) == "option topic: no topic can have this name"

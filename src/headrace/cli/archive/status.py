@@ -10,7 +10,7 @@ import click
 from headrace.cli.archive.common import archive_argument, cluster_of, open_store, told_errors
 from headrace.cli.common.failure import FAILED, CommandError
 from headrace.cli.common.options import Target, cluster_options, format_option
-from headrace.cli.common.output import PEOPLE, Column, emit_rows, note, number, plural, size_text, warn
+from headrace.cli.common.output import PEOPLE, Column, count, emit_rows, note, number, plural, size_text, warn
 
 if TYPE_CHECKING:
     from headrace.model.topics import TopicPartition
@@ -21,14 +21,14 @@ COLUMNS = (
     number("partition", "PARTITION"),
     number("start", "FROM"),
     number("end", "TO"),
-    number("rows", "RECORDS"),
+    count("rows", "RECORDS"),
     number("markers", "MARKERS"),
     number("aborted", "ABORTED"),
-    number("compacted", "COMPACTED"),
-    number("lost", "LOST"),
+    count("compacted", "COMPACTED"),
+    count("lost", "LOST"),
     number("files", "FILES"),
     number("size", "SIZE"),
-    number("lag", "NOT YET"),
+    count("lag", "NOT YET"),
 )
 
 

@@ -19,6 +19,7 @@ from headrace.cli.broker.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, L
 from headrace.cli.broker.run_files import run_files
 from headrace.cli.broker.settings import SettingsError, load_config
 from headrace.cli.broker.worker_settings import MAX_WORKERS, wanted_ports, worker_settings
+from headrace.cli.common.completing import complete_broker_settings
 from headrace.cli.common.failure import FAILED
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
@@ -31,7 +32,12 @@ log = logging.getLogger("headrace.start")
     "file", required=False, type=click.Path(path_type=Path), metavar="[server.properties|headrace.toml]"
 )
 @click.option(
-    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one setting; may be repeated."
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one setting; may be repeated.",
+    shell_complete=complete_broker_settings,
 )
 @click.option("--data-dir", metavar="DIR", help="Data directory; short for --override log.dirs=DIR.")
 @click.option(

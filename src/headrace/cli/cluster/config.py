@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from headrace.cli.common.completing import complete_broker_settings
 from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.cli.common.options import Target, cluster_options, format_option
@@ -30,9 +31,23 @@ COLUMNS = (
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--broker", type=int, help="Broker id. Default: the controller.")
 @click.option("--all", "everything", is_flag=True, help="Include settings at their default.")
-@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a setting; may be repeated.")
 @click.option(
-    "-d", "--delete", "unsets", multiple=True, metavar="KEY", help="Reset to the file's value or the default."
+    "-s",
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting; may be repeated.",
+    shell_complete=complete_broker_settings,
+)
+@click.option(
+    "-d",
+    "--delete",
+    "unsets",
+    multiple=True,
+    metavar="KEY",
+    help="Reset to the file's value or the default.",
+    shell_complete=complete_broker_settings,
 )
 @format_option
 @cluster_options

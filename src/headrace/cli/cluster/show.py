@@ -8,7 +8,17 @@ import click
 
 from headrace.cli.cluster.partition_findings import count_leaderless, count_under_replicated
 from headrace.cli.common.options import Target, cluster_options, format_option
-from headrace.cli.common.output import PEOPLE, Column, Row, emit_data, emit_pairs, emit_rows, number, size_text
+from headrace.cli.common.output import (
+    PEOPLE,
+    Column,
+    Row,
+    count,
+    emit_data,
+    emit_pairs,
+    emit_rows,
+    number,
+    size_text,
+)
 from headrace.cli.common.session import run
 from headrace.cli.common.store import store_name, zookeeper_setting
 from headrace.client.admin import describe_log_dirs
@@ -21,9 +31,9 @@ BROKER_COLUMNS = (
     number("port", "PORT"),
     Column("rack", "RACK"),
     Column("controller", "CONTROLLER"),
-    number("leaders", "LEADERS"),
-    number("replicas", "REPLICAS"),
-    number("in_sync", "IN-SYNC"),
+    count("leaders", "LEADERS"),
+    count("replicas", "REPLICAS"),
+    count("in_sync", "IN-SYNC"),
 )
 
 
@@ -103,7 +113,7 @@ def logdirs(target: Target, brokers: tuple[int, ...], by_partition: bool, format
             | {"total": size_text(one["total_bytes"] or -1)}
             for one in found
         ]
-        columns = [number("broker", "BROKER"), Column("path", "DIRECTORY"), number("partitions", "PARTITIONS")]
+        columns = [number("broker", "BROKER"), Column("path", "DIRECTORY"), count("partitions", "PARTITIONS")]
         columns += [number("used", "USED"), number("free", "FREE"), number("total", "TOTAL")]
         emit_rows(rows, [*columns, Column("error", "ERROR")], format)
 

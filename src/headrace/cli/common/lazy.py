@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 Table = Mapping[str, tuple[str, str]]
 
@@ -33,6 +34,19 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def instead_of(self, name: str) -> str | None:
+        """What to type in place of a name that another program has."""
+        return None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names that are not shown are completed once their beginning is there: `kafka-` shows Kafka's tools."""
+        found = super().shell_complete(ctx, incomplete)
+        hidden = [name for name in self.unlisted if incomplete and name.startswith(incomplete)]
+        return [
+            *found,
+            *(CompletionItem(name) for name in hidden if not name.endswith(".sh") or "." in incomplete),
+        ]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in self.table.items()])
@@ -43,6 +57,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in self.table and args[0] not in self.unlisted:
             import difflib  # only needed for a mistake
 
+            if (instead := self.instead_of(args[0])) is not None:
+                ctx.fail(f"{args[0]} is not a command here. Use: {instead}")
             near = difflib.get_close_matches(args[0], [*self.table, *self.unlisted], n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(self.table)}."
             ctx.fail(f"No such command {args[0]!r}.{hint}")

@@ -14,7 +14,7 @@ import os
 import select
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -33,6 +33,18 @@ class Column(NamedTuple):
     numeric: bool = False
     wide: bool = False
     """Shown by --format wide only."""
+    show: Callable[[Any], str] | None = None
+    """How people read a value that is not None; programs get it as it is."""
+
+
+def count(key: str, title: str, wide: bool = False) -> Column:
+    """How many: with thousands separated. Ids, offsets and partitions are `number`s: they are copied."""
+    return Column(key, title, True, wide, lambda value: f"{value:,}" if isinstance(value, int) else cell(value))
+
+
+def elapsed(key: str, title: str, wide: bool = False) -> Column:
+    """Seconds, as people read them."""
+    return Column(key, title, True, wide, duration_text)
 
 
 def number(key: str, title: str, wide: bool = False) -> Column:
@@ -139,17 +151,22 @@ def table_lines(
         return GAP.join(padded).rstrip()
 
     heading = line([column.title for column in columns])
-    values = ([cell(row.get(column.key)) for column in columns] for row in rows)
+    values = ([shown_cell(row, column) for column in columns] for row in rows)
     return [f"{_BOLD}{heading}{_PLAIN}" if bold else heading, *map(line, values)]
 
 
 def _widths(rows: Sequence[Row], columns: Sequence[Column], limit: int | None) -> list[int]:
     """Of the columns that are shown, from the left."""
-    widths = [max([len(column.title), *(len(cell(row.get(column.key))) for row in rows)]) for column in columns]
+    widths = [max([len(column.title), *(len(shown_cell(row, column)) for row in rows)]) for column in columns]
     if limit is None:
         return widths
     least = least_widths([column.title for column in columns], [column.numeric for column in columns])
     return fitted(widths, least, limit)
+
+
+def shown_cell(row: Row, column: Column) -> str:
+    value = row.get(column.key)
+    return cell(value) if column.show is None or value is None else column.show(value)
 
 
 def cell(value: Any) -> str:
@@ -165,6 +182,23 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
     return str(value)
+
+
+_UNITS = (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def duration_text(seconds: float) -> str:
+    """Of the largest unit and the next: 3y, 2d 4h, 2h 14m, 1m 5s, 3.2s, 40ms."""
+    if seconds < 1:
+        return f"{round(seconds * 1000)}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = round(seconds)
+    for (unit, size), (smaller, part) in zip(_UNITS, [*_UNITS[1:], ("", 1)], strict=True):
+        if whole >= size:
+            rest = whole % size // part if unit not in ("y", "s") else 0
+            return f"{whole // size:,}{unit}" + (f" {rest}{smaller}" if rest else "")
+    raise AssertionError
 
 
 def size_text(count: int) -> str:

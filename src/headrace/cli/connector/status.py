@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from headrace.cli.common.options import Target, cluster_options, format_option
-from headrace.cli.common.output import Column, emit_rows, number
+from headrace.cli.common.output import Column, count, emit_rows, number
 from headrace.cli.common.session import run
 from headrace.connect.runner import STATUS_EVERY_S
 from headrace.connect.store import POSITION, STATUS, StoredState, read_state, under
@@ -18,8 +18,8 @@ COLUMNS = (
     Column("name", "NAME"),
     Column("connector", "CONNECTOR"),
     Column("state", "STATE"),
-    number("records", "RECORDS"),
-    number("lag", "LAG"),
+    count("records", "RECORDS"),
+    count("lag", "LAG"),
     number("restarts", "RESTARTS"),
     Column("position", "POSITION"),
     Column("gauges", "MEASURED", wide=True),

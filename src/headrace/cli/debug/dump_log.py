@@ -9,7 +9,7 @@ import click
 
 from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
 from headrace.cli.common.options import format_option
-from headrace.cli.common.output import PEOPLE, Column, emit_data, emit_rows, note, number, plural
+from headrace.cli.common.output import PEOPLE, Column, count, emit_data, emit_rows, note, number, plural
 from headrace.cli.debug.file_reading import Content, batches, marker_text, read_content
 from headrace.cli.topic.record_format import as_object, hexadecimal, raw, time_text, wide_format
 from headrace.model.errors import KafkaError
@@ -20,7 +20,7 @@ BATCH_COLUMNS = (
     number("position", "POSITION"),
     number("base_offset", "BASE-OFFSET"),
     number("last_offset", "LAST-OFFSET"),
-    number("records", "RECORDS"),
+    count("records", "RECORDS"),
     number("size", "SIZE"),
     Column("codec", "CODEC"),
     Column("time", "MAX-TIMESTAMP"),

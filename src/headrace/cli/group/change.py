@@ -13,7 +13,7 @@ from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.offset_spec import Point, parse_point, resolve
 from headrace.cli.common.options import Target, cluster_options, confirm, format_option, yes_option
-from headrace.cli.common.output import PEOPLE, Column, emit_rows, note, number, plural, warn
+from headrace.cli.common.output import PEOPLE, Column, count, emit_rows, note, number, plural, warn
 from headrace.cli.common.session import conclude, run
 from headrace.cli.group.options import PartitionChoice, choice_type, chosen_places, group_argument, groups_argument
 from headrace.cli.group.view import GroupView, group_of, missing_group, ranges_of
@@ -38,7 +38,7 @@ COLUMNS = (
     number("partition", "PARTITION"),
     number("current_offset", "CURRENT-OFFSET"),
     number("new_offset", "NEW-OFFSET"),
-    number("change", "CHANGE"),
+    count("change", "CHANGE"),
     number("log_start_offset", "LOG-START-OFFSET", wide=True),
     number("log_end_offset", "LOG-END-OFFSET", wide=True),
 )

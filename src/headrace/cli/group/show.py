@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headrace.cli.common.options import Target, cluster_options, format_option
-from headrace.cli.common.output import PEOPLE, Column, Row, emit_data, emit_rows, note, number
+from headrace.cli.common.output import PEOPLE, Column, Row, count, elapsed, emit_data, emit_rows, note, number
 from headrace.cli.common.session import run
 from headrace.cli.group.options import groups_argument
 from headrace.cli.group.view import (
@@ -34,9 +34,9 @@ LIST_COLUMNS = (
     Column("protocol_type", "PROTOCOL", wide=True),
 )
 LAG_COLUMNS = (
-    number("members", "#MEMBERS"),
-    number("lag", "LAG"),
-    number("lag_seconds", "LAG-SECONDS"),
+    count("members", "#MEMBERS"),
+    count("lag", "LAG"),
+    elapsed("lag_seconds", "LAG-TIME"),
     Column("topics", "TOPICS"),
 )
 POSITION_COLUMNS = (
@@ -45,8 +45,8 @@ POSITION_COLUMNS = (
     number("partition", "PARTITION"),
     number("current_offset", "CURRENT-OFFSET"),
     number("log_end_offset", "LOG-END-OFFSET"),
-    number("lag", "LAG"),
-    number("lag_seconds", "LAG-SECONDS"),
+    count("lag", "LAG"),
+    elapsed("lag_seconds", "LAG-TIME"),
     Column("consumer_id", "CONSUMER-ID"),
     Column("host", "HOST"),
     Column("client_id", "CLIENT-ID"),
@@ -71,7 +71,7 @@ STATE_COLUMNS = (
     Column("state", "STATE"),
     number("epoch", "GROUP-EPOCH", wide=True),
     number("assignment_epoch", "TARGET-ASSIGNMENT-EPOCH", wide=True),
-    number("members", "#MEMBERS"),
+    count("members", "#MEMBERS"),
 )
 
 
@@ -137,7 +137,7 @@ def describe(
 ) -> None:
     """Show groups: the committed offset of each partition and the lag, in records and in seconds.
 
-    LAG-SECONDS is the age of the oldest record that the group has not processed.
+    LAG-TIME is the age of the oldest record that the group has not processed.
     """
     if bool(groups) == everything:
         raise click.UsageError("Name groups, or use --all.")

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import click
 
 from headrace.cli.common.options import Target, cluster_options, duration
-from headrace.cli.common.output import Column, emit_data, headings_in_bold, note, number, table_lines
+from headrace.cli.common.output import (
+    Column,
+    count,
+    elapsed,
+    emit_data,
+    headings_in_bold,
+    note,
+    number,
+    table_lines,
+)
 from headrace.cli.common.screen import Screen
 from headrace.cli.common.session import run
 from headrace.cli.group.options import groups_argument
@@ -27,13 +36,13 @@ CHART_LOOKS = 16
 COLUMNS = (
     Column("group", "GROUP"),
     Column("state", "STATE"),
-    number("members", "#MEMBERS"),
+    count("members", "#MEMBERS"),
     Column("topic", "TOPIC"),
     number("partition", "PARTITION"),
-    number("lag", "LAG"),
-    number("lag_seconds", "LAG-SECONDS"),
-    number("produced_per_second", "IN/S"),
-    number("consumed_per_second", "OUT/S"),
+    count("lag", "LAG"),
+    elapsed("lag_seconds", "LAG-TIME"),
+    count("produced_per_second", "IN/S"),
+    count("consumed_per_second", "OUT/S"),
     Column("chart", "TREND"),
 )
 LagKey = tuple[str, str, int | None]
@@ -136,7 +145,7 @@ def watch(
 ) -> None:
     """Watch the lag of GROUPs, or of all groups, until Ctrl-C.
 
-    IN/S is the rate of new records and OUT/S the rate at which the group commits; LAG-SECONDS is the age of the
+    IN/S is the rate of new records and OUT/S the rate at which the group commits; LAG-TIME is the age of the
     oldest record that it has not processed.
     """
     if interval_s <= 0:

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from headrace.cli.common.completing import complete_pipelines
 from headrace.cli.common.failure import NOT_FOUND, TIMED_OUT, CommandError
 from headrace.cli.common.options import duration, format_option
-from headrace.cli.common.output import Column, emit_rows, note, number
+from headrace.cli.common.output import Column, count, emit_rows, note, number
 from headrace.spark.pipelines.running.run_files import RunFiles, known_pipelines, run_files
 
 POLL_S = 0.05
@@ -25,11 +26,11 @@ COLUMNS = (
     Column("state", "STATE"),
     number("pid", "PID"),
     Column("started", "STARTED"),
-    number("rows", "ROWS"),
-    number("rows_per_second", "ROWS/S"),
-    number("lag", "LAG"),
-    number("late", "LATE", wide=True),
-    number("malformed", "MALFORMED"),
+    count("rows", "ROWS"),
+    count("rows_per_second", "ROWS/S"),
+    count("lag", "LAG"),
+    count("late", "LATE", wide=True),
+    count("malformed", "MALFORMED"),
     Column("file", "FILE"),
     Column("problem", "PROBLEM", wide=True),
     Column("checkpoint", "CHECKPOINT", wide=True),
@@ -70,7 +71,7 @@ def _row(files: RunFiles) -> dict[str, Any]:
 
 
 @click.command("stop")
-@click.argument("pipelines", nargs=-1, required=True, metavar="FILE|NAME...")
+@click.argument("pipelines", nargs=-1, required=True, metavar="FILE|NAME...", shell_complete=complete_pipelines)
 @click.option("--timeout", "timeout_s", type=duration, default="90s", show_default=True, help="How long to wait.")
 @click.option(
     "--force",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from headrace.cli.common.completing import complete_topic_settings
 from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.offset_spec import SYNTAX, Kind, Span, resolve, span_type
@@ -17,7 +18,7 @@ from headrace.cli.common.options import (
     topic_argument,
     yes_option,
 )
-from headrace.cli.common.output import Row, emit_rows, note, number, plural, warn
+from headrace.cli.common.output import Row, count, emit_rows, note, number, plural, warn
 from headrace.cli.common.session import chosen_partitions, conclude, run, topic_of, topics_of, wait_until
 from headrace.client.admin import (
     BROKER_DEFAULT,
@@ -44,7 +45,15 @@ KEYS_MOVE = "Records with the same key may now go to a different partition; exis
     "-p", "--partitions", type=click.IntRange(min=1), help="Number of partitions. Default: the broker's."
 )
 @click.option("-r", "--replication-factor", "--replicas", "replication_factor", type=click.IntRange(min=1))
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; may be repeated.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting; may be repeated.",
+    shell_complete=complete_topic_settings,
+)
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
 @click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @cluster_options
@@ -94,7 +103,16 @@ async def make_topics(
 
 @click.command()
 @topic_argument
-@click.option("-s", "--set", "--config", "sets", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option(
+    "-s",
+    "--set",
+    "--config",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="May be repeated.",
+    shell_complete=complete_topic_settings,
+)
 @click.option(
     "-d",
     "--delete",
@@ -103,6 +121,7 @@ async def make_topics(
     multiple=True,
     metavar="KEY",
     help="Reset to the default; may be repeated.",
+    shell_complete=complete_topic_settings,
 )
 @click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @cluster_options
@@ -209,7 +228,7 @@ def trim(target: Target, topic: str, partitions: tuple[int, ...], span: Span, ye
             for one in before
         ]
 
-    columns = [number("partition", "PARTITION"), number("deleted", "DELETED")]
+    columns = [number("partition", "PARTITION"), count("deleted", "DELETED")]
     columns += [number("log_start_offset", "LOG-START-OFFSET"), number("log_end_offset", "LOG-END-OFFSET")]
     emit_rows(run(target, work), columns, format)
 

@@ -10,7 +10,7 @@ import click
 from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.offset_spec import SYNTAX, Span, resolve, span_type
 from headrace.cli.common.options import Target, cluster_options, complete_topics, format_option, topic_argument
-from headrace.cli.common.output import PEOPLE, Column, Row, emit_data, emit_pairs, emit_rows, number
+from headrace.cli.common.output import PEOPLE, Column, Row, count, emit_data, emit_pairs, emit_rows, number
 from headrace.cli.common.session import chosen_partitions, run, topic_of, topics_of
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import MAX_TIMESTAMP, list_offsets, offset_ranges
@@ -20,7 +20,7 @@ from headrace.model.topics import TopicPartition, topic_id_text
 
 LIST_COLUMNS = (
     Column("name", "NAME"),
-    number("partitions", "PARTITIONS"),
+    count("partitions", "PARTITIONS"),
     number("replication_factor", "REPLICATION-FACTOR"),
     Column("internal", "INTERNAL", wide=True),
     number("under_replicated", "UNDER-REPLICATED", wide=True),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from headrace.cli.common.options import Target, cluster_options, complete_topics, duration, format_option
-from headrace.cli.common.output import PEOPLE, Column, emit_rows, note, number
+from headrace.cli.common.output import PEOPLE, Column, elapsed, emit_rows, note, number
 from headrace.cli.common.session import chosen_partitions, run, topic_of
 from headrace.cli.txn.view import (
     hanging_row,
@@ -38,7 +38,7 @@ STATE_COLUMNS = (
     number("producer_id", "PRODUCER-ID"),
     number("producer_epoch", "EPOCH"),
     number("timeout_ms", "TIMEOUT-MS"),
-    number("open_seconds", "OPEN-SECONDS"),
+    elapsed("open_seconds", "OPEN-FOR"),
     Column("partitions", "PARTITIONS"),
     Column("start_time", "START-TIME", wide=True),
     Column("coordinator", "COORDINATOR", wide=True),
@@ -59,7 +59,7 @@ HANGING_COLUMNS = (
     number("producer_id", "PRODUCER-ID"),
     number("producer_epoch", "EPOCH"),
     number("transaction_start_offset", "START-OFFSET"),
-    number("idle_seconds", "IDLE-SECONDS"),
+    elapsed("idle_seconds", "IDLE-FOR"),
     Column("transactional_id", "TRANSACTIONAL-ID"),
     Column("reason", "REASON"),
     number("coordinator_epoch", "COORDINATOR-EPOCH", wide=True),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.spark.errors import SourceError, explained
+from headrace.spark.errors import SourceError, explained, hide_traceback
 from headrace.spark.option_table import OptionError
 
 
 class SinkError(Exception):
     """Why the sink cannot write, in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        hide_traceback()
 
 
 @contextmanager

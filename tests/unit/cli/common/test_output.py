@@ -12,7 +12,19 @@ import pytest
 import yaml
 
 from headrace.cli.common import output
-from headrace.cli.common.output import Column, cell, emit_rows, number, plural, size_text, table_lines, write_out
+from headrace.cli.common.output import (
+    Column,
+    cell,
+    count,
+    duration_text,
+    elapsed,
+    emit_rows,
+    number,
+    plural,
+    size_text,
+    table_lines,
+    write_out,
+)
 
 COLUMNS = [Column("name", "NAME"), number("count", "COUNT"), Column("more", "MORE", wide=True)]
 ROWS = [
@@ -130,3 +142,31 @@ def test_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     assert "No room for HOST: --format wide" in capsys.readouterr().err
     emit_rows([GROUP_ROW], GROUP_COLUMNS, "wide")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0ms"),
+        (0.04, "40ms"),
+        (3.2, "3.2s"),
+        (5.0, "5s"),
+        (59.4, "59s"),
+        (65, "1m 5s"),
+        (120, "2m"),
+        (8_040, "2h 14m"),
+        (7_200, "2h"),
+        (183_600, "2d 3h"),
+        (94_608_000, "3y"),
+        (63_072_000_000, "2,000y"),
+    ],
+)
+def test_durations_as_people_read_them(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+def test_counts_have_thousands_and_ids_do_not() -> None:
+    rows = [{"lag": 1234567, "offset": 1234567, "age": 8040.0}]
+    columns = [count("lag", "LAG"), number("offset", "OFFSET"), elapsed("age", "AGE")]
+    assert table_lines(rows, columns)[1].split("  ") == ["1,234,567", "1234567", "2h 14m"]
+    assert table_lines([{"lag": None, "age": None}], columns)[1].split() == ["-", "-", "-"]

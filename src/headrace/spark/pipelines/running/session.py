@@ -190,7 +190,8 @@ def make_session(
             session = _new_session(settings, app_name, master, show_ui)
         if log_file is not None:
             return session
-    session.sparkContext.setLogLevel("ERROR")
+    if not session.sparkContext.getConf().contains("spark.log.level"):
+        session.sparkContext.setLogLevel("ERROR")
     return session
 
 
