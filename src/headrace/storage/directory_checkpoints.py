@@ -30,7 +30,7 @@ from headrace.storage.checkpoints import (
     write_offsets,
     write_topic_ids,
 )
-from headrace.storage.load_hints import LoadHints
+from headrace.storage.load_hints import LastStop, LoadHints
 from headrace.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -87,20 +87,21 @@ class DirectoryCheckpoints:
         """Whose log the last checkpoint saw there; NO_TOPIC_ID if it does not say."""
         return (self._ids or {}).get(partition, NO_TOPIC_ID)
 
-    def hints(self, partition: TopicPartition, topic_id: TopicId, clean: bool, same_boot: bool) -> LoadHints:
+    def hints(self, partition: TopicPartition, topic_id: TopicId, stop: LastStop) -> LoadHints:
         """What is known of the log of a topic; nothing if the numbers are those of another one."""
         if self._ids is not None and self._ids.get(partition) != topic_id:
-            return LoadHints()
+            return LoadHints(power_lost=stop.power_lost)
         written = self._written.get(partition, 0)
         return LoadHints(
             # A log without a recovery point was made after the last checkpoint.
-            clean=clean and partition in self._points,
+            clean=stop.clean and partition in self._points,
             start_offset=self._starts.get(partition, 0),
             recovery_point=self._points.get(partition, 0),
             # Only in the same boot is what was written but not synced still there.
-            verified_point=written if same_boot else 0,
+            verified_point=written if stop.same_boot else 0,
             first_dirty_offset=self._dirty.get(partition, -1),
             written_offset=written,
+            power_lost=stop.power_lost,
         )
 
     def read_high_watermarks(self, logs: Logs) -> Offsets:

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
+
+
+class LastStop(NamedTuple):
+    """How the broker that last had the directory ended."""
+
+    clean: bool
+    same_boot: bool
+    power_lost: bool
+    """The machine was started again after an unclean stop: what was not synced may be gone, from any file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,8 @@ class LoadHints:
     """Everything below was whole at a checkpoint of this boot, synced or not."""
     first_dirty_offset: int = -1
     """Up to where the log was compacted; -1 if it never was."""
+    power_lost: bool = False
+    """See `LastStop`."""
     written_offset: int = 0
     """Where the log ended at the last checkpoint, of whatever boot."""
 

@@ -95,6 +95,7 @@ def load_log(
     epochs = LeaderEpochs(f"{directory}/{LEADER_EPOCHS}", saved_epochs)
     gaps_allowed = config.compacted or hints.first_dirty_offset >= 0
     recovery = _Recovery(config, resources, segments, snapshots, epochs, gaps_allowed)
+    recovery.holes_possible = hints.power_lost
     # Without a readable epoch checkpoint the batches must tell all of it.
     epochs_known = saved_epochs is not None or not any(segment.size for segment in segments)
     end_offset = recovery.trust_tail(hints.recovery_point) if hints.clean and epochs_known else None
@@ -162,6 +163,7 @@ class _Recovery:
         "_resources",
         "_snapshots",
         "_vouched",
+        "holes_possible",
         "producers",
         "segments",
         "snapshot_offset",
@@ -178,6 +180,8 @@ class _Recovery:
     ) -> None:
         """`gaps_allowed`: compaction is, or once was, at work here."""
         self._gaps_allowed = gaps_allowed
+        self.holes_possible = False
+        """Whether a segment may have lost its tail while the next one is there."""
         self._snapshots = snapshots
         self._config = config
         self._resources = resources
@@ -311,7 +315,8 @@ class _Recovery:
     def _follows(self, segment: Segment, expected: Expectation) -> bool:
         if segment.base_offset < expected.next_offset:
             return False
-        if segment.base_offset > expected.next_offset and not expected.gaps_allowed:
+        # Compaction keeps the last batch of a segment, and a roll names the next one by where that ended.
+        if segment.base_offset > expected.next_offset and (not expected.gaps_allowed or self.holes_possible):
             return False
         expected.next_offset = segment.base_offset
         return True

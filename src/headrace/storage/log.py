@@ -221,7 +221,9 @@ class Log(LogParts):
                 > self._roll_ms
             )
         ):
-            segment = self.roll(base_offset)
+            # Where this one ends, so that a start can tell a lost tail from the gaps that compaction leaves.
+            is_far = last_offset - self.end_offset > MAX_RELATIVE_OFFSET
+            segment = self.roll(base_offset if is_far else None)
             position = 0
         resources = self._resources
         if resources.health.failure is not None:

@@ -33,6 +33,7 @@ from headrace.storage.identity import (
     read_identity,
     write_identity,
 )
+from headrace.storage.load_hints import LastStop
 from headrace.storage.loading import PROGRESS_SECONDS, create_log, load_log
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
@@ -56,6 +57,7 @@ class LogDirectory:
     __slots__ = (
         "_checkpoints",
         "_lock",
+        "_power_lost",
         "_resources",
         "clean_stop",
         "cluster_id",
@@ -75,6 +77,7 @@ class LogDirectory:
         """The process that used the directory last stopped cleanly (or it is new)."""
         self.same_boot = False
         """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
+        self._power_lost = False
         self.may_have_lost = False
         """Records that were confirmed may be gone: a reboot after an unclean stop, or a log that is shorter."""
         self._lock: int | None = None
@@ -154,7 +157,8 @@ class LogDirectory:
         directory = f"{self.path}/{partition}"
         found = read_topic_id(self._disk, f"{directory}/{PARTITION_METADATA}")
         topic_id = self._checkpoints.topic_id(partition) if found is None else found
-        hints = self._checkpoints.hints(partition, topic_id, self.clean_stop, self.same_boot)
+        stop = LastStop(self.clean_stop, self.same_boot, self._power_lost)
+        hints = self._checkpoints.hints(partition, topic_id, stop)
         config = config_of(partition, topic_id)
         log = load_log(directory, partition, topic_id, config, self._resources, hints)
         if log.end_offset < hints.known_end:
@@ -169,7 +173,8 @@ class LogDirectory:
     def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
         """How far the log of a topic reached at the last checkpoint; 0 if it was not here."""
         is_known = topic_id != NO_TOPIC_ID and self._checkpoints.topic_id(partition) == topic_id
-        return self._checkpoints.hints(partition, topic_id, False, False).known_end if is_known else 0
+        stop = LastStop(clean=False, same_boot=False, power_lost=self._power_lost)
+        return self._checkpoints.hints(partition, topic_id, stop).known_end if is_known else 0
 
     def create_log(
         self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, start_offset: int = 0
@@ -283,7 +288,8 @@ class LogDirectory:
         self.clean_stop = clean is not None or running is None
         boot_id = self._disk.boot_id()
         self.same_boot = boot_id in (clean, running)
-        self.may_have_lost = self._was_suspect() or not (self.clean_stop or self.same_boot)
+        self._power_lost = self._was_suspect() or not (self.clean_stop or self.same_boot)
+        self.may_have_lost = self._power_lost
 
     def _marker(self, name: str) -> str | None:
         """The boot id in a marker ("" if it names none); None if there is no marker."""

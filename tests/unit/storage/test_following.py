@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -339,3 +340,37 @@ def test_a_cut_is_on_the_device_before_anything_is_written_in_its_place(store: A
         store.log.truncate_to(3)
     assert len(disk.failed_calls) == 1
     assert store.log.failure is not None
+
+
+def test_a_segment_begins_where_the_one_before_ends_whatever_compaction_left_out(
+    store: Store, tmp_path: Path
+) -> None:
+    store.create(**SMALL, cleanup_policy=frozenset({"compact"}))
+    follower = Follower(store, tmp_path / "follower")
+    offset = 0
+    while len(follower.log.segments) < 3:
+        batch = build_batch([NewRecord(b"v" * 300)], base_offset=offset, leader_epoch=0)
+        follower.log.append_as_follower(bytes(batch))
+        offset += 10
+    starts = [segment.base_offset for segment in follower.log.segments]
+    assert all(start % 10 == 1 for start in starts[1:]), starts
+
+
+@pytest.mark.parametrize("power_lost", [True, False])
+def test_a_tail_that_was_lost_with_the_power_is_no_gap_of_compaction(store: Store, power_lost: bool) -> None:
+    """Found by the simulation: a replica that lacked records of a compacted log passed for a whole one."""
+    log = store.create(**SMALL, cleanup_policy=frozenset({"compact"}))
+    record = NewRecord(b"v" * 300, b"k", store.clock.now_ms)
+    while len(log.segments) < 3:
+        log.append_as_leader(memoryview(build_batch([record])), 0)
+    second, third = (segment.base_offset for segment in log.segments[1:])
+    ends = [header.base_offset for header in store.headers() if header.base_offset < third]
+    log.abandon()
+    path = store.files(".log")[1]
+    lost = parse_header(path.read_bytes()[-len(build_batch([record])) :])
+    assert lost.base_offset == ends[-1] > second
+    os.truncate(path, path.stat().st_size - lost.size)
+    store.load(LoadHints(power_lost=power_lost))
+    end = ends[-1] if power_lost else log.end_offset
+    assert store.log.end_offset == end
+    assert [header.base_offset for header in store.headers()][-1] == end - 1

@@ -274,7 +274,7 @@ def test_start_offset_beyond_a_lost_tail(store: Any, caplog: pytest.LogCaptureFi
     store.log.abandon()
     store.load(LoadHints(start_offset=9, written_offset=9))
     assert (store.log.start_offset, store.log.end_offset) == (9, 9)
-    assert "goes on at offset 9" in caplog.text
+    assert "continues at offset 9" in caplog.text
     assert store.append() == 9
 
 
