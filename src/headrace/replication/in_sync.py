@@ -32,6 +32,10 @@ RETRY_SECONDS = 0.1
 REFUSED_SECONDS = 1.0
 """Before it is looked at again whether a wish that was refused is still there."""
 
+_SURELY_NOT_GRANTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
+"""Of a wish on the state that counts. Any other refusal may be of a repetition, whose first attempt was granted:
+whoever was to join is waited for until a newer state is seen."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -144,14 +148,17 @@ class InSyncKeeper:
         leadership, image = partition.leadership, partition.image
         if leadership is None or image is None or leadership.pending is None:
             return  # a new epoch, or the image was faster
-        leadership.pending = None
         if result is None or result.error_code:
-            code = ErrorCode(result.error_code).name if result is not None else "no answer"
-            logger.info("%s keeps its in-sync set %s: %s", partition.topic_partition, list(image.isr), code)
+            code = ErrorCode(result.error_code) if result is not None else ErrorCode.UNKNOWN_SERVER_ERROR
+            logger.info("%s keeps its in-sync set %s: %s", partition.topic_partition, list(image.isr), code.name)
+            if code in _SURELY_NOT_GRANTED:
+                leadership.pending = None
             self._env.clock.call_later(REFUSED_SECONDS, lambda: self.ask(partition))
-            return
-        if result.leader_epoch == image.leader_epoch and result.partition_epoch > image.partition_epoch:
-            partition.become_leader(_changed(image, result))
+        elif result.leader_epoch == image.leader_epoch:
+            leadership.pending = None
+            if result.partition_epoch > image.partition_epoch:
+                partition.become_leader(_changed(image, result))
+        # Else a new epoch came with it, which ended a move: who joined counts until the image tells the rest.
 
 
 def _changed(image: PartitionImage, result: PartitionDataResult) -> PartitionImage:

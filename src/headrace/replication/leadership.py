@@ -80,8 +80,8 @@ class Leadership:
 
     def follow(self, image: PartitionImage) -> None:
         """The controller changed replicas or in-sync set within the epoch."""
-        if image.isr != self._isr or image.replicas != self._replicas:
-            self.pending = None
+        if self.pending is not None and image.partition_epoch > self.pending.partition_epoch:
+            self.pending = None  # granted by now, or not to be granted any more
         self._isr = image.isr
         self._electable = (*image.isr, *image.elr)
         self._committing = _committing(image)
