@@ -46,9 +46,12 @@ _REASON_ADVICE: dict[Reason, str] = {
     Reason.UNKNOWN_HOST: "Check the spelling of the host, and that this machine can resolve it.",
     Reason.SILENT: "Check the address and any firewall in between.",
     Reason.NO_ROUTE: "Check the address and the network.",
-    Reason.CLOSED: "Check that the port is a Kafka listener, without TLS or SASL.",
+    Reason.CLOSED: "Check that the port is a Kafka listener, and whether it wants TLS or a login.",
     Reason.HTTP: "Brokers usually listen on 9092; 8080, 8081 and 9644 are for browsers and tools.",
-    Reason.TLS: "Use a listener without TLS (often 9092).",
+    Reason.TLS: "Set security.protocol=SSL or SASL_SSL with --client-config, or use a listener without TLS.",
+    Reason.NO_TLS: "Use the port of a TLS listener (often 9093), or leave security.protocol out.",
+    Reason.UNTRUSTED: "Name the CA that signed it: ssl.ca.location, with --client-config.",
+    Reason.TLS_REFUSED: "Check the TLS versions, and whether the broker asks for a client certificate.",
     Reason.NOT_KAFKA: "Check the port; brokers usually listen on 9092.",
 }
 
