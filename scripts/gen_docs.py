@@ -116,6 +116,8 @@ OPTIONS_SAID = {
     "Options of files": f"Of JSON, CSV and text, which are read by lines; beside those of the format. {_HADOOP}",
     "Options of Parquet files": f"Of a source. {_HADOOP}",
     "Options of a Parquet sink": _HADOOP,
+    "Options of a Delta table that is read": "Of a source with `format: delta`; see [delta.md](delta.md).",
+    "Options of a Delta sink": "Of a sink with `delta: path`.",
     "Options of the console": "Of a sink with `console: true`.",
 }
 

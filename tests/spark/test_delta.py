@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import MakeTopic
+from tests.spark.pipeline_runs import Runs, lines, objects
 from tests.spark.topics import Topics
 
 TIMEOUT_S = 240
@@ -79,3 +80,39 @@ def test_a_topic_becomes_a_table_and_the_table_a_stream(
     found = spark.read.format("headrace_delta").load(table)
     assert found.where("partition = 0 AND offset = 7 AND value = 'c'").count() == 1
     assert found.count() == 22
+
+
+TO_TABLE = """
+sources:
+  orders: {{topic: {topic}, format: json, schema: "id bigint, country string"}}
+sinks:
+  table: {{from: orders, delta: {table}, partition_by: [country]}}
+  copy: {{from: orders, topic: {copy}, key: id, create: true}}
+"""
+FROM_TABLE = """
+sources:
+  orders: {{files: {table}, format: delta}}
+steps:
+  - {{name: norwegian, from: orders, filter: country = 'NO'}}
+sinks:
+  out: {{from: norwegian, topic: {topic}, key: id, create: true}}
+"""
+
+
+def test_a_pipeline_writes_a_table_and_another_reads_it(
+    spark: SparkSession, topics: Topics, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    runs = Runs(spark, topics.bootstrap, tmp_path)
+    topic, copy, out, table = make_topic(), topics.new_name(), topics.new_name(), str(tmp_path / "table")
+    to_table = runs.load("to-table", TO_TABLE.format(topic=topic, table=table, copy=copy))
+    topics.send(topic, lines(*({"id": number, "country": "NO" if number % 2 else "PE"} for number in range(10))))
+    runs.once(to_table)
+    topics.send(topic, lines({"id": 11, "country": "NO"}))
+    runs.once(to_table)
+    assert pa.table(DeltaTable(table).to_pyarrow_table()).num_rows == len(topics.read(copy)) == 11
+    assert list(DeltaTable(table).metadata().partition_columns) == ["country"]
+    from_table = runs.load("from-table", FROM_TABLE.format(table=table, topic=out))
+    for _ in range(2):
+        runs.once(from_table)
+    assert sorted(row["id"] for row in objects(topics, out)) == [1, 3, 5, 7, 9, 11]
+    topics.delete([copy, out])

@@ -19,7 +19,7 @@ from headrace.spark.pipelines.cron import Cron
 
 SourceKind = Literal["topics", "table", "files"]
 StepKind = Literal["sql", "python", "deduplicate", "filter", "select", "watermark"]
-SinkKind = Literal["topic", "parquet", "console"]
+SinkKind = Literal["topic", "parquet", "delta", "console"]
 OutputMode = Literal["append", "update", "complete"]
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
@@ -92,7 +92,7 @@ class Source(Part):
     pattern: str | None = None
     files: str | None = None
     format: str = "raw"
-    """json | avro | csv | text | raw; for files json | csv | text | parquet."""
+    """json | avro | csv | text | raw; for files json | csv | text | parquet | delta."""
     schema: str | None = None
     """DDL as Spark reads it. With `schema_file` this is None."""
     schema_file: str | None = None

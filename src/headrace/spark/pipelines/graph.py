@@ -57,7 +57,7 @@ def read_by(source: Source) -> str:
 def written_by(sink: Sink) -> str:
     if sink.kind == "topic":
         return f"topic {sink.topic}  ({sink.format})"
-    return f"parquet {shown_path(sink.path)}" if sink.kind == "parquet" else "console"
+    return "console" if sink.kind == "console" else f"{sink.kind} {shown_path(sink.path)}"
 
 
 def shown_path(path: str) -> str:

@@ -159,6 +159,11 @@ PARQUET_SINK_OPTIONS = (
     Option("parquet.bloom.filter.expected.ndv", "", "How many values such a filter is made for: `...ndv#id`."),
     Option("parquet.writer.version", "`v1`", "`v1` or `v2`."),
 )
+DELTA_OPTIONS = (Option("storage.*", "", "Settings of the object store, as `storage.AWS_ENDPOINT_URL`."),)
+DELTA_FILE_OPTIONS = (
+    Option("startingVersion", "the whole table", "The first version of the table that a stream reads."),
+    *DELTA_OPTIONS,
+)
 CONSOLE_OPTIONS = (
     Option("numRows", "`20`", "Maximum rows shown per micro-batch."),
     Option("truncate", "`false`", "Whether long values are cut, or after how many characters."),
@@ -171,5 +176,7 @@ OPTION_SECTIONS: Mapping[str, tuple[Option, ...]] = {
     "Options of files": FILE_OPTIONS,
     "Options of Parquet files": PARQUET_FILE_OPTIONS,
     "Options of a Parquet sink": PARQUET_SINK_OPTIONS,
+    "Options of a Delta table that is read": DELTA_FILE_OPTIONS,
+    "Options of a Delta sink": DELTA_OPTIONS,
     "Options of the console": CONSOLE_OPTIONS,
 }

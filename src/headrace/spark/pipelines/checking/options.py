@@ -14,6 +14,8 @@ from typing import NamedTuple
 from headrace.spark.option_table import Option, near_name
 from headrace.spark.pipelines.checking.option_names import (
     CONSOLE_OPTIONS,
+    DELTA_FILE_OPTIONS,
+    DELTA_OPTIONS,
     FILE_OPTIONS,
     FILES_ONLY,
     FORMAT_OPTIONS,
@@ -82,15 +84,17 @@ _TOPIC_SINK = Known(SINK_OPTIONS, "docs/spark-source.md", ("kafka.", CREATE_CONF
 _FILES = Known(FILE_OPTIONS, _in_reference("Options of files"), (".",))
 _PARQUET_FILES = Known(PARQUET_FILE_OPTIONS, _in_reference("Options of Parquet files"), (".",))
 _PARQUET = Known(PARQUET_SINK_OPTIONS, _in_reference("Options of a Parquet sink"), (".",))
+_DELTA_FILES = Known(DELTA_FILE_OPTIONS, _in_reference("Options of a Delta table that is read"), ("storage.",))
+_DELTA = Known(DELTA_OPTIONS, _in_reference("Options of a Delta sink"), ("storage.",))
 _CONSOLE = Known(CONSOLE_OPTIONS, _in_reference("Options of the console"))
 
 
 def known_options(part: Source | Sink) -> Known:
     if isinstance(part, Sink):
-        return {"topic": _TOPIC_SINK, "parquet": _PARQUET, "console": _CONSOLE}[part.kind]
+        return {"topic": _TOPIC_SINK, "parquet": _PARQUET, "delta": _DELTA, "console": _CONSOLE}[part.kind]
     if part.kind != "files":
         return _TOPICS
-    return _PARQUET_FILES if part.format == "parquet" else _FILES
+    return {"parquet": _PARQUET_FILES, "delta": _DELTA_FILES}.get(part.format, _FILES)
 
 
 def check_options(pipeline: Pipeline) -> Problems:

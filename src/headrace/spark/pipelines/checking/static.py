@@ -165,6 +165,8 @@ def _written_and_read(sink: Sink, source: Source) -> str | None:
     if sink.kind == "parquet" and source.files is not None:
         inside = os.path.dirname(source.files) + os.sep
         return f"files in {sink.path}" if inside.startswith(sink.path.rstrip(os.sep) + os.sep) else None
+    if sink.kind == "delta" and source.files is not None:
+        return f"the table {sink.path}" if source.files.rstrip(os.sep) == sink.path.rstrip(os.sep) else None
     if sink.kind != "topic":
         return None
     written = re.compile(_COLUMN.sub(".+", re.escape(sink.topic)))
@@ -192,7 +194,7 @@ def _dead_letters_go_elsewhere(pipeline: Pipeline) -> Problems:
 def _sinks_differ(pipeline: Pipeline) -> Problems:
     first: dict[str, Sink] = {}
     for sink in pipeline.sinks:
-        target = {"parquet": sink.path, "console": "console", "topic": ""}[sink.kind]
+        target = {"parquet": sink.path, "delta": sink.path, "console": "console", "topic": ""}[sink.kind]
         if not target:
             continue
         other = first.setdefault(target, sink)
@@ -204,7 +206,7 @@ def _sinks_differ(pipeline: Pipeline) -> Problems:
         else:
             what = f"sinks {other.name} and {sink.name} write to the same directory"
             advice = "Two queries would corrupt each other's list of files. Give each its own directory."
-            yield pipeline.problem(sink, "parquet", what, advice)
+            yield pipeline.problem(sink, sink.kind, what, advice)
 
 
 CHECKS: tuple[Callable[[Pipeline], Problems], ...] = (

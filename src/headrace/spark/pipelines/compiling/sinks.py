@@ -1,7 +1,7 @@
 """Sinks: the columns that are written, and the streaming writer they go to.
 
     topic     key, value, and topic when the name holds {column}; raw: key, value, headers, ... as they are
-    parquet   the columns, without metadata
+    parquet   the columns, without metadata; delta the same
     console   all columns
 
 A topic's name made of columns must be a name: null becomes "null", and what names may not hold becomes "_".
@@ -27,6 +27,7 @@ from headrace.spark.pipelines.formats.decoding import quoted
 from headrace.spark.pipelines.formats.json import encode_json
 
 ROW = "__row"
+FOLDERS = ("parquet", "delta")
 RAW_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 RAW_TYPES = {
@@ -74,11 +75,11 @@ def rows_to_write(frame: DataFrame, sink: Sink) -> DataFrame:
     """What goes to the writer."""
     if sink.kind == "topic":
         return _raw_records(frame) if sink.format == "raw" else _records(frame, sink)
-    names = written_columns(frame, sink) if sink.kind == "parquet" else list(dict.fromkeys(frame.columns))
+    names = written_columns(frame, sink) if sink.kind in FOLDERS else list(dict.fromkeys(frame.columns))
     missing = [name for name in sink.partition_by if name not in names]
     if missing:
         raise SinkProblem("partition_by", f"{sink.input} has no column {missing[0]}", _listed(names))
-    return frame.select(*(F.col(quoted(name)) for name in names)) if sink.kind == "parquet" else frame
+    return frame.select(*(F.col(quoted(name)) for name in names)) if sink.kind in FOLDERS else frame
 
 
 def _raw_records(frame: DataFrame) -> DataFrame:

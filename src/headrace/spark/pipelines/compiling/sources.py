@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StringType, StructType
 
 from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES
@@ -77,6 +78,8 @@ class RealOpening:
 
     def parquet(self, source: Source, *, streaming: bool) -> DataFrame:
         reader = self.session.readStream if streaming else self.session.read
+        if source.format == "delta":
+            return delta_rows(reader, source)
         schema = parquet_schema(self.session, source)
         found = reader.format("parquet").options(**source.options).schema(schema).load(source.files)
         return found.select("*", F.col("_metadata.file_path").alias(FILE))
@@ -123,10 +126,17 @@ def starting_options(source: Source) -> dict[str, str]:
     return {"startingOffsets": source.starting, "startingOffsetsByTimestampStrategy": "latest"}
 
 
+def delta_rows(reader: DataFrameReader | DataStreamReader, source: Source) -> DataFrame:
+    found = reader.format("headrace_delta").options(**source.options).load(source.files)
+    return found.withColumn(FILE, F.lit(source.files))
+
+
 def parquet_schema(session: SparkSession, source: Source) -> StructType:
     """As declared, or as the files that are there have it."""
     if source.schema is not None or source.schema_file is not None:
         return declared_schema(source)
+    if source.format == "delta":
+        return session.read.format("headrace_delta").options(**source.options).load(source.files).schema
     return session.read.parquet(str(source.files)).schema
 
 

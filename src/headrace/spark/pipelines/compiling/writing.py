@@ -195,18 +195,32 @@ class BatchWrites:
         with _Blaming([sink]):
             if sink.kind == "parquet":
                 write_parquet(self._folder(rows.sparkSession, sink), rows_to_write(rows, sink), sink, batch_id)
+            elif sink.kind == "delta":
+                writer = f"headrace-{self._query_id(rows.sparkSession)}-{sink.name}"
+                write_delta(rows_to_write(rows, sink), sink, self.branches.mode, writer, batch_id)
             else:
                 _show(rows_to_write(rows, sink), sink, batch_id)
 
     def _folder(self, session: SparkSession, sink: Sink) -> ParquetFolder:
-        files = HadoopFiles(session)
-        query_id = str(json.loads(files.read(f"{self.checkpoint}/metadata"))["id"])
-        return ParquetFolder(files, sink.path, f"{query_id[:8]}-{sink.name}")
+        return ParquetFolder(HadoopFiles(session), sink.path, f"{self._query_id(session)[:8]}-{sink.name}")
+
+    def _query_id(self, session: SparkSession) -> str:
+        """Of this checkpoint: another one starts over, and counts its batches from 0."""
+        return str(json.loads(HadoopFiles(session).read(f"{self.checkpoint}/metadata"))["id"])
 
 
 def write_job(rows: DataFrame, options: Mapping[str, str], job: str) -> None:
     """Records of a batch to their topics. `job` names the batch: it is the same when the batch is repeated."""
     rows.write.format("headrace").options(**options).mode("append").save()
+
+
+def write_delta(rows: DataFrame, sink: Sink, mode: OutputMode, writer: str, batch_id: int) -> None:
+    """One commit of the table, which has the number of the batch: repeated, it adds nothing."""
+    made = rows.write.format("headrace_delta").options(**sink.options).option("path", sink.path)
+    if sink.partition_by:
+        made = made.option("partitionBy", ",".join(sink.partition_by))
+    made = made.option("txnAppId", writer).option("txnVersion", str(batch_id))
+    made.mode("overwrite" if mode == "complete" else "append").save()
 
 
 def _show(rows: DataFrame, sink: Sink, batch_id: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TOPIC_FORMATS = ("json", "avro", "csv", "text", "raw")
-FILE_FORMATS = ("json", "csv", "text", "parquet")
+FILE_FORMATS = ("json", "csv", "text", "parquet", "delta")
 MODES = ("append", "update", "complete")
 AS_BROKER = "as the broker has it"
 
@@ -79,7 +79,7 @@ SOURCE_KEYS: Keys = {
     ),
     "files": Key("path with `*`", "Files as a stream: new ones are read as they appear.", goes_with=("files",)),
     "format": Key(
-        "json, avro, csv, text, raw; files: json, csv, text, parquet",
+        "json, avro, csv, text, raw; files: json, csv, text, parquet, delta",
         "How values are written. `raw` gives the columns of the source `headrace` as they are.",
         "raw; files: by their extension",
     ),
@@ -159,6 +159,7 @@ SINK_KEYS: Keys = {
         goes_with=("topic",),
     ),
     "parquet": Key("path", "A directory of Parquet files.", goes_with=("parquet",)),
+    "delta": Key("path", "A Delta table, which is created if it does not exist.", goes_with=("delta",)),
     "console": Key("`true`", "Show the rows on the screen.", goes_with=("console",)),
     "format": Key(
         "json, avro, csv, text, raw",
@@ -178,7 +179,7 @@ SINK_KEYS: Keys = {
         "The file of a [connector](connectors.md) that reads the topic while the pipeline runs.",
         goes_with=("topic",),
     ),
-    "partition_by": Key("list of columns", "A directory for each value of these.", goes_with=("parquet",)),
+    "partition_by": Key("list of columns", "A directory for each value of these.", goes_with=("parquet", "delta")),
     "mode": Key(
         "append, update, complete",
         "Which rows of an aggregate are written: final ones, changed ones, or all of them. Parquet appends.",

@@ -12,8 +12,8 @@ from headrace.spark.pipelines.loading.keys import CREATE_KEYS, MODES, SINK_KEYS,
 from headrace.spark.pipelines.loading.parts import check_topic, one_of, places_of, refuse_keys_of_others, resolved
 from headrace.spark.pipelines.loading.reading import Fields
 
-_KINDS = ("topic", "parquet", "console")
-_CALLED = {"topic": "a topic", "parquet": "parquet", "console": "console"}
+_KINDS = ("topic", "parquet", "delta", "console")
+_CALLED = {"topic": "a topic", "parquet": "parquet", "delta": "a Delta table", "console": "console"}
 _COLUMN = re.compile(r"\{([^{}]*)\}")
 
 
@@ -25,7 +25,7 @@ def load_sink(fields: Fields, name: str, at: Place) -> Sink | None:
     refuse_keys_of_others(fields, SINK_KEYS, kind, _CALLED[kind])
     if kind == "console" and not fields.flag("console"):
         fields.problem("console", "console can only be true", "Leave the sink out to show nothing.")
-    path = fields.string("parquet")
+    path = fields.string("delta" if kind == "delta" else "parquet")
     schema_file = fields.string("schema_file")
     return Sink(
         name,
@@ -66,6 +66,8 @@ def _mode(fields: Fields, kind: str) -> OutputMode:
     if kind == "parquet" and mode != "append":
         advice = "Files can only be appended. Use a topic for changing rows, or a window with a watermark."
         fields.problem("mode", f"parquet cannot have the mode {mode}", advice)
+    if kind == "delta" and mode == "update":
+        fields.problem("mode", "delta cannot have the mode update", "Use append, or complete for the whole table.")
     return cast(OutputMode, mode)
 
 

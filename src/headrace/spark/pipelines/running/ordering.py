@@ -34,7 +34,7 @@ def feeds(writer: Pipeline, reader: Pipeline) -> bool:
 
 
 def _reads(source: Source, sink: Sink) -> bool:
-    if sink.kind == "parquet":
+    if sink.kind in ("parquet", "delta"):
         return source.files is not None and source.files.startswith(sink.path)
     if sink.kind != "topic" or source.kind == "files":
         return False

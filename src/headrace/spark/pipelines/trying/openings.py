@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 from headrace.model.topics import TopicPartition
 from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES
 from headrace.spark.client.cluster import EARLIEST, LATEST, BlockingCluster
-from headrace.spark.pipelines.compiling.sources import FILE, parquet_schema, topic_options
+from headrace.spark.pipelines.compiling.sources import FILE, delta_rows, parquet_schema, topic_options
 from headrace.spark.pipelines.definition import Source
 from headrace.spark.pipelines.formats.choosing import other_options
 
@@ -47,6 +47,8 @@ class RecentOpening:
         return self._some(found.select("value", F.col("_metadata.file_path").alias(FILE)), streaming)
 
     def parquet(self, source: Source, *, streaming: bool) -> DataFrame:
+        if source.format == "delta":
+            return self._some(delta_rows(self.session.read, source), streaming)
         schema = parquet_schema(self.session, source)
         reader = self.session.read.format("parquet").options(**_of_batches(source.options))
         found = reader.schema(schema).load(source.files)
