@@ -171,6 +171,19 @@ async def test_the_slot_does_not_hold_back_what_other_tables_write(
     assert runner.counts.gauges["0/slot_retained_bytes"] >= 0
 
 
+async def test_a_slot_that_holds_much_is_warned_of(
+    cluster: Cluster, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.run(ORDERS)
+    definition = capture(database, lag_warning="1")
+    await run_to_the_end(cluster, definition)
+    database.run("INSERT INTO orders SELECT n, 'x', n FROM generate_series(1, 100) n")
+    runner = Runner(cluster, definition, once=True)
+    await runner.run()
+    assert "makes the server keep" in caplog.text
+    assert runner.counts.gauges["0/slot_retained_bytes"] > 1
+
+
 async def test_what_the_user_must_change_is_said(cluster: Cluster, database: Database) -> None:
     database.run("CREATE TABLE bare (n int)")
     for tables, told in ((["bare"], "table public.bare has no primary key"), (["none"], "no table public.none")):

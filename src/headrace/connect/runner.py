@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.producer import Producer
+from headrace.client.producer import Producer, ProducerSettings
 from headrace.client.requests import is_passing
 from headrace.client.transaction_requests import FENCED
 from headrace.connect.api import ConnectorError, Sink, Source, TryAgain
@@ -65,6 +65,8 @@ class Runner:
             self._state = "stopped" if self.run_state.stopping.is_set() else "finished"
         except (*PASSING, ConnectorError) as error:
             self._state, self._problem = "failed", str(error)
+            if not isinstance(error, ClientError):
+                await self._store_status()
             raise
         finally:
             reporting.cancel()
@@ -145,7 +147,7 @@ class Runner:
             "gauges": counts.gauges,
         }
         try:
-            producer = Producer(run.cluster, STATE_TOPIC)
+            producer = Producer(run.cluster, STATE_TOPIC, ProducerSettings(idempotent=False))
             await producer.start()
             await producer.send([state_record(status_key(run.name), status, run.wall_ms())])
         except (KafkaError, ClientError) as error:

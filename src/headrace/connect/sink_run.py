@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from headrace.client.fetching import FetchLimits, RecordReader
 from headrace.client.groups import commit_offsets, fetch_offsets
 from headrace.client.offsets import READ_COMMITTED, offset_ranges
-from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask
+from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask, TryAgain
 from headrace.connect.run import Run, TaskThread
 from headrace.connect.schema import TopicSchema
 from headrace.connect.store import SCHEMA, read_state, under
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 STEPS = ("opened", "read", "written", "noted")
 GROUP_PREFIX = "connector-"
 MAX_WAIT_MS = 500
+LOOK_EVERY_S = 30.0
+"""How often the number of partitions is looked at."""
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -66,6 +68,16 @@ class SinkRun:
             for number in range(count):
                 mine = places[number::count]
                 group.create_task(self._run_task(str(number), mine, ranges, schemas))
+            if not self._run.once:
+                group.create_task(self._watch_partitions(len(places)))
+
+    async def _watch_partitions(self, count: int) -> None:
+        """Partitions that are added later: the tasks begin again with them."""
+        while not self._run.stopping.is_set():
+            await self._run.pause(LOOK_EVERY_S)
+            view = await self._run.cluster.metadata(self._given.topics)
+            if sum(len(topic.partitions) for topic in view.topics.values()) > count:
+                raise TryAgain("there are more partitions now")
 
     async def _run_task(
         self,

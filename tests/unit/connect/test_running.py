@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from headrace.client.admin import NewTopic, create_topics
+from headrace.client.admin import NewTopic, create_partitions, create_topics
 from headrace.client.cluster import Cluster
 from headrace.client.groups import fetch_offsets
 from headrace.client.producer import Producer
@@ -152,6 +152,26 @@ async def test_a_source_killed_at_every_step_loses_and_repeats_nothing(cluster: 
     assert Lists.confirmed == {task: len(items) for task, items in Lists.data.items()}
 
 
+async def test_the_kit_finds_a_source_whose_position_is_wrong(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = ListTask.poll
+
+    def poll(task: ListTask) -> SourceBatch | None:
+        batch = right(task)
+        if batch is None or batch.position is None:
+            return batch
+        return batch._replace(position={"next": batch.position["next"] - 1})
+
+    monkeypatch.setattr(ListTask, "poll", poll)
+
+    async def feed(number: int) -> None:
+        Lists.data["a"] += [number + 1, 0]
+
+    await killed_everywhere(cluster, lists(), feed, times=(1,))
+    assert len(await committed_values(cluster, "numbers")) > len(Lists.data["a"])
+
+
 async def test_what_belongs_together_is_seen_together(cluster: Cluster) -> None:
     Lists.data = {"a": [1, 2, 3, 4, 5, 0]}
     assert await run_killed(cluster, lists(), "sent", 2)
@@ -194,6 +214,8 @@ async def test_a_mistake_of_the_user_ends_the_run(cluster: Cluster) -> None:
     Lists.before_poll = [raising(ConnectorError("the password is wrong"))]
     with pytest.raises(ConnectorError, match="the password is wrong"):
         await Runner(cluster, lists(), once=True).run()
+    status = (await read_state(cluster))["status/lists"]
+    assert (status["state"], status["problem"]) == ("failed", "the password is wrong")
 
 
 async def test_a_run_is_stopped_between_transactions(cluster: Cluster) -> None:
@@ -241,6 +263,26 @@ async def fill(cluster: Cluster, number: int) -> None:
     producer = Producer(cluster, "in")
     await producer.start()
     await producer.send([NewRecord(f"{number}.{index}".encode(), str(index).encode()) for index in range(6)])
+
+
+async def test_partitions_that_are_added_later_are_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.connect.sink_run.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("headrace.connect.runner.FIRST_PAUSE_S", 0.01)
+    await create_topics(cluster, [NewTopic("in", 1)])
+    runner = Runner(cluster, table("in"))
+    running = asyncio.ensure_future(runner.run())
+    await fill(cluster, 0)
+    while len(Table.rows) < 6:
+        await asyncio.sleep(0.01)
+    await create_partitions(cluster, "in", 3)
+    while not runner.counts.restarts:
+        await asyncio.sleep(0.01)
+    await fill(cluster, 1)
+    while len(Table.rows) < 12:
+        await asyncio.sleep(0.01)
+    runner.stop()
+    await running
+    assert len({place.partition for place in Table.stored or {}}) > 1
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

@@ -25,11 +25,17 @@ FETCH_ROWS = 2000
 
 
 def snapshot_batches(
-    conninfo: str, catalog: Catalog, tables: Sequence[TableInfo], progress: Progress, topic_of: TopicOf
+    conninfo: str,
+    catalog: Catalog,
+    tables: Sequence[TableInfo],
+    progress: Progress,
+    topic_of: TopicOf,
+    slot_name: str,
 ) -> Iterator[SourceBatch]:
+    """`slot_name`: of the capture; the temporary slot is called after it."""
     with closing(connect(conninfo)) as connection, problems_told():
         with closing(ReplicationConnection(conninfo)) as replication:
-            slot = replication.create_slot(f"headrace_snapshot_{os.getpid()}", temporary=True)
+            slot = replication.create_slot(f"{slot_name[:40]}_snapshot_{os.getpid()}", temporary=True)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(slot.snapshot)))
         for table in tables:

@@ -186,7 +186,7 @@ class Capture(SourceTask):
         if not tables:
             return iter(())
         return snapshot_batches(
-            owner.config.text("connection"), self._catalog, tables, self._progress, owner.topic_of
+            owner.config.text("connection"), self._catalog, tables, self._progress, owner.topic_of, owner.slot
         )
 
     def _start_stream(self) -> ChangeStream:

@@ -16,6 +16,7 @@ from headrace.connect.schema import ColumnType
 
 BOOL, BYTEA, INT8, INT2, INT4, JSON, FLOAT4, FLOAT8 = 16, 17, 20, 21, 23, 114, 700, 701
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, NUMERIC, JSONB, OID = 1082, 1083, 1114, 1184, 1700, 3802, 26
+TEXT, BPCHAR, VARCHAR = 25, 1042, 1043
 
 TYPES: dict[int, ColumnType] = {
     BOOL: "boolean",
@@ -33,6 +34,9 @@ TYPES: dict[int, ColumnType] = {
     TIMESTAMPTZ: "timestamptz",
     JSON: "json",
     JSONB: "json",
+    TEXT: "text",
+    BPCHAR: "text",
+    VARCHAR: "text",
 }
 
 

@@ -46,6 +46,8 @@ def column_value(value: Any, type: ColumnType | None) -> Any:
         return None
     if type == "bytes" and isinstance(value, str):
         return base64.b64decode(value)
+    if type == "text" and not isinstance(value, str | dict | list):
+        return json_value(value)
     if type == "json" or isinstance(value, dict | list):
         return json_value(value) if not isinstance(value, dict | list) else json.dumps(value, default=_plain)
     return value
