@@ -17,6 +17,8 @@ import fastavro
 import pyarrow.parquet
 import pytest
 
+from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
+from headrace.spark.client.transactions import TransactionClient
 from tests.conftest import ROOT, StartBroker
 from tests.spark.standalone import (
     EXECUTOR_MEMORY,
@@ -252,3 +254,68 @@ def avro(record: Mapping[str, object]) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), dict(record))
     return out.getvalue()
+
+
+COPY = """\
+name: copy
+sources:
+  numbers: {topic: numbers, starting: earliest}
+sinks:
+  out: {from: numbers, topic: numbers.out, format: raw, create: {partitions: 3}}
+"""
+COPY_SLICES = 30
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_row_is_written_once_whatever_of_the_cluster_dies(
+    java: str, own_broker: StartBroker, tmp_path: Path
+) -> None:
+    """R-SPK-2, R-SPK-8: a pipeline as it is, with the exactly-once sink, on master and two workers: an executor is
+    killed in a task, the driver is killed and started again, a worker is killed."""
+    topics = Topics(own_broker().bootstrap)
+    topics.create("numbers", PARTITIONS)
+    (tmp_path / "pipeline.yml").write_text(COPY)
+    sent: list[str] = []
+
+    def send(slices: int) -> None:
+        for _ in range(slices):
+            more = [str(number) for number in range(len(sent), len(sent) + EVENTS_IN_SLICE)]
+            topics.send("numbers", more, keys=more)
+            sent.extend(more)
+
+    def copied() -> list[str]:
+        return [(record.value or b"").decode() for record in topics.read("numbers.out", range(3))]
+
+    settings = [f"spark.executor.memory={EXECUTOR_MEMORY}", "spark.driver.memory=512m"]
+    options = [*small_and_quick(), *(word for setting in settings for word in ("--conf", setting))]
+    with SparkCluster(java, tmp_path / "cluster") as own:
+        command = ("run", str(tmp_path / "pipeline.yml"), "--master", own.url, *options)
+        run = Run(own, tmp_path, topics.bootstrap)
+
+        def all_there() -> bool:
+            return run.check_alive() and topics.exists("numbers.out") and len(copied()) >= len(sent)
+
+        try:
+            send(1)
+            run.start(*command)
+            wait_for("the first rows", all_there, run.told)
+            send(COPY_SLICES)
+            assert kill_in_the_middle_of_a_task(own.workers[0])
+            wait_for("the rows after a killed executor", all_there, run.told)
+            send(COPY_SLICES)
+            run.close()
+            run.start(*command)
+            wait_for("the rows after a killed driver", all_there, run.told)
+            own.workers[0].kill()
+            send(COPY_SLICES)
+            wait_for("the rows after a killed worker", all_there, run.told)
+            assert run.process is not None
+            run.process.terminate()
+            assert run.wait() == 0, run.told()
+        finally:
+            run.close()
+    assert sorted(copied(), key=int) == sent, "each once"
+    cluster = BlockingCluster(ClusterSettings(topics.bootstrap))
+    assert TransactionClient(cluster).open_ids("hr.sink.") == []
+    cluster.close()

@@ -53,6 +53,9 @@ class Topics:
         self._wait_until_served(name, range(partitions))
         return name
 
+    def exists(self, name: str) -> bool:
+        return name in self.admin.list_topics(timeout=TIMEOUT_S).topics
+
     def add_partitions(self, name: str, count: int) -> None:
         before = len(self.admin.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
         self.admin.create_partitions([NewPartitions(name, count)])[name].result(TIMEOUT_S)
