@@ -6,12 +6,18 @@
         broker.create_topic("orders", partitions=3)
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-In pytest the fixtures `headrace_broker`, `headrace_topic` and `headrace_broker_factory` are there once headrace
-is installed (`headrace.testing.pytest_plugin`). Importing this imports neither the broker's code nor pytest. The
-other modules here are for Headrace's own tests and may change.
+    Broker(users={"alice": "secret"}, tls=True)         # broker.client_settings("alice")
+    BrokerCluster()                                     # three brokers
+    AsyncBroker()                                       # with coroutines
+
+In pytest the fixtures `headrace_broker`, `headrace_async_broker`, `headrace_cluster`, `headrace_topic` and
+`headrace_broker_factory` are there once headrace is installed (`headrace.testing.pytest_plugin`). Importing this
+imports neither the broker's code nor pytest. The other modules here are for Headrace's own tests and may change.
 """
 
 from headrace.testing.broker import Broker
+from headrace.testing.from_a_loop import AsyncBroker
 from headrace.testing.process import ServerFailed
+from headrace.testing.several import BrokerCluster
 
-__all__ = ["Broker", "ServerFailed"]
+__all__ = ["AsyncBroker", "Broker", "BrokerCluster", "ServerFailed"]

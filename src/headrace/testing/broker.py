@@ -10,23 +10,28 @@ Rules:
   brokers, because the kernel watches the starting thread: a broker must not end with some worker thread.
 - Variables HEADRACE_* of the test's environment do not reach it: a test means the same on every machine.
 - Leaving the block throws the broker and its data away. With `data_dir` the data stays, and it is stopped cleanly.
+  Without a block the temporary files go with `close`, with the object, or at the latest with this process.
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headrace.testing.process import POLL_INTERVAL_S, START_TIMEOUT_S, BrokerProcess
+from headrace.testing.securing import Securing
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Cluster
@@ -68,17 +73,57 @@ class _Starter:
                 future.set_exception(error)
 
 
+class Leftovers:
+    """What a broker that nobody closed leaves: its process, and the files that it need not keep."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._owner = os.getpid()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def remove(self) -> None:
+        if os.getpid() != self._owner:  # a fork that ends
+            return
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
 _starters: dict[int, _Starter] = {}
 """By process: a fork has none of the threads."""
 
 
 class Broker(BrokerProcess):
-    def __init__(self, settings: Mapping[str, str] | None = None, *, data_dir: str | Path | None = None) -> None:
-        """`settings` are a broker's, with Kafka's names. Nothing runs before `start` or the `with` block."""
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        users: Mapping[str, str] | None = None,
+        tls: bool = False,
+    ) -> None:
+        """`settings` are a broker's, with Kafka's names. Nothing runs before `start` or the `with` block.
+
+        With `users` (names and passwords) clients log in, with `tls` they see a certificate: `client_settings`.
+        """
         super().__init__({**FOR_TESTS, **(settings or {})})
         self.port = 0
         self._address = ""
         self._kept_data = Path(data_dir) if data_dir is not None else None
+        self._securing = Securing(users or {}, tls)
+        self._leftovers = Leftovers(self.root)
+        weakref.finalize(self, self._leftovers.remove)
+
+    def client_settings(self, user: str | None = None) -> dict[str, Any]:
+        """What librdkafka's clients (confluent-kafka) need to connect, as `user` or as the first of `users`."""
+        secured = self._securing.client_settings(self.root, user)
+        return {"bootstrap.servers": self.bootstrap_servers, **secured}
+
+    def python_settings(self, user: str | None = None) -> dict[str, Any]:
+        """The same in the words of kafka-python."""
+        secured = self._securing.python_settings(self.root, user)
+        return {"bootstrap_servers": self.bootstrap_servers, **secured}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -97,6 +142,10 @@ class Broker(BrokerProcess):
     def command(self) -> list[str]:
         doomed = str(self.root)
         _, _, _, *arguments = super().command()
+        if self._securing:
+            plain, secured = "listeners=PLAINTEXT://", f"listeners={self._securing.protocol}://"
+            arguments = [one.replace(plain, secured) for one in arguments]
+            arguments.append(str(self._securing.write(self.root)))
         return [sys.executable, "-P", str(CHILD), str(os.getpid()), doomed, *arguments]
 
     def environment(self) -> dict[str, str]:
@@ -105,7 +154,9 @@ class Broker(BrokerProcess):
     def launch(self) -> None:
         for stale in self.data_dir.glob(PID_FILES):  # of a broker that was killed
             stale.unlink()
+        self.root.mkdir(exist_ok=True)
         super().launch()
+        self._leftovers.process = self._process
 
     def stop(self) -> None:
         """A clean stop, as by SIGTERM; `start` goes on with the same data and port."""
@@ -174,7 +225,7 @@ class Broker(BrokerProcess):
         self.port = int(self._address.rpartition(":")[2])
         return True
 
-    def _ask(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    def _ask(self, work: Callable[[Cluster], Awaitable[T]], address: str | None = None) -> T:
         """In a thread: this one may be running a loop."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
@@ -186,7 +237,12 @@ class Broker(BrokerProcess):
 
         async def main() -> T:
             settings = ClientSettings(client_id="headrace-testing")
-            async with Cluster(real_env(), parse_bootstrap(self.bootstrap), settings) as cluster:
+            if self._securing:
+                from headrace.client.security import client_security
+
+                security = client_security(self._securing.client_settings(self.root, None).get, os.urandom)
+                settings = replace(settings, login=security.login, tls=security.context)
+            async with Cluster(real_env(), parse_bootstrap(address or self.bootstrap), settings) as cluster:
                 return await work(cluster)
 
         with ThreadPoolExecutor(1) as pool:

@@ -7,6 +7,8 @@
     headrace_broker          one broker for the session (for each worker of pytest-xdist)
     headrace_settings        its settings; override it in conftest.py
     headrace_topic           makes topics with names of their own, and deletes them after the test
+    headrace_async_broker    the same broker for asyncio tests: await headrace_async_broker.create_topic("orders")
+    headrace_cluster         three brokers for the session
     headrace_broker_factory  starts further brokers for one test: headrace_broker_factory({"node.id": "7"})
 
 When a test that uses one of them fails, the report shows what its broker logged. Every pytest run in an
@@ -17,14 +19,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from headrace.testing import Broker
+    from headrace.testing import AsyncBroker, Broker, BrokerCluster
 
-BROKERS = ("headrace_broker", "headrace_broker_factory")
+BROKERS = ("headrace_broker", "headrace_broker_factory", "headrace_cluster")
 LOG_TAIL_LINES = 40
 _running: list[Broker] = []
 _numbers = itertools.count(1)
@@ -46,12 +48,31 @@ def headrace_broker(headrace_settings: Mapping[str, str]) -> Iterator[Broker]:
 
 
 @pytest.fixture
+def headrace_async_broker(headrace_broker: Broker) -> AsyncBroker:
+    """`headrace_broker` for asyncio tests; works with every plugin that runs them."""
+    from headrace.testing import AsyncBroker
+
+    return AsyncBroker(broker=headrace_broker)
+
+
+@pytest.fixture(scope="session")
+def headrace_cluster(headrace_settings: Mapping[str, str]) -> Iterator[BrokerCluster]:
+    """Three real brokers that the tests of a session share; a test that kills one waits until it is back."""
+    from headrace.testing import BrokerCluster
+
+    with BrokerCluster(headrace_settings) as cluster:
+        _running.append(cluster)
+        yield cluster
+        _running.remove(cluster)
+
+
+@pytest.fixture
 def headrace_broker_factory() -> Iterator[StartBroker]:
     """Starts a broker for this test alone: `headrace_broker_factory({"num.partitions": "3"})`."""
     started: list[Iterator[Broker]] = []
 
-    def start(settings: Mapping[str, str] | None = None) -> Broker:
-        running = _run(settings or {})
+    def start(settings: Mapping[str, str] | None = None, **more: Any) -> Broker:
+        running = _run(settings or {}, **more)
         broker = next(running)
         started.append(running)
         return broker
@@ -76,10 +97,10 @@ def headrace_topic(headrace_broker: Broker) -> Iterator[MakeTopic]:
             headrace_broker.delete_topic(name)
 
 
-def _run(settings: Mapping[str, str]) -> Iterator[Broker]:
+def _run(settings: Mapping[str, str], **more: Any) -> Iterator[Broker]:
     from headrace.testing import Broker
 
-    with Broker(settings) as broker:
+    with Broker(settings, **more) as broker:
         _running.append(broker)
         yield broker
         _running.remove(broker)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from headrace.cli.broker.run_files import is_broker
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.testing import Broker, ServerFailed
+from headrace.testing import AsyncBroker, Broker, BrokerCluster, ServerFailed
 
 END_TIMEOUT_S = 20.0
 
@@ -140,6 +141,60 @@ def test_nothing_is_left_when_a_test_forgets_its_broker() -> None:
     pid, root = test.stdout.split()
     assert ends(int(pid))
     assert not Path(root).exists()
+
+
+@pytest.mark.parametrize("program", ["broker.stop()", "del broker"])
+def test_start_and_stop_leave_nothing_behind(program: str) -> None:
+    text = f"from headrace.testing import Broker\nbroker = Broker()\nbroker.start()\nprint(broker.root)\n{program}"
+    test = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=True)
+    assert not Path(test.stdout.strip()).exists()
+
+
+def test_users_in_one_line() -> None:
+    with Broker(users={"admin": "a secret", "alice": "another"}) as broker:
+        broker.create_topic("orders")
+        settings = broker.client_settings("alice")
+        assert settings["security.protocol"] == "SASL_PLAINTEXT"
+        assert "orders" in AdminClient(settings).list_topics(timeout=60).topics
+        assert broker.python_settings("alice")["sasl_plain_username"] == "alice"
+        broker.restart()
+        assert broker.client_settings() == {**settings, "sasl.username": "admin", "sasl.password": "a secret"}
+        assert "orders" in AdminClient(broker.client_settings()).list_topics(timeout=60).topics
+
+
+def test_users_and_tls_in_one_line() -> None:
+    with Broker(users={"alice": "secret"}, tls=True) as broker:
+        broker.create_topic("orders")
+        assert broker.client_settings()["security.protocol"] == "SASL_SSL"
+        assert "orders" in AdminClient(broker.client_settings()).list_topics(timeout=60).topics
+        assert Path(broker.python_settings()["ssl_cafile"]).exists()
+
+
+def test_three_brokers() -> None:
+    with BrokerCluster() as cluster:
+        cluster.create_topic("orders", partitions=3)
+        assert len(cluster.bootstrap_servers.split(",")) == 3
+        found = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=60)
+        assert {len(one.replicas) for one in found.topics["orders"].partitions.values()} == {3}
+        before = cluster.broker_pid(2)
+        cluster.kill_broker(2)
+        assert ends(before)
+        root = cluster.root
+    assert not root.exists()
+
+
+async def test_with_coroutines() -> None:
+    async with AsyncBroker() as broker:
+        assert await broker.create_topic("orders") == "orders"
+        await broker.stop()
+        await broker.start()
+        await broker.delete_topic("orders")
+        address = broker.bootstrap_servers
+        await broker.restart()
+        assert broker.bootstrap_servers == address
+        assert "ready" in broker.log_text()
+        root = broker.broker.root
+    assert not root.exists()
 
 
 def test_importing_it_imports_little() -> None:
