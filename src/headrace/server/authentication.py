@@ -18,6 +18,7 @@ from headrace.model.errors import ErrorCode
 from headrace.security.sasl import FAILURE, Mechanism, SaslListener, begin
 from headrace.security.scram import AuthenticationFailed, ScramCredential
 from headrace.security.tokens import UnknownKey
+from headrace.server.audit_lines import audit, pairs
 from headrace.server.authorization.table import OPEN
 from headrace.server.gate import ColdBody, Guard
 from headrace.server.line_limit import LineLimit
@@ -27,7 +28,6 @@ from headrace.services.token_keys import TokenKeys
 if TYPE_CHECKING:
     from headrace.server.exchange import Exchange
 
-audit = logging.getLogger("headrace.audit")
 LINGER_SECONDS = 1.0
 """What a client gets to read the answer to a failed login in, before its connection ends."""
 
@@ -135,8 +135,8 @@ class LoginGuard:
         return min(limits, default=0)
 
     async def refuse(self, exchange: Exchange, user: str, mechanism: str, why: str) -> LoginStep:
-        who = f"{user[:80]!r} from {exchange.client_host}" if user else exchange.client_host
-        self._lines.say(logging.WARNING, "Failed login of %s", f"{mechanism}: {why}", who)
+        line = pairs("login-failed", user=user or None, host=exchange.client_host, mechanism=mechanism, reason=why)
+        self._lines.say_pairs(logging.WARNING, "audit event=login-failed", line)
         clock = self._broker.env.clock
         await clock.sleep(self._delay)
         clock.call_later(LINGER_SECONDS, exchange.hang_up)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from headrace.coordination.contract import StoreError
 from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
-from headrace.handlers.registry import APIS, Api, HotHandler
+from headrace.handlers.registry import APIS, Api, ColdHandler, HotHandler
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.metrics.requests import RequestMeter, request_families
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -73,6 +73,8 @@ class Dispatcher:
         self.turns = Turns(clock)
         self.lines = LineLimit(clock, log)
         self._guard: Guard | None = None
+        self.audit: Callable[[Api, ColdHandler], ColdHandler] | None = None
+        """Set before the guard: what tells of changes."""
         self._apis = APIS
         self.meters = {key: RequestMeter() for key in APIS}
         self.monotonic = clock.monotonic
@@ -92,13 +94,14 @@ class Dispatcher:
             for key, api in APIS.items()
             if (handle := _hot_handler(api, guard)) is not None
         }
-        if guard is None:
-            self._apis = APIS
-            return
-        self._apis = {
-            key: replace(api, cold=guard.cold(api, api.cold)) if api.cold is not None else api
-            for key, api in APIS.items()
-        }
+        self._apis = {key: self._guarded(api) for key, api in APIS.items()}
+
+    def _guarded(self, api: Api) -> Api:
+        if api.cold is None:
+            return api
+        cold = api.cold if self._guard is None else self._guard.cold(api, api.cold)
+        cold = cold if self.audit is None else self.audit(api, cold)
+        return api if cold is api.cold else replace(api, cold=cold)
 
     def dispatch(self, exchange: Exchange, frame: memoryview) -> Framed:
         try:

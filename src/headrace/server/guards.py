@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from headrace.handlers.broker import Broker
 from headrace.metadata.image import MetadataImage
+from headrace.server.audit import AuditTrail
 from headrace.server.authentication import LoginGuard
 from headrace.server.authorization.guard import AclGuard
+from headrace.server.broker_proof import BrokerProof
 from headrace.server.dispatch import Dispatcher
 from headrace.server.gate import Guard
 from headrace.server.quotas import QuotaGuard
@@ -20,7 +22,9 @@ class GateKeeper:
         self._dispatcher = dispatcher
         self._background = broker.env.background
         self._rights = AclGuard(broker) if broker.config.text("authorizer.class.name") else None
-        self.quotas = QuotaGuard(broker, self._rights, dispatcher)
+        proof = BrokerProof(broker, self._rights)
+        self.quotas = QuotaGuard(broker, self._rights, dispatcher, proof)
+        dispatcher.audit = AuditTrail(proof.is_broker).cold
         self._login = LoginGuard(broker, self.quotas) if broker.config.sasl else None
         self._take(broker.metadata.image)
         broker.metadata.subscribe(self._follow)

@@ -31,20 +31,34 @@ class LineLimit:
         kind = (what, _NUMBER.sub("#", why[:KIND_CHARACTERS]))
         if kind not in self._more and len(self._more) >= MAX_KINDS:
             kind = (what, OTHERS)
+        if self._is_first(kind, level):
+            self._log.log(level, f"{what}: %s", who, why, exc_info=error)
+
+    def say_pairs(self, level: int, event: str, line: str) -> None:
+        """A line that programs read, of which only equal ones are of a kind."""
+        kind = (event, line)
+        if kind not in self._more and len(self._more) >= MAX_KINDS:
+            kind = (event, f"{event} others=true")
+        if self._is_first(kind, level):
+            self._log.log(level, "%s", kind[1])
+
+    def _is_first(self, kind: tuple[str, str], level: int) -> bool:
         if kind in self._more:
             self._more[kind] += 1
-            return
+            return False
         self._more[kind] = 0
-        self._log.log(level, f"{what}: %s", who, why, exc_info=error)
         self._clock.call_later(WINDOW_SECONDS, lambda: self._sum_up(level, kind))
+        return True
 
     def _sum_up(self, level: int, kind: tuple[str, str]) -> None:
         more = self._more.pop(kind)
         if not more:
             return
         what, why = kind
-        self._log.log(
-            level, "%s: %s (%d more in the last %d s)", what.replace("%s", "others"), why, more, WINDOW_SECONDS
-        )
+        if why.startswith(what):
+            self._log.log(level, "%s more=%d seconds=%d", why, more, WINDOW_SECONDS)
+        else:
+            others = what.replace("%s", "others")
+            self._log.log(level, "%s: %s (%d more in the last %d s)", others, why, more, WINDOW_SECONDS)
         self._more[kind] = 0
         self._clock.call_later(WINDOW_SECONDS, lambda: self._sum_up(level, kind))

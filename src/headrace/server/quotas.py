@@ -21,8 +21,6 @@ from headrace.handlers.fetch import fetch_nothing
 from headrace.handlers.registry import Api, ColdHandler, HotHandler
 from headrace.metadata.image import MetadataImage
 from headrace.metrics.exposition import Family
-from headrace.replication.controller_link import BROKER_CLIENT_ID
-from headrace.security.acl import Operation
 from headrace.security.quota import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -30,6 +28,7 @@ from headrace.security.quota import (
     REQUEST_PERCENTAGE,
 )
 from headrace.server.authorization.guard import AclGuard
+from headrace.server.broker_proof import BrokerProof
 from headrace.server.dispatch import Dispatcher, LaterAnswer
 from headrace.server.gate import ColdBody
 from headrace.server.mutations import MUTATIONS, limited_mutation
@@ -55,7 +54,7 @@ _CLIENT_ID = 10
 
 
 class QuotaGuard:
-    def __init__(self, broker: Broker, inner: AclGuard | None, dispatcher: Dispatcher) -> None:
+    def __init__(self, broker: Broker, inner: AclGuard | None, dispatcher: Dispatcher, proof: BrokerProof) -> None:
         """`inner` knows what the principal may."""
         self._broker = broker
         self._inner = inner
@@ -70,7 +69,7 @@ class QuotaGuard:
                 float(controller_windows * config.integer("controller.quota.window.size.seconds")),
             )
         )
-        self._own_user = None if config.own_login is None else f"User:{config.own_login.user}"
+        self._proof = proof
         self._held: WeakSet[Exchange] = WeakSet()
 
     def follow(self, image: MetadataImage) -> None:
@@ -245,15 +244,9 @@ class QuotaGuard:
         return self._client(exchange.principal, client_id, exchange.client_host), client_id
 
     def _client(self, principal: str, client_id: bytes, host: str) -> ClientAllowances | None:
-        if client_id.startswith(BROKER_CLIENT_ID.encode()) and self._is_broker(principal, host):
+        if self._proof.is_broker(principal, client_id, host):
             return None
         return self.book.client(principal, client_id, self._now())
-
-    def _is_broker(self, principal: str, host: str) -> bool:
-        """Who says so in its client id is one if it can prove it; where nobody has to prove anything, it is."""
-        if self._inner is not None:
-            return self._inner.rights(principal, host).on_cluster(Operation.CLUSTER_ACTION)
-        return self._own_user is None or principal == self._own_user
 
     def _request_wait(self, client: ClientAllowances, seconds: float) -> float:
         """At most a window: heartbeats must come through, and what is left over is not forgotten."""

@@ -20,6 +20,7 @@ from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.errors import ErrorCode
 from headrace.node import Node
 from headrace.security.quota import QuotaTable
+from headrace.server.broker_proof import BrokerProof
 from headrace.server.connection_rates import ConnectionRates
 from headrace.server.exchange import Exchange
 from headrace.server.quotas import QuotaGuard
@@ -58,7 +59,8 @@ class VirtualBroker:
         clock = SimpleNamespace(monotonic=lambda: self.time)
         config = BrokerConfig.build(flags={name.replace("_", "."): value for name, value in settings.items()})
         broker = SimpleNamespace(env=SimpleNamespace(clock=clock), config=config)
-        self.guard = QuotaGuard(cast(Any, broker), None, cast(Any, self))
+        proof = BrokerProof(cast(Any, broker), None)
+        self.guard = QuotaGuard(cast(Any, broker), None, cast(Any, self), proof)
         self.guard.follow(cast(Any, SimpleNamespace(quotas=quotas)))
         self.answer: bytes | Pending = b""
 

@@ -24,6 +24,7 @@ from headrace.model.varint import read_uvarint
 from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.security.acl import Operation, Resource
 from headrace.security.authorizer import Authorizer, Rights
+from headrace.server.audit_lines import audit, pairs
 from headrace.server.authorization.asking import NOT_THIS_TRANSACTION, Asking, Completion, Denied
 from headrace.server.authorization.hot import (
     HotChannel,
@@ -44,7 +45,6 @@ from headrace.wire.schema import Response
 if TYPE_CHECKING:
     from headrace.server.exchange import Exchange
 
-audit = logging.getLogger("headrace.audit")
 _LENGTH = struct.Struct(">h")
 MAX_VIEWS = 10_000
 """Pairs of principal and host with a view of their own; then they are made again."""
@@ -107,8 +107,15 @@ class AclGuard:
             self._views = {}
 
     def _denied(self, rights: Rights, operation: Operation, resource: Resource, name: str) -> None:
-        what = f"{rights.principal} from {rights.host} may not {operation.name} {resource.name} {name[:249]}"
-        self._lines.say(logging.INFO, "Denied: %s", what, what)
+        line = pairs(
+            "denied",
+            principal=rights.principal,
+            host=rights.host,
+            operation=operation.name.lower(),
+            resource=resource.name.lower(),
+            name=name,
+        )
+        self._lines.say_pairs(logging.WARNING, "audit event=denied", line)
 
     def rights(self, principal: str, host: str) -> Rights:
         return self._authorizer.rights(principal, host)

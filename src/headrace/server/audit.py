@@ -1,0 +1,294 @@
+"""The audit trail: who changed what, as lines of the logger `headrace.audit` that programs can read.
+
+    audit event=changed principal=User:alice host=10.1.2.3 client=app api=CreateTopics topic=orders partitions=3
+    audit event=refused principal=User:bob host=10.1.2.4 client=app api=DeleteTopics topic=orders
+        result=TOPIC_AUTHORIZATION_FAILED
+
+One line (here two for the page) for each thing that a request was about. Values that are not single words are
+quoted as JSON. Nothing secret is in them: of a password only that there is one, of a sensitive setting its name.
+Denied requests and failed logins (`authorization.guard`, `authentication`) are lines of the same form, of which
+equal ones are summed up. A request that a broker sends on to the controller is told by the broker that it came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from headrace.config.settings import BROKER_SETTINGS
+from headrace.handlers.context import Context
+from headrace.handlers.registry import Api, ColdHandler
+from headrace.model.config_resources import ResourceType
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.security.acl import Operation, Pattern, Permission, Resource
+from headrace.security.quota import entity_text
+from headrace.security.scram import MECHANISM_NUMBERS
+from headrace.server.audit_lines import audit, pairs
+from headrace.wire.api_keys import ApiKey
+from headrace.wire.schema import Response
+
+MAX_LINES = 100
+"""For one request; the rest is counted."""
+
+AuditSubject = tuple[object, dict[str, object]]
+"""What finds its result in the response, and what a line says of it."""
+AuditResults = dict[object, int]
+
+
+class AuditTrail:
+    def __init__(self, is_broker: Callable[[str, bytes, str], bool]) -> None:
+        self._is_broker = is_broker
+
+    def cold(self, api: Api, handle: ColdHandler) -> ColdHandler:
+        """The handler of an API that changes something, with its lines; any other as it is."""
+        told = CHANGES.get(api.key)
+        if told is None:
+            return handle
+        subjects, results = told
+
+        async def audited(context: Context, request: Any) -> Response:
+            if self._is_broker(context.principal, (context.client_id or "").encode(), context.client_host):
+                return await _answer(handle(context, request))
+            asked = [] if getattr(request, "validate_only", False) else list(subjects(request))
+            try:
+                response: Any = await _answer(handle(context, request))
+            except KafkaError as error:
+                self._tell(context, api, asked, {}, error.code)
+                raise
+            whole = getattr(response, "error_code", ErrorCode.NONE)
+            self._tell(context, api, asked, results(response), whole)
+            answered: Response = response
+            return answered
+
+        return audited
+
+    def _tell(
+        self, context: Context, api: Api, asked: list[AuditSubject], results: AuditResults, whole: int
+    ) -> None:
+        who = {"principal": context.principal, "host": context.client_host, "client": context.client_id or ""}
+        for key, fields in asked[:MAX_LINES]:
+            code = results.get(key, whole)
+            if code == ErrorCode.NONE:
+                audit.info("%s", pairs("changed", **who, api=api.name, **fields))
+            else:
+                audit.warning("%s", pairs("refused", **who, api=api.name, **fields, result=_name(code)))
+        if len(asked) > MAX_LINES:
+            audit.info("%s", pairs("changed", **who, api=api.name, more=len(asked) - MAX_LINES))
+
+
+async def _answer(work: Response | Awaitable[Response]) -> Response:
+    return work if isinstance(work, Response) else await work
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+# -- topics
+
+
+def _created(request: Any) -> Iterable[AuditSubject]:
+    for topic in request.topics:
+        partitions = len(topic.assignments) or topic.num_partitions
+        configs = ",".join(f"{config.name}={config.value}" for config in topic.configs) or None
+        yield topic.name, {"topic": topic.name, "partitions": partitions, "configs": configs}
+
+
+def _deleted(request: Any) -> Iterable[AuditSubject]:
+    for name in request.topic_names:
+        yield name, {"topic": name}
+    for topic in request.topics:
+        known = topic.name if topic.name is not None else bytes(topic.topic_id)
+        yield known, {"topic": topic.name} if topic.name is not None else {"topic_id": bytes(known).hex()}
+
+
+def _deletion_results(response: Any) -> AuditResults:
+    by_name = {row.name: row.error_code for row in response.responses}
+    return by_name | {bytes(row.topic_id): row.error_code for row in response.responses}
+
+
+def _grown(request: Any) -> Iterable[AuditSubject]:
+    for topic in request.topics:
+        yield topic.name, {"topic": topic.name, "partitions": topic.count}
+
+
+def _trimmed(request: Any) -> Iterable[AuditSubject]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            yield key, {"partition": f"{topic.name}-{key[1]}", "before": partition.offset}
+
+
+def _by_partition(topics: Iterable[Any], name: str = "name") -> AuditResults:
+    return {
+        (getattr(topic, name), partition.partition_index): partition.error_code
+        for topic in topics
+        for partition in topic.partitions
+    }
+
+
+def _moved(request: Any) -> Iterable[AuditSubject]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            to = "cancelled" if partition.replicas is None else ",".join(map(str, partition.replicas))
+            key = (topic.name, partition.partition_index)
+            yield key, {"partition": f"{topic.name}-{key[1]}", "replicas": to}
+
+
+def _elected(request: Any) -> Iterable[AuditSubject]:
+    kind = "unclean" if request.election_type else "preferred"
+    if request.topic_partitions is None:
+        yield None, {"partitions": "all", "election": kind}
+    for topic in request.topic_partitions or ():
+        for index in topic.partitions:
+            yield (topic.topic, index), {"partition": f"{topic.topic}-{index}", "election": kind}
+
+
+def _election_results(response: Any) -> AuditResults:
+    return {
+        (topic.topic, row.partition_id): row.error_code
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }
+
+
+def _other_directories(request: Any) -> Iterable[AuditSubject]:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                yield (topic.name, index), {"partition": f"{topic.name}-{index}", "directory": directory.path}
+
+
+# -- settings, rules, users, quotas
+
+
+def _configured(request: Any) -> Iterable[AuditSubject]:
+    for resource in request.resources:
+        kind = _member(ResourceType, resource.resource_type)
+        named = f"{kind}:{resource.resource_name}"
+        values = ",".join(_config(config) for config in resource.configs)
+        yield (resource.resource_type, resource.resource_name), {"resource": named, "configs": values}
+
+
+def _config(config: Any) -> str:
+    known = BROKER_SETTINGS.get(config.name.rpartition("sasl.jaas.config")[1] or config.name)
+    if known is not None and known.sensitive:
+        return f"{config.name}=(hidden)"
+    return f"{config.name}-removed" if config.value is None else f"{config.name}={config.value}"
+
+
+def _config_results(response: Any) -> AuditResults:
+    return {(row.resource_type, row.resource_name): row.error_code for row in response.responses}
+
+
+def _ruled(request: Any) -> Iterable[AuditSubject]:
+    for place, rule in enumerate(request.creations):
+        yield place, _rule(rule, rule.resource_pattern_type)
+
+
+def _rule(rule: Any, pattern: int) -> dict[str, object]:
+    return {
+        "permission": _member(Permission, rule.permission_type),
+        "user": rule.principal,
+        "operation": _member(Operation, rule.operation),
+        "resource": f"{_member(Resource, rule.resource_type)}:{rule.resource_name}",
+        "pattern": _member(Pattern, pattern),
+        "from": rule.host,
+    }
+
+
+def _in_order(rows: str) -> Callable[[Any], AuditResults]:
+    return lambda response: {place: row.error_code for place, row in enumerate(getattr(response, rows))}
+
+
+def _unruled(request: Any) -> Iterable[AuditSubject]:
+    for place, wanted in enumerate(request.filters):
+        kind = _member(Resource, wanted.resource_type_filter)
+        fields: dict[str, object] = {
+            "permission": _member(Permission, wanted.permission_type),
+            "user": wanted.principal_filter or "any",
+            "operation": _member(Operation, wanted.operation),
+            "resource": f"{kind}:{wanted.resource_name_filter or 'any'}",
+            "pattern": _member(Pattern, wanted.pattern_type_filter),
+        }
+        yield place, fields
+
+
+def _users(request: Any) -> Iterable[AuditSubject]:
+    for row in request.upsertions:
+        yield row.name, {"user": row.name, "mechanism": MECHANISM_NUMBERS.get(row.mechanism), "password": "set"}
+    for row in request.deletions:
+        yield (
+            row.name,
+            {"user": row.name, "mechanism": MECHANISM_NUMBERS.get(row.mechanism), "password": "removed"},
+        )
+
+
+def _quotas(request: Any) -> Iterable[AuditSubject]:
+    for place, entry in enumerate(request.entries):
+        entity = entity_text(tuple((part.entity_type, part.entity_name) for part in entry.entity))
+        values = ",".join(f"{op.key}-removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops)
+        yield place, {"entity": entity, "quotas": values}
+
+
+# -- the rest
+
+
+def _offsets(request: Any) -> Iterable[AuditSubject]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            yield key, {"group": request.group_id, "partition": f"{topic.name}-{key[1]}"}
+
+
+def _features(request: Any) -> Iterable[AuditSubject]:
+    for row in request.feature_updates:
+        yield row.feature, {"feature": row.feature, "level": row.max_version_level}
+
+
+def _member(kind: Any, number: int) -> str:
+    try:
+        return str(kind(number).name).lower()
+    except ValueError:
+        return str(number)
+
+
+def _nothing(response: Any) -> AuditResults:
+    return {}
+
+
+CHANGES: dict[int, tuple[Callable[[Any], Iterable[AuditSubject]], Callable[[Any], AuditResults]]] = {
+    ApiKey.CREATE_TOPICS: (_created, lambda response: {row.name: row.error_code for row in response.topics}),
+    ApiKey.DELETE_TOPICS: (_deleted, _deletion_results),
+    ApiKey.CREATE_PARTITIONS: (_grown, lambda response: {row.name: row.error_code for row in response.results}),
+    ApiKey.DELETE_RECORDS: (_trimmed, lambda response: _by_partition(response.topics)),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (_moved, lambda response: _by_partition(response.responses)),
+    ApiKey.ELECT_LEADERS: (_elected, _election_results),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (
+        _other_directories,
+        lambda response: _by_partition(response.results, "topic_name"),
+    ),
+    ApiKey.ALTER_CONFIGS: (_configured, _config_results),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (_configured, _config_results),
+    ApiKey.CREATE_ACLS: (_ruled, _in_order("results")),
+    ApiKey.DELETE_ACLS: (_unruled, _in_order("filter_results")),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
+        _users,
+        lambda response: {row.user: row.error_code for row in response.results},
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: (_quotas, _in_order("entries")),
+    ApiKey.DELETE_GROUPS: (
+        lambda request: ((name, {"group": name}) for name in request.groups_names),
+        lambda response: {row.group_id: row.error_code for row in response.results},
+    ),
+    ApiKey.OFFSET_DELETE: (_offsets, lambda response: _by_partition(response.topics)),
+    ApiKey.UPDATE_FEATURES: (
+        _features,
+        lambda response: {row.feature: row.error_code for row in response.results},
+    ),
+    ApiKey.UNREGISTER_BROKER: (lambda request: [(None, {"broker": request.broker_id})], _nothing),
+}
+"""By API: what a request is about, and how each of it ended."""
