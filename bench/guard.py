@@ -19,7 +19,7 @@ import sys
 import tempfile
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median_low
@@ -48,6 +48,9 @@ Figures = dict[str, dict[str, float]]
 """By path, then by kind."""
 Step = Callable[[Turn], None]
 SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll", "commits")
+PATHS_WITH_RULES = ("produce", "fetch")
+"""Those that are counted on a broker with access rules too, under names of their own."""
+WITH_RULES = {"authorizer.class.name": "headrace", "allow.everyone.if.no.acl.found": "true"}
 LARGE_PATHS = ("produce_1mb", "fetch_1mb")
 
 
@@ -98,9 +101,9 @@ def plain(turn: Callable[[], None]) -> None:
 
 
 @contextmanager
-def open_paths() -> Iterator[Paths]:
+def open_paths(settings: Mapping[str, str] | None = None) -> Iterator[Paths]:
     with tempfile.TemporaryDirectory() as directory:
-        broker = HandDrivenBroker(Path(directory))
+        broker = HandDrivenBroker(Path(directory), more_settings=settings)
         try:
             yield Paths(broker)
         finally:
@@ -309,6 +312,9 @@ def measure(system_calls: bool = True) -> Figures:
             figures[name] = {"bytecodes": round(count_bytecodes(paths, name), 1)}
         for name in LARGE_PATHS:
             figures[name] = {"peak_bytes": measure_peak_bytes(paths, name)}
+    with open_paths(WITH_RULES) as paths:
+        for name in PATHS_WITH_RULES:
+            figures[f"{name}_with_rules"] = {"bytecodes": round(count_bytecodes(paths, name), 1)}
     traced = trace_system_calls() if system_calls else None
     if system_calls and traced is None:
         print("system calls are not checked: strace is not usable here", file=sys.stderr)

@@ -36,9 +36,11 @@ Turn = Callable[[Callable[[], None]], None]
 
 
 class HandDrivenBroker:
-    def __init__(self, directory: Path, divided: bool = False) -> None:
+    def __init__(
+        self, directory: Path, divided: bool = False, more_settings: Mapping[str, str] | None = None
+    ) -> None:
         """`divided`: whether long work is done in slices, as a broker does."""
-        settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(directory)}
+        settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(directory), **(more_settings or {})}
         config = BrokerConfig.build({}, {}, settings, lambda: HOST)
         # While its bytecodes are counted, everything takes a hundred times as long: no request may look endless.
         Dispatcher.slice_seconds = SLICE_SECONDS if divided else ENDLESS_S

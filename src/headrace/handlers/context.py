@@ -57,6 +57,9 @@ class LoginStep(NamedTuple):
 class SaslConversation(Protocol):
     """The login of one connection."""
 
+    for_ever: bool
+    """Whether it is done, and never ends."""
+
     def handshake(self, mechanism: str) -> tuple[ErrorCode, tuple[str, ...]]:
         """Agree on a mechanism; an error, and those that there are."""
         ...

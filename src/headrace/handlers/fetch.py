@@ -70,8 +70,10 @@ def _read_one(broker: Broker, one: OnePartition, by_id: bool) -> Body | None:
     """The short way for one partition without a session, as many clients ask; None if it takes the long one."""
     least, most, committed, echo, topic, index, leader_epoch, offset, partition_most = one
     replicas = broker.replicas
-    local = (replicas.by_id if by_id else replicas.by_name).get(topic)
-    partition = local.get(index) if local is not None else None
+    try:
+        partition = (replicas.by_id if by_id else replicas.by_name)[topic].get(index)
+    except KeyError:
+        return None
     if partition is None or not partition.is_leader or 0 <= leader_epoch != partition.leader_epoch:
         return None
     try:

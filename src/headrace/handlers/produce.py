@@ -53,8 +53,10 @@ def _append_one(channel: Channel, one: OneBatch, version: int) -> Reply:
     """The short way for one batch, as small requests are; None, with nothing done, if it takes the long one."""
     acks, timeout_ms, echo, key, index, batch = one
     replicas = channel.broker.replicas
-    local = (replicas.by_id if version >= TOPIC_IDS else replicas.by_name).get(key)
-    partition = local.get(index) if local is not None else None
+    try:
+        partition = (replicas.by_id if version >= TOPIC_IDS else replicas.by_name)[key].get(index)
+    except KeyError:
+        return None
     if partition is None or not partition.is_leader or partition.internal or (acks != 1 and acks != ACKS_ALL):
         return None
     try:

@@ -9,7 +9,7 @@ a pause and in words that fit every reason; the reason is a line of `headrace.au
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context, LoginStep, SaslConversation
@@ -22,7 +22,7 @@ from headrace.server.audit_lines import audit, pairs
 from headrace.server.authorization.table import OPEN
 from headrace.server.gate import ColdBody, Guard
 from headrace.server.line_limit import LineLimit
-from headrace.services.reply import CloseConnection, Reply
+from headrace.services.reply import CloseConnection
 from headrace.services.token_keys import TokenKeys
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class SaslLogin:
         self._running: Mechanism | None = None
         self._user = ""
         self._failed = False
+        self.for_ever = False
         self._expires = 0.0
         """By the monotonic clock; 0 for never."""
 
@@ -75,6 +76,7 @@ class SaslLogin:
                 raise AuthenticationFailed(f"it was {self._user} before")
         except AuthenticationFailed as error:
             self._failed = True
+            self.for_ever = False
             return await self._guard.refuse(self._exchange, running.user, self._mechanism, str(error))
         self._running = None
         self._user = running.user
@@ -83,6 +85,7 @@ class SaslLogin:
         exchange.view = None
         session_ms = self._guard.session_ms(self._listener, running)
         self._expires = self._guard.now() + session_ms / 1000 if session_ms else 0.0
+        self.for_ever = not session_ms
         return LoginStep(answer=answer, session_ms=session_ms)
 
 
@@ -169,9 +172,10 @@ class LoginGuard:
     def hot(self, api: Api, handle: HotHandler) -> HotHandler:
         permitted = handle if self.inner is None else self.inner.hot(api, handle)
 
-        def logged_in(exchange: Exchange, version: int, frame: memoryview, position: int) -> Reply:
-            self._check(exchange, api)
-            reply: Reply = permitted(exchange, version, frame, position)
-            return reply
+        def logged_in(exchange: Exchange, version: int, frame: memoryview, position: int) -> Any:
+            login = exchange.login
+            if login is None or not login.for_ever:
+                self._check(exchange, api)
+            return permitted(exchange, version, frame, position)
 
         return logged_in

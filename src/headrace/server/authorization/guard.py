@@ -12,7 +12,7 @@ import struct
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from headrace.config.security_settings import super_users
 from headrace.handlers.broker import Broker
@@ -100,7 +100,7 @@ class AclGuard:
     def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
         if old.acls is not new.acls:
             self._authorizer = self._make_authorizer(new)
-            for opened in self._open_views:
+            for opened in list(self._open_views):
                 opened.let_go()
             for view in self._views.values():
                 view.sessions.close_all()
@@ -163,9 +163,7 @@ class AclGuard:
 
     def _fetch(self, handle: HotHandler) -> HotHandler:
         def fetch(exchange: Exchange, version: int, frame: memoryview, position: int) -> Reply:
-            view = exchange.view
-            if type(view) is not OpenView or view.of is not self._authorizer:
-                view = self._view(exchange)
+            view: Any = exchange.view or self._view(exchange)
             reply: Reply = handle(view.reader, version, frame, position)
             if type(reply) is ParkedFetch:
                 view.keep(reply)
@@ -174,16 +172,11 @@ class AclGuard:
         return fetch
 
     def _produce(self, handle: HotHandler) -> HotHandler:
-        def produce(exchange: Exchange, version: int, frame: memoryview, position: int) -> Reply:
-            view = exchange.view
-            if type(view) is not OpenView or view.of is not self._authorizer:
-                view = self._view(exchange)
+        def produce(exchange: Exchange, version: int, frame: memoryview, position: int) -> Any:
+            view: Any = exchange.view or self._view(exchange)
             if version < FLEXIBLE or frame[position]:
-                channel = self._transactional(view, version, frame, position)
-            else:
-                channel = view.writer
-            reply: Reply = handle(channel, version, frame, position)
-            return reply
+                return handle(self._transactional(view, version, frame, position), version, frame, position)
+            return handle(view.writer, version, frame, position)
 
         return produce
 
@@ -194,7 +187,7 @@ class AclGuard:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
             view = self._views[key] = PermittedBroker(self._broker, self._authorizer.rights(*key), self._denied)
-        opened = exchange.view = OpenView(self._authorizer, view, exchange)
+        opened = exchange.view = OpenView(view, exchange)
         self._open_views.add(opened)
         return opened
 
@@ -208,12 +201,12 @@ class AclGuard:
 
 
 class OpenView:
-    """A view on one connection."""
+    """A view on one connection, on whose exchange it stands for as long as the rules are the same."""
 
-    __slots__ = ("__weakref__", "_parked", "of", "reader", "refused", "rights", "writer")
+    __slots__ = ("__weakref__", "_exchange", "_parked", "reader", "refused", "rights", "writer")
 
-    def __init__(self, of: Authorizer, view: PermittedBroker, exchange: Exchange) -> None:
-        self.of = of
+    def __init__(self, view: PermittedBroker, exchange: Exchange) -> None:
+        self._exchange = ref(exchange)
         self.rights = view.rights
         principal, host, listener = exchange.principal, exchange.client_host, exchange.listener
         self.reader = HotChannel(view.reading, principal, host, listener)
@@ -227,7 +220,10 @@ class OpenView:
         self._parked.append(parked)
 
     def let_go(self) -> None:
-        """The rules have changed: answer the long polls with nothing, so that the client asks again."""
+        """The rules have changed: what is allowed is looked up again, and long polls end with nothing."""
+        exchange = self._exchange()
+        if exchange is not None and exchange.view is self:
+            exchange.view = None
         parked, self._parked = self._parked, []
         for waiting in parked:
             if not waiting.done:

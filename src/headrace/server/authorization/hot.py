@@ -34,24 +34,40 @@ May = Callable[[str], bool]
 Local = dict[int, Partition]
 
 
-class PermittedTopics:
-    """Some of the entries of `by_name` or `by_id`."""
+class PermittedTopics(dict[bytes, Local]):
+    """Some of the entries of `by_name` or `by_id`, found as quickly: what was allowed once is kept.
+
+    What is kept may be out of date: a topic that is gone and there again has other partitions. Then it is empty,
+    so that the quick handlers find nothing in it and ask again by `get`, which looks and keeps what it finds.
+    """
 
     __slots__ = ("_all", "_decided", "_may", "_name_of")
 
     def __init__(
         self, everything: Mapping[bytes, Local], name_of: Callable[[bytes], str | None], may: May
     ) -> None:
+        super().__init__()
         self._all = everything
         self._name_of = name_of
         self._may = may
         self._decided: dict[bytes, bool] = {}
 
-    def get(self, topic: bytes) -> Local | None:
+    def __missing__(self, topic: bytes) -> Local:
+        found = self.get(topic)
+        if found is None:
+            raise KeyError(topic)
+        return found
+
+    def get(self, topic: bytes, default: None = None) -> Local | None:  # type: ignore[override]
         allowed = self._decided.get(topic)
         if allowed is None:
             allowed = self.allows(topic)
-        return self._all.get(topic) if allowed else None
+        found = self._all.get(topic) if allowed else None
+        if found is None:
+            self.pop(topic, None)
+        else:
+            self[bytes(topic)] = found
+        return found
 
     def allows(self, topic: bytes) -> bool:
         """A topic that is not known by its id may be asked for: the answer is that it is not known."""
@@ -60,6 +76,7 @@ class PermittedTopics:
             return True
         if len(self._decided) >= MAX_REMEMBERED:
             self._decided.clear()
+            self.clear()
         allowed = self._decided[bytes(topic)] = self._may(name)
         return allowed
 
