@@ -386,7 +386,8 @@ class Node:
         self._env.background.run("Measuring the loop", observation.probe_loop())
         host = self._config.text("headrace.admin.host") or ""
         port = self._config.integer("headrace.admin.port")
-        admin = self._admin = AdminServer(self._admin_pages(observation, lag))
+        assert self._gate is not None
+        admin = self._admin = AdminServer(self._admin_pages(observation, lag), self._gate.admin_login())
         try:
             await admin.open(host, port if port >= 0 else _default_admin_port(self._listeners[0].port))
         except OSError as error:

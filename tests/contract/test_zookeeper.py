@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import ipaddress
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.coordination.contract import ANY_VERSION, Create, SessionLost, StoreError, TreeNode, Unknown
+from headrace.coordination.contract import (
+    ANY_VERSION,
+    AccessDenied,
+    Create,
+    SessionLost,
+    StoreError,
+    TreeNode,
+    Unknown,
+)
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.zookeeper import ZooKeeperStore, open_zookeeper_store
+from headrace.coordination.zookeeper_login import ZooKeeperAccess
 from headrace.env.real import real_env
 from headrace.metadata.stores import open_store
 from headrace.node import Node, StartError
@@ -351,3 +367,120 @@ async def test_a_start_without_a_server_or_without_kazoo_says_what_is_missing(
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(OSError, match=r"pip install 'headrace\[zookeeper\]'"):
         await open_store(ENV, config)
+
+
+class TestAccess:
+    """Who may reach what a cluster keeps in ZooKeeper."""
+
+    @staticmethod
+    async def store(server: ZooKeeperServer, chroot: str, digest: str | None, own: bool = True) -> ZooKeeperStore:
+        access = ZooKeeperAccess(digest=digest, own_nodes_only=own and digest is not None)
+        return await open_zookeeper_store(ENV, [server.connect], chroot, LONG, PATIENCE_SECONDS, access)
+
+    async def test_nodes_belong_to_the_login_that_made_them(self, zookeeper: ZooKeeperServer, chroot: str) -> None:
+        ours = await self.store(zookeeper, chroot, "brokers:secret")
+        await ours.create("/a", b"for us", make_parents=True)
+        await ours.multi([Create("/b", b"too"), Create("/b/c", b"", ephemeral=True)])
+        again = await self.store(zookeeper, chroot, "brokers:secret")
+        assert await again.get("/a") == TreeNode(b"for us", 0)
+        for other in (None, "brokers:guessed", "others:secret"):
+            with pytest.raises(AccessDenied, match="belongs to another login"):
+                await self.store(zookeeper, chroot, other)
+        plain = await connect(zookeeper.connect, "", 10.0)
+        for path in ("/a", "/b", "/b/c", "/leases"):
+            with pytest.raises(AccessDenied):
+                await plain.get(f"{chroot}{path}")
+        for store in (ours, again, plain):
+            await store.close()
+
+    async def test_what_was_open_is_secured_at_the_next_start(
+        self, zookeeper: ZooKeeperServer, chroot: str
+    ) -> None:
+        before = await connect(zookeeper.connect, chroot)
+        await before.create("/config/users/alice", b"salted", make_parents=True)
+        ours = await self.store(zookeeper, chroot, "brokers:secret")
+        assert await ours.get("/config/users/alice") == TreeNode(b"salted", 0)
+        with pytest.raises(AccessDenied):
+            await before.get("/config/users/alice")
+        for store in (before, ours):
+            await store.close()
+
+    async def test_a_broker_says_what_is_wrong(
+        self, zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path
+    ) -> None:
+        def node(number: int, digest: str) -> Node:
+            file = {
+                "node.id": str(number),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "log.dirs": str(tmp_path / str(number)),
+                "zookeeper.connect": f"{zookeeper.connect}{chroot}",
+                "headrace.zookeeper.digest": digest,
+                "zookeeper.set.acl": "true",
+                "headrace.admin.port": "0",
+            }
+            return Node(real_env(), BrokerConfig.build(file=file))
+
+        first, wrong = node(1, "brokers:secret"), node(2, "brokers:guessed")
+        await first.start()
+        try:
+            with pytest.raises(StartError, match="belongs to another login"):
+                await wrong.start()
+        finally:
+            await wrong.stop()
+            await first.stop()
+
+    async def test_over_tls(self, zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
+        """Through something that ends TLS in front of the server, as a mesh does."""
+        authority = tmp_path / "ca.pem"
+        certificate = tmp_path / "server.pem"
+        make_certificate(authority, certificate)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection("127.0.0.1", zookeeper.port)
+            await asyncio.gather(carry(reader, back), carry(there, writer))
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        access = ZooKeeperAccess(tls=True, ca=str(authority))
+        store = await open_zookeeper_store(ENV, [address], chroot, LONG, PATIENCE_SECONDS, access)
+        await store.create("/a", b"encrypted")
+        assert await store.get("/a") == TreeNode(b"encrypted", 0)
+        await store.close()
+        with pytest.raises(ConnectionError):  # a certificate of nobody we know
+            await open_zookeeper_store(ENV, [address], chroot, LONG, 2.0, ZooKeeperAccess(tls=True))
+        server.close()
+
+
+async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+    sink.close()
+
+
+def make_certificate(authority: Path, certificate: Path) -> None:
+    """One that vouches for itself, for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "zookeeper")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )
+    public = made.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    authority.write_bytes(public)
+    certificate.write_bytes(private + public)

@@ -15,6 +15,7 @@ from headrace.config.listeners import (
     ConfiguredListener,
     check_advertised,
     check_served,
+    is_loopback,
     parse_listeners,
     parse_protocol_map,
 )
@@ -302,8 +303,32 @@ def _no_own_login(config: BrokerConfig) -> str:
     )
 
 
+def _check_admin(config: BrokerConfig) -> None:
+    host, ways = config.text("headrace.admin.host") or "", config.value("headrace.admin.auth")
+    if isinstance(ways, tuple) and "token" in ways and not config.text("headrace.admin.token.file"):
+        raise ConfigError("headrace.admin.auth=token needs headrace.admin.token.file, the file with the tokens")
+    if not ways and not is_loopback(host) and not config.boolean("headrace.allow.insecure"):
+        raise ConfigError(
+            f"headrace.admin.host={host or '(every interface)'} would show metrics and groups to everybody on the "
+            "network. Set headrace.admin.auth=users or token, leave it on 127.0.0.1, or accept the risk with "
+            "--insecure (headrace.allow.insecure=true)."
+        )
+
+
 def _check(config: BrokerConfig) -> None:
     """Rules over several settings."""
+    _check_admin(config)
+    if config.boolean("zookeeper.set.acl") and not (
+        config.value("headrace.zookeeper.digest") or config.value("zookeeper.ssl.keystore.location")
+    ):
+        raise ConfigError(
+            "zookeeper.set.acl needs a login at ZooKeeper: set headrace.zookeeper.digest=user:password"
+        )
+    if config.sources.get("headrace.zookeeper.digest") == "flag":
+        raise ConfigError(
+            "headrace.zookeeper.digest holds a password, and everybody on this machine can read a command line: "
+            "write it in the settings file"
+        )
     name = config.text("inter.broker.listener.name")
     if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")

@@ -6,6 +6,7 @@ Settings of our own begin with `headrace.`.
 
 from __future__ import annotations
 
+from headrace.config.admin_settings import ADMIN
 from headrace.config.cleaner_settings import COMPACTION
 from headrace.config.coordination_settings import COORDINATION
 from headrace.config.group_settings import CONSUMER_GROUPS
@@ -145,26 +146,6 @@ _NETWORK: tuple[Setting, ...] = (
         "false",
         HIGH,
         "Allows a listener that is open to the network without authentication.",
-    ),
-)
-
-_ADMIN: tuple[Setting, ...] = (
-    Setting(
-        "headrace.admin.host",
-        STRING,
-        "127.0.0.1",
-        MEDIUM,
-        "Address of /metrics, /healthz and /readyz, which are served without authentication.",
-    ),
-    Setting(
-        "headrace.admin.port",
-        INT,
-        "-1",
-        MEDIUM,
-        "The port of /metrics, /healthz and /readyz: 0 for any free one, -1 for the first listener's plus 552, "
-        "which is 9644 for 9092.",
-        -1,
-        65535,
     ),
 )
 
@@ -581,7 +562,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Security": SECURITY_SETTINGS,
     "TLS": TLS_SETTINGS,
     "Quotas": QUOTAS,
-    "Admin port": _ADMIN,
+    "Admin port": ADMIN,
     "Identity and data directories": _IDENTITY,
     "Coordination": COORDINATION,
     "Leaders and moving partitions": MOVING,

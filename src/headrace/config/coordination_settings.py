@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.config.setting import INT_MAX, ConfigType, Importance, Setting
+from headrace.config.zookeeper_settings import ZOOKEEPER_SECURITY
 
 HIGH, MEDIUM = Importance.HIGH, Importance.MEDIUM
 INT, STRING = ConfigType.INT, ConfigType.STRING
@@ -94,4 +95,5 @@ COORDINATION: tuple[Setting, ...] = (
         "How long startup waits for the first connection to ZooKeeper; the session's timeout if it is not set.",
         1,
     ),
+    *ZOOKEEPER_SECURITY,
 )

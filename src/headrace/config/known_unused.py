@@ -242,20 +242,12 @@ KAFKA_OLDER: frozenset[str] = frozenset(
         "zookeeper.clientCnxnSocket",
         "zookeeper.max.in.flight.requests",
         "zookeeper.metadata.migration.enable",
-        "zookeeper.set.acl",
         "zookeeper.ssl.cipher.suites",
-        "zookeeper.ssl.client.enable",
         "zookeeper.ssl.crl.enable",
         "zookeeper.ssl.enabled.protocols",
-        "zookeeper.ssl.endpoint.identification.algorithm",
-        "zookeeper.ssl.keystore.location",
-        "zookeeper.ssl.keystore.password",
-        "zookeeper.ssl.keystore.type",
         "zookeeper.ssl.ocsp.enable",
         "zookeeper.ssl.protocol",
-        "zookeeper.ssl.truststore.location",
         "zookeeper.ssl.truststore.password",
-        "zookeeper.ssl.truststore.type",
     }
 )
 """Settings of earlier releases that still stand in many files, and limits that are only ever set dynamically."""

@@ -24,11 +24,16 @@ class ConfiguredListener(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it. A name other than localhost counts as open."""
-        if self.host in ("localhost", "::1"):
-            return True
-        parts = self.host.split(".")
-        return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """A name other than localhost counts as open."""
+    if host in ("localhost", "::1"):
+        return True
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

@@ -71,6 +71,16 @@ class Unknown(StoreError):
         return super().__str__().removeprefix(f"{type(self).__name__} ")
 
 
+class AccessDenied(StoreError):
+    """The store belongs to others, or to a login that this broker does not have."""
+
+    def __str__(self) -> str:
+        return (
+            f"ZooKeeper denies access to {self.path}: it belongs to another login than the one in "
+            "headrace.zookeeper.digest, or none is set"
+        )
+
+
 class IncompatibleStore(StoreError):
     """What is there is not a store, or one of a newer release; nothing was touched."""
 

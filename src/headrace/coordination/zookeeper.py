@@ -13,15 +13,15 @@ What is added here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import EventType, WatchedEvent
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from headrace.coordination.contract import (
     Check,
@@ -42,7 +42,9 @@ from headrace.coordination.contract import (
     check_size,
 )
 from headrace.coordination.watches import LoopSession, LoopWatch
+from headrace.coordination.zookeeper_access import kazoo_options, secure_tree
 from headrace.coordination.zookeeper_client import ZookeeperCall, ZooKeeperClient, store_error
+from headrace.coordination.zookeeper_login import NO_ACCESS_RULES, ZooKeeperAccess
 from headrace.env import Env
 
 ROOT = "/"
@@ -51,7 +53,6 @@ RENEWAL_WAITS_PER_TIMEOUT = 3
 """A renewal that hangs is given up and asked again: the watchdog must see that the loop lives."""
 MAX_ATTEMPTS = 20
 """To make missing parents, against others that make the same."""
-_NO_OPTIONS: Mapping[str, object] = MappingProxyType({})
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """What the other operations of a failed `multi` get."""
 
@@ -62,17 +63,18 @@ async def open_zookeeper_store(
     chroot: str,
     timeout: float,
     connect_timeout: float,
-    options: Mapping[str, object] = _NO_OPTIONS,
+    access: ZooKeeperAccess = NO_ACCESS_RULES,
 ) -> ZooKeeperStore:
     """Begin a session of `timeout` seconds, or what the servers grant.
 
     Servers are host:port; the chroot is '' or '/a/b'.
-    `options` are those of kazoo's client: `auth_data`, `default_acl`, `sasl_options`, `use_ssl`, `ca` and so on.
     ConnectionError if no server takes the session in time.
     """
-    client = ZooKeeperClient(env, servers, timeout, options)
+    client = ZooKeeperClient(env, servers, timeout, kazoo_options(access))
     await client.open(connect_timeout)
     try:
+        if access.own_nodes_only:
+            await secure_tree(client, chroot)
         return await _begin(env, client, chroot)
     except BaseException:
         await client.close()
@@ -81,9 +83,11 @@ async def open_zookeeper_store(
 
 async def _begin(env: Env, client: ZooKeeperClient, chroot: str) -> ZooKeeperStore:
     sent = env.clock.boottime()
+    shared = list(ancestors_of(chroot))  # with other clusters: open to them, whatever is below
     for path in (*ancestors_of(f"{chroot}{LEASES}"), f"{chroot}{LEASES}"):
+        acl = OPEN_ACL_UNSAFE if path in shared else None
         try:
-            await client.call(lambda kazoo, path=path: kazoo.create_async(path, b""), path)  # type: ignore[misc]
+            await client.call(partial(_make, path, acl), path)
         except NodeExists:
             continue
     session = LoopSession(client.session_id, client.timeout, sent)
@@ -304,6 +308,10 @@ class ZooKeeperStore:
     def _check_open(self) -> None:
         if self._closed or self._session.lost:
             raise SessionLost(ROOT, f"session {self._session.id} has ended")
+
+
+def _make(path: str, acl: Sequence[ACL] | None, kazoo: KazooClient) -> IAsyncResult:
+    return kazoo.create_async(path, b"", acl=acl)
 
 
 def _get(path: str) -> ZookeeperCall:

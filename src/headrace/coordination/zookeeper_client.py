@@ -26,6 +26,7 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -37,6 +38,7 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState
 
 from headrace.coordination.contract import (
+    AccessDenied,
     BadVersion,
     NoChildrenForEphemerals,
     NodeExists,
@@ -73,6 +75,8 @@ def store_error(error: BaseException, path: str) -> BaseException:
     """An error of kazoo as one of the contract's; any other as it is."""
     if isinstance(error, SessionExpiredError):
         return SessionLost(path, "ZooKeeper has ended the session")
+    if isinstance(error, NoAuthError):
+        return AccessDenied(path)
     for theirs, ours in _REFUSALS.items():
         if isinstance(error, theirs):
             return ours(path)
@@ -236,8 +240,8 @@ class ZooKeeperClient:
         connection, handler = self._kazoo._connection, self._kazoo.handler
         invoke, create_connection = connection._invoke, handler.create_connection
 
-        def invoke_in_time(timeout: float, *arguments: object) -> Any:
-            return invoke(min(timeout, seconds), *arguments)
+        def invoke_in_time(timeout: float, *arguments: object, **named: object) -> Any:
+            return invoke(min(timeout, seconds), *arguments, **named)
 
         def create_connection_in_time(*, timeout: float, **arguments: object) -> Any:
             return create_connection(timeout=min(timeout, seconds), **arguments)

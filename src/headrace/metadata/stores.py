@@ -9,6 +9,7 @@ from headrace.config.coordination_settings import ZooKeeperAddress, parse_zookee
 from headrace.coordination.contract import Store
 from headrace.coordination.lease import RENEWALS_PER_TIMEOUT
 from headrace.coordination.sqlite import open_sqlite_store
+from headrace.coordination.zookeeper_login import ZooKeeperAccess
 from headrace.env import Env
 
 STORE_FILE = "cluster.db"
@@ -54,10 +55,24 @@ async def open_store(env: Env, config: BrokerConfig) -> Store:
         return await open_sqlite_store(env, os.path.join(config.log_dirs[0], STORE_FILE), timeout)
     given = config.value("zookeeper.connection.timeout.ms")
     connect_timeout = given / 1000 if isinstance(given, int) else timeout
-    return await _open_zookeeper(env, address, timeout, connect_timeout)
+    return await _open_zookeeper(env, address, timeout, connect_timeout, zookeeper_access(config))
 
 
-async def _open_zookeeper(env: Env, address: ZooKeeperAddress, timeout: float, connect_timeout: float) -> Store:
+def zookeeper_access(config: BrokerConfig) -> ZooKeeperAccess:
+    return ZooKeeperAccess(
+        digest=config.text("headrace.zookeeper.digest"),
+        own_nodes_only=config.boolean("zookeeper.set.acl"),
+        tls=config.boolean("zookeeper.ssl.client.enable"),
+        ca=config.text("zookeeper.ssl.truststore.location"),
+        certificate=config.text("zookeeper.ssl.keystore.location"),
+        certificate_password=config.text("zookeeper.ssl.keystore.password"),
+        check_host_name=bool(config.text("zookeeper.ssl.endpoint.identification.algorithm")),
+    )
+
+
+async def _open_zookeeper(
+    env: Env, address: ZooKeeperAddress, timeout: float, connect_timeout: float, access: ZooKeeperAccess
+) -> Store:
     try:
         from headrace.coordination.zookeeper import open_zookeeper_store  # Only who uses it needs its library.
     except ModuleNotFoundError as error:
@@ -65,4 +80,4 @@ async def _open_zookeeper(env: Env, address: ZooKeeperAddress, timeout: float, c
             raise
         detail = "zookeeper.connect is set, which needs the package kazoo: pip install 'headrace[zookeeper]'"
         raise OSError(detail) from error
-    return await open_zookeeper_store(env, address.servers, address.chroot, timeout, connect_timeout)
+    return await open_zookeeper_store(env, address.servers, address.chroot, timeout, connect_timeout, access)

@@ -1,4 +1,4 @@
-"""The admin port: /metrics, /healthz, /readyz and JSON views, over plain HTTP GET on loopback.
+"""The admin port: /metrics, /healthz, /readyz and JSON views, over plain HTTP GET, usually on loopback.
 
 A handful of read-only pages does not need a web framework in the broker; the console, which does, is a process
 of its own (architecture D11). A request is one line and some headers, bounded in size and time, and the
@@ -25,9 +25,20 @@ class Page:
     status: int = 200
 
 
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
 
 PageMaker = Callable[[], Page | Awaitable[Page]]
+AdminCheck = Callable[[str, str], Awaitable[bool]]
+"""Whether who sends this Authorization header, from this host, may look."""
+OPEN_PAGES = frozenset(("/healthz", "/readyz"))
+"""For whatever restarts brokers and spreads load."""
 
 
 def json_page(value: object) -> Page:
@@ -35,8 +46,10 @@ def json_page(value: object) -> Page:
 
 
 class AdminServer:
-    def __init__(self, pages: Mapping[str, PageMaker]) -> None:
+    def __init__(self, pages: Mapping[str, PageMaker], login: AdminCheck | None = None) -> None:
+        """`login` is asked for every page but those that say no more than whether the broker lives."""
         self._pages = dict(pages)
+        self._login = login
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -52,31 +65,46 @@ class AdminServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(await self._page(head), with_body=not head.startswith(b"HEAD ")))
+                peer = writer.get_extra_info("peername")
+                page = await self._page(head, peer[0] if peer else "")
+                writer.write(_response(page, with_body=not head.startswith(b"HEAD ")))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             pass  # whoever it was does not speak HTTP, or left
         finally:
             writer.close()
 
-    async def _page(self, head: bytes) -> Page:
+    async def _page(self, head: bytes, host: str) -> Page:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3:
             return Page("not an HTTP request\n", status=400)
         method, target, _ = words
         if method not in ("GET", "HEAD"):
             return Page("only GET is served here\n", status=405)
-        maker = self._pages.get(target.split("?", 1)[0])
+        path = target.split("?", 1)[0]
+        asks = self._login if path not in OPEN_PAGES else None
+        if asks is not None and not await asks(_authorization(head), host):
+            return Page("this needs a login\n", status=401)
+        maker = self._pages.get(path)
         if maker is None:
             return Page("there are: " + " ".join(sorted(self._pages)) + "\n", status=404)
         page = maker()
         return page if isinstance(page, Page) else await page
 
 
+def _authorization(head: bytes) -> str:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"authorization":
+            return value.strip().decode("latin-1")
+    return ""
+
+
 def _response(page: Page, with_body: bool) -> bytes:
     body = page.body.encode()
+    asking = 'WWW-Authenticate: Basic realm="headrace"\r\n' if page.status == 401 else ""
     head = (
-        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\n"
+        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\n{asking}"
         f"Content-Type: {page.content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (body if with_body else b"")

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from headrace.handlers.broker import Broker
 from headrace.metadata.image import MetadataImage
+from headrace.server.admin import AdminCheck
+from headrace.server.admin_login import AdminLogin
 from headrace.server.audit import AuditTrail
 from headrace.server.authentication import LoginGuard
 from headrace.server.authorization.guard import AclGuard
@@ -20,6 +22,7 @@ class GateKeeper:
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
+        self._broker = broker
         self._background = broker.env.background
         self._rights = AclGuard(broker) if broker.config.text("authorizer.class.name") else None
         proof = BrokerProof(broker, self._rights)
@@ -34,6 +37,11 @@ class GateKeeper:
         for keys in self._login.keys.values() if self._login is not None else ():
             await keys.open()
             self._background.run("Reading keys for tokens", keys.run())
+
+    def admin_login(self) -> AdminCheck | None:
+        """Who may see the admin port; None if everybody."""
+        ways = self._broker.config.value("headrace.admin.auth")
+        return AdminLogin(self._broker, self._rights, ways).allows if isinstance(ways, tuple) and ways else None
 
     def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
         if old.quotas is not new.quotas:

@@ -79,7 +79,7 @@ def test_a_name_nobody_knows_is_an_error_with_the_nearest() -> None:
         BrokerConfig.build({"num.partition": "1"})
 
 
-@pytest.mark.parametrize("name", ["num.io.threads", "zookeeper.set.acl", "listener.name.plaintext.other"])
+@pytest.mark.parametrize("name", ["num.io.threads", "zookeeper.clientCnxnSocket", "listener.name.plaintext.other"])
 def test_a_name_that_only_kafka_uses_warns_once(name: str) -> None:
     config = BrokerConfig.build({name: "8"}, flags={name: "9"})
     assert config.warnings == (f"{name} is a Kafka setting that Headrace does not use; it is ignored.",)

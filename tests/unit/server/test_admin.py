@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace.node import StartError
+from headrace.config.broker_config import BrokerConfig
+from headrace.config.setting import ConfigError
+from headrace.env.real import real_env
+from headrace.metadata.user_decisions import UserAlteration
+from headrace.node import Node, StartError
+from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
+from headrace.security.scram import new_credential
 from headrace.server.admin import AdminServer, Page, json_page
 from headrace.testing.in_process import running_node
 
@@ -69,3 +77,103 @@ async def test_a_broker_shows_metrics_and_health(tmp_path: Path, unused_tcp_port
         with pytest.raises(StartError, match="Cannot serve metrics on"):
             async with running_node(tmp_path / "other", headrace_admin_port=str(unused_tcp_port)):
                 pass
+
+
+async def ask(port: int, path: str, authorization: str | None = None) -> str:
+    """The status."""
+    header = "" if authorization is None else f"authorization: {authorization}\r\n"
+    line, _ = await get(port, f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode())
+    return line.split(" ")[1]
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+async def test_tokens_of_a_file(tmp_path: Path, unused_tcp_port: int) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("# of Prometheus\nsecret-1\n\n")
+    settings: dict[str, Any] = {
+        "headrace_admin_port": str(unused_tcp_port),
+        "headrace_admin_auth": "token",
+        "headrace_admin_token_file": str(tokens),
+        "connection_failed_authentication_delay_ms": "0",
+    }
+    async with running_node(tmp_path / "data", **settings):
+        port = unused_tcp_port
+        assert [await ask(port, path) for path in ("/healthz", "/readyz")] == ["200", "200"]
+        assert await ask(port, "/metrics") == "401"
+        assert await ask(port, "/nothing") == "401"
+        assert await ask(port, "/metrics", "Bearer secret-1") == "200"
+        for wrong in (
+            "Bearer secret-2",
+            "Bearer",
+            "Bearer # of Prometheus",
+            "Bearer ",
+            basic("a", "secret-1"),
+            "x",
+        ):
+            assert await ask(port, "/metrics", wrong) == "401"
+        tokens.write_text("secret-2\n")
+        assert await ask(port, "/metrics", "Bearer secret-1") == "401"
+        assert await ask(port, "/lag", "bearer secret-2") == "200"
+        tokens.unlink()
+        assert await ask(port, "/metrics", "Bearer secret-2") == "401"
+
+
+async def test_users_of_the_cluster(tmp_path: Path, unused_tcp_port: int) -> None:
+    """Who has a password and the right to describe the cluster."""
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    jaas = f'{plain} required username="admin" password="a" user_admin="a" user_watcher="w" user_other="o";'
+    config = BrokerConfig.build(
+        file={
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(tmp_path),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+            "authorizer.class.name": "headrace",
+            "super.users": "User:admin",
+            "headrace.admin.port": str(unused_tcp_port),
+            "headrace.admin.auth": "users",
+            "connection.failed.authentication.delay.ms": "0",
+        }
+    )
+    node = Node(real_env(), config)
+    await node.start()
+    try:
+        controller: Any = node._controller
+        credential = new_credential("SCRAM-SHA-256", "s", b"salt")
+        await controller.alter_users([UserAlteration("scram", "SCRAM-SHA-256", credential)])
+        rules = [
+            Acl(Resource.CLUSTER, "kafka-cluster", Pattern.LITERAL, f"User:{user}", "*", Operation.DESCRIBE,
+                Permission.ALLOW)
+            for user in ("watcher", "scram")
+        ]  # fmt: skip
+        await controller.create_acls(rules)
+        port = unused_tcp_port
+        for user, password, status in (
+            ("admin", "a", "200"),
+            ("watcher", "w", "200"),
+            ("scram", "s", "200"),
+            ("other", "o", "401"),
+            ("watcher", "x", "401"),
+            ("scram", "x", "401"),
+            ("nobody", "x", "401"),
+            ("nobody", "", "401"),
+            ("", "", "401"),
+        ):
+            assert await ask(port, "/metrics", basic(user, password)) == status, user
+        for nonsense in ("Basic", "Basic !", "Basic " + base64.b64encode(b"\xff").decode(), "Bearer a"):
+            assert await ask(port, "/metrics", nonsense) == "401"
+    finally:
+        await node.stop()
+
+
+def test_an_open_admin_port_needs_a_login() -> None:
+    for host in ("0.0.0.0", "", "broker-1"):
+        with pytest.raises(ConfigError, match=r"headrace\.admin\.auth"):
+            BrokerConfig.build(flags={"headrace.admin.host": host})
+        BrokerConfig.build(flags={"headrace.admin.host": host, "headrace.admin.auth": "users"})
+        BrokerConfig.build(flags={"headrace.admin.host": host, "headrace.allow.insecure": "true"})
+    with pytest.raises(ConfigError, match=r"headrace\.admin\.token\.file"):
+        BrokerConfig.build(flags={"headrace.admin.auth": "token"})
