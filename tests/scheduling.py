@@ -25,6 +25,7 @@ OWN_SPARK = frozenset(
         "test_cluster.py",
         "test_exactly_once_sink.py",
         "test_pipeline_command.py",
+        "test_pipeline_connectors.py",
         "test_restart.py",
         "test_spark_kafka_connector.py",
     )

@@ -198,3 +198,5 @@ async def test_what_the_user_must_change_is_said(cluster: Cluster, database: Dat
     database.run("INSERT INTO orders VALUES (1, 'x', 1)")
     with pytest.raises(ConnectorError, match="is gone, so changes are missing"):
         await run_to_the_end(cluster, definition)
+    definition.connector.remove()
+    assert database.rows("SELECT * FROM pg_publication") == []
