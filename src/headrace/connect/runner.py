@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 STATUS_EVERY_S = 5.0
-ATTEMPTS_ONCE = 5
+ATTEMPTS_ONCE = 7
 """Of a run that is to end: how often it may begin again without having done anything meanwhile."""
 
 PASSING = (TryAgain, OSError, ClientError, KafkaError)
