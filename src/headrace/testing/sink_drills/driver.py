@@ -49,7 +49,7 @@ def make_session(master: str, settings: dict[str, str]) -> SparkSession:
 
 def start(spark: SparkSession, spec: dict[str, Any], doom: dict[str, Any]) -> StreamingQuery:
     rows = (
-        spark.readStream.format("headrace")
+        spark.readStream.format(DyingSink.name())
         .option("kafka.bootstrap.servers", spec["bootstrap"])
         .option("subscribe", spec["source"])
         .option("startingOffsets", "earliest")
@@ -58,7 +58,7 @@ def start(spark: SparkSession, spec: dict[str, Any], doom: dict[str, Any]) -> St
         .select("key", "value")
     )
     return (
-        rows.writeStream.format("dying")
+        rows.writeStream.format(DyingSink.name())
         .option("kafka.bootstrap.servers", spec["bootstrap"])
         .option("topic", spec["target"])
         .option("checkpointLocation", spec["checkpoint"])

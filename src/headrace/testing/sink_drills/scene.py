@@ -47,7 +47,8 @@ class Run:
             raise AssertionError(f"the driver does not end:\n{self.told()}") from None
 
     def told(self) -> str:
-        return self.log.read_text(errors="replace")[-6000:]
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if not line.startswith("\tat "))[-6000:]
 
     def kill(self) -> None:
         """With Java, which is in its process group."""
