@@ -108,7 +108,8 @@ def _resolve_ends(cluster: BlockingCluster, options: SourceOptions) -> Planned:
     ask = offset_lookup(cluster, int(options.isolation))
     now_ms = time.time_ns() // 1_000_000
     starts = resolve(options.start, partitions, ask, now_ms=now_ms, strategy=options.timestamp_strategy)
-    ends = resolve(options.end, partitions, ask, now_ms=now_ms, strategy=TimestampStrategy.LATEST)
+    end = options.end if options.exact_times is None else options.exact_times.planned_end()
+    ends = resolve(end, partitions, ask, now_ms=now_ms, strategy=TimestampStrategy.LATEST)
     return _within_the_log(Planned(starts, ends), cluster, options)
 
 

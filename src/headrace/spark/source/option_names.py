@@ -51,6 +51,13 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "endingTimestamp", "", "End of all partitions by time: before the first record at or after it.", "batch"
     ),
     Option(
+        "exactTimestamps",
+        "`false`",
+        "Whether a start and an end by time choose records by their own time, whatever their order; without it "
+        "they are offsets, and records out of order are missed or read beside. Reads to the end of the log.",
+        "batch",
+    ),
+    Option(
         "failOnDataLoss",
         "`true`",
         "Whether the query fails when records it should read are gone (topic deleted or created again, removed by "

@@ -28,6 +28,8 @@ from headrace.client.security import ClientSecurity
 from headrace.model.topics import HIDDEN_TOPICS, TopicPartition
 from headrace.spark.option_table import GivenOptions, OptionError, near_name
 from headrace.spark.security_options import SECURITY_PREFIXES, parse_security
+from headrace.spark.source.exact_times import OPTION as EXACT_TIMESTAMPS
+from headrace.spark.source.exact_times import ExactTimes
 from headrace.spark.source.option_names import (
     CHOICES,
     CONSUMER_SETTINGS,
@@ -141,6 +143,7 @@ class SourceOptions:
     poll_timeout_ms: int
     fetch_max_bytes: int
     request_timeout_ms: int
+    exact_times: ExactTimes | None = None  # of a batch: records are chosen by their time, not by offsets for it
     security: ClientSecurity | None = None
 
 
@@ -159,6 +162,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         start=start,
         end=end,
         timestamp_strategy=strategy,
+        exact_times=_exact_times(options, start, end, streaming),
         limits=_limits(options),
         splitting=_splitting(options),
         retries=_retries(options),
@@ -284,6 +288,14 @@ def _end(options: GivenOptions, streaming: bool) -> Positions:
     end = _positions(options, "ending", AT_LATEST)
     _refuse(end, PositionKind.EARLIEST, "a batch cannot end at earliest", "write latest, an offset or a time")
     return end
+
+
+def _exact_times(options: GivenOptions, start: Positions, end: Positions, streaming: bool) -> ExactTimes | None:
+    if not options.boolean(EXACT_TIMESTAMPS, False):
+        return None
+    if streaming:
+        raise OptionError(EXACT_TIMESTAMPS, "a stream has no end", "remove it, and filter by the column timestamp")
+    return ExactTimes(start, end)
 
 
 def _positions(options: GivenOptions, side: str, default: Position) -> Positions:

@@ -27,6 +27,7 @@ from headrace.spark.client.connection import ClusterSettings
 from headrace.spark.client.fetching import Chunk, RangeUnavailable, read_chunks
 from headrace.spark.compat import in_streaming_query
 from headrace.spark.errors import SourceError, explained
+from headrace.spark.source.exact_times import ExactTimes
 from headrace.spark.source.observing import client_settings, find_bounds
 from headrace.spark.source.options import SourceOptions
 from headrace.spark.worker import settle_worker
@@ -64,19 +65,31 @@ class Reading:
     fail_on_data_loss: bool
     max_bytes: int
     wait_ms: int
+    exact_times: ExactTimes | None = None
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(task, ReadTask):
             return  # Spark's stand-in for "no partitions"
-        from headrace.spark.arrow.decode import decode
-
         with explained(self.settings.bootstrap):
             cluster = shared_cluster(self.settings)
             start, end = self._resolve(cluster, task)
             if start < end:
                 chunks = self._chunks(cluster, task.partition, start, end)
-                yield from decode(chunks, self.columns, task.partition, start, end)
+                yield from self._decoded(chunks, task.partition, start, end)
         settle_worker()
+
+    def _decoded(
+        self, chunks: Iterator[Chunk], partition: TopicPartition, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        from headrace.spark.arrow.columns import TIMESTAMP
+        from headrace.spark.arrow.decode import decode
+
+        if self.exact_times is None:
+            yield from decode(chunks, self.columns, partition, start, end)
+            return
+        columns = self.columns if TIMESTAMP in self.columns else (*self.columns, TIMESTAMP)
+        for rows in decode(chunks, columns, partition, start, end):
+            yield self.exact_times.kept(rows, TIMESTAMP, partition).select(list(self.columns))
 
     def _resolve(self, cluster: BlockingCluster, task: ReadTask) -> tuple[int, int]:
         follows = task.open_end and in_streaming_query()
@@ -144,6 +157,7 @@ def reading_of(options: SourceOptions, columns: tuple[str, ...]) -> Reading:
         fail_on_data_loss=options.fail_on_data_loss,
         max_bytes=options.fetch_max_bytes,
         wait_ms=options.poll_timeout_ms,
+        exact_times=options.exact_times,
     )
 
 

@@ -17,6 +17,8 @@ from headrace.spark.client.fetching import Chunk, RangeUnavailable
 from headrace.spark.errors import SourceError
 from headrace.spark.source import reading
 from headrace.spark.source.data_loss import PartitionBounds
+from headrace.spark.source.exact_times import ExactTimes
+from headrace.spark.source.positions import Position, PositionKind, Positions
 from headrace.spark.source.reading import Reading, ReadTask
 
 A0 = TopicPartition("a", 0)
@@ -115,3 +117,22 @@ def test_other_errors_fail_whatever_the_option_says(log: Log) -> None:
     log.answers = [([], KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours"))]
     with pytest.raises(SourceError, match="TOPIC_AUTHORIZATION_FAILED: not yours"):
         read(ReadTask(A0, 0, 10), fail=False)
+
+
+def at(*times_ms: int) -> Chunk:
+    batch = build_batch([NewRecord(b"x", timestamp=time_ms) for time_ms in times_ms], base_offset=0)
+    return Chunk(memoryview(batch), (), 0, 0, len(times_ms), len(times_ms))
+
+
+@pytest.mark.parametrize("columns", [("offset",), ("timestamp", "offset")])
+def test_exact_times_choose_records_out_of_order(log: Log, columns: tuple[str, ...]) -> None:
+    """By offsets the range would end before offset 2, and have what is older in it."""
+    log.answers = [([at(1000, 2000, 3000, 1500, 999, 2999)], None)]
+    times = ExactTimes(
+        Positions("startingTimestamp", Position(PositionKind.TIMESTAMP, 1000)),
+        Positions("endingTimestamp", Position(PositionKind.TIMESTAMP, 3000)),
+    )
+    shared = Reading(ClusterSettings("h:1"), columns, 1, True, 1 << 20, 1000, times)
+    found = [row["offset"] for rows in shared.read(ReadTask(A0, 0, 6)) for row in rows.to_pylist()]
+    assert found == [0, 1, 3, 5]
+    assert times.planned_end() == Positions("endingTimestamp", Position(PositionKind.LATEST))
