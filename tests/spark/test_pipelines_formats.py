@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write
+from headrace.spark.pipelines.compiling.sinks import SinkProblem, exploded, rows_to_write
 from headrace.spark.pipelines.compiling.tables import TableDecoder, latest_rows
 from headrace.spark.pipelines.definition import KeyColumn, Sink, Source, SparkSettings
 from headrace.spark.pipelines.formats.choosing import SchemaFileError, declared_schema, make_decoder
@@ -102,6 +103,29 @@ def test_json_written_is_read_as_it_was(session: SparkSession) -> None:
     found = rows[0]
     assert (found["at"].microsecond, found["local"].microsecond) == (123456, 654321)
     assert (str(found["x"]), str(found["y"])) == ("nan", "-inf")
+
+
+def test_records_have_times_and_headers_and_results_can_delete(session: SparkSession) -> None:
+    view = session.sql(
+        "SELECT 'a' k, 1 n, timestamp'2026-01-01' at, 'x' trace UNION ALL "
+        "SELECT 'b', NULL, timestamp'2026-01-02', NULL UNION ALL SELECT 'c', 0, NULL, 'z'"
+    )
+    headers = {"trace-id": "trace", "count": "n"}
+    sink = Sink("out", 1, "topic", "v", topic="t", key="k", timestamp="at", headers=headers, delete="n = 0")
+    records = {bytes(row["key"]): row for row in rows_to_write(view, sink).collect()}
+    assert records[b"c"]["value"] is None, "a tombstone"
+    assert bytes(records[b"b"]["value"]) == b'{"k":"b","at":"2026-01-02T00:00:00.000000Z"}', "null is not true"
+    assert [(one["key"], one["value"]) for one in records[b"a"]["headers"]] == [
+        ("trace-id", b"x"),
+        ("count", b"1"),
+    ]
+    assert [one["value"] for one in records[b"b"]["headers"]] == [None, None]
+    assert (records[b"a"]["timestamp"], records[b"c"]["timestamp"]) == (datetime(2026, 1, 1), None)
+    assert exploded(view, [sink, replace(sink, delete=None, topic="u")]).count() == 6
+    with pytest.raises(SinkProblem, match="trace is string, and the time of a record is a timestamp"):
+        rows_to_write(view, replace(sink, timestamp="trace"))
+    with pytest.raises(SinkProblem, match="there is no column nope"):
+        rows_to_write(view, replace(sink, headers={"h": "nope"}))
 
 
 def test_csv(session: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Sinks that read the same streams: one query that reads them once, and results that agree. ADR 10."""
+"""Sinks that read the same streams: one query that reads them once, and results that agree. ADR 11."""
 
 from __future__ import annotations
 

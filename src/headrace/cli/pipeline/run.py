@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_ONCE = (
-    "Stopped at once. The current batch was not finished and will be repeated by the next run: Parquet and "
-    "aggregates count it once, a topic can get its records twice."
+    "Stopped at once. The current batch was not finished and will be repeated by the next run: it counts once; "
+    "with at-least-once delivery a topic can get its records twice."
 )
 FILES = click.Path(path_type=Path, dir_okay=False)
 PORT = click.IntRange(0, 65535)

@@ -166,6 +166,12 @@ class Sink(Part):
     format: str = "json"
     """json | avro | csv | text | raw; topics only."""
     key: str | None = None
+    timestamp: str | None = None
+    """The column with the time of the records."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Column by header."""
+    delete: str | None = None
+    """A SQL condition: rows for which it holds become tombstones."""
     schema_file: str | None = None
     path: str = ""
     partition_by: tuple[str, ...] = ()

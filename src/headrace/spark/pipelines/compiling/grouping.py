@@ -1,4 +1,4 @@
-"""Which sinks share a streaming query, and which of them sends the dead letters of a source. ADR 10.
+"""Which sinks share a streaming query, and which of them sends the dead letters of a source. ADR 11.
 
 Sinks in one query see the same batches and the same watermark: their results agree, and their sources are read
 and decoded once. What keeps them apart:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, TimestampType
 
 from headrace.spark.pipelines.compiling.sources import HIDDEN
 from headrace.spark.pipelines.definition import Sink
@@ -26,7 +26,7 @@ from headrace.spark.pipelines.formats.csv import encode_csv
 from headrace.spark.pipelines.formats.decoding import quoted
 from headrace.spark.pipelines.formats.json import encode_json
 
-ROW = "__row"
+ROW, GONE = "__row", "__gone"
 FOLDERS = ("parquet", "delta")
 RAW_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -93,9 +93,14 @@ def _records(frame: DataFrame, sink: Sink) -> DataFrame:
     if sink.format != "avro":
         return frame.select(*(column.alias(name) for name, column in record_columns(frame, sink).items()))
     others = [column.alias(name) for name, column in _beside_the_value(frame, sink).items()]
+    if sink.delete is not None:
+        others.append(F.coalesce(F.expr(sink.delete), F.lit(False)).alias(GONE))
     rows = frame.select(_row(frame, sink).alias(ROW), *others)
     options = format_options(sink.options, sink.format)
-    return avro.encode_avro(rows, ROW, read_schema_file(str(sink.schema_file)), options)
+    records = avro.encode_avro(rows, ROW, read_schema_file(str(sink.schema_file)), options)
+    if sink.delete is None:
+        return records
+    return records.withColumn("value", F.when(~F.col(GONE), F.col("value"))).drop(GONE)
 
 
 def record_columns(frame: DataFrame, sink: Sink) -> dict[str, Column]:
@@ -106,14 +111,41 @@ def record_columns(frame: DataFrame, sink: Sink) -> dict[str, Column]:
     text = {"json": encode_json, "csv": encode_csv}.get(sink.format)
     row = _row(frame, sink)
     value = (text(row, options) if text is not None else row).cast("binary")
-    return {**_beside_the_value(frame, sink), "value": value}
+    return {**_beside_the_value(frame, sink), "value": _unless_deleted(value, sink)}
+
+
+def _unless_deleted(value: Column, sink: Sink) -> Column:
+    """Null, a tombstone, where the row says that its key is gone."""
+    if sink.delete is None:
+        return value
+    return F.when(F.coalesce(F.expr(sink.delete), F.lit(False)), F.lit(None)).otherwise(value)
 
 
 def _beside_the_value(frame: DataFrame, sink: Sink) -> dict[str, Column]:
     _require(frame, "key", [sink.key] if sink.key else [])
     _require(frame, "topic", template_columns(sink.topic))
+    _require(frame, "timestamp", [sink.timestamp] if sink.timestamp else [])
+    _require(frame, "headers", list(sink.headers.values()))
     columns = {"key": key_bytes(frame, sink.key)} if sink.key else {}
-    return columns | ({"topic": topic_name(sink.topic)} if template_columns(sink.topic) else {})
+    if template_columns(sink.topic):
+        columns["topic"] = topic_name(sink.topic)
+    if sink.timestamp:
+        columns["timestamp"] = _record_time(frame, sink.timestamp)
+    if sink.headers:
+        columns["headers"] = F.array(*(_header(frame, *one) for one in sink.headers.items())).cast(HEADERS_TYPE)
+    return columns
+
+
+def _record_time(frame: DataFrame, name: str) -> Column:
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, TimestampType):
+        what = f"{name} is {kind.simpleString()}, and the time of a record is a timestamp"
+        raise SinkProblem("timestamp", what, f"CAST({name} AS TIMESTAMP) AS {name}")
+    return F.col(quoted(name))
+
+
+def _header(frame: DataFrame, header: str, name: str) -> Column:
+    return F.struct(F.lit(header).alias("key"), key_bytes(frame, name).alias("value"))
 
 
 def _require(frame: DataFrame, key: str, names: Sequence[str]) -> None:

@@ -156,6 +156,7 @@ def _texts(pipeline: Pipeline) -> Iterator[str]:
         yield source.watermark.column if source.watermark else ""
     for sink in pipeline.sinks:
         yield from (sink.key or "", sink.topic, *sink.partition_by)
+        yield from (sink.timestamp or "", sink.delete or "", *sink.headers.values())
 
 
 def with_watermark(rows: DataFrame, source: Source, *, shared: bool = False) -> DataFrame:

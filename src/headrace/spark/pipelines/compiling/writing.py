@@ -32,6 +32,12 @@ from headrace.spark.pipelines.compiling.sinks import (
 from headrace.spark.pipelines.definition import OutputMode, Sink
 
 BRANCH, ROW = "__branch", "__row"
+EXACTLY_ONCE_NEEDS = {
+    "delivery": ("exactly-once",),
+    "kafka.acks": ("all", "-1"),
+    "kafka.enable.idempotence": ("true",),
+}
+"""Of options; where one says something else, records are written at least once."""
 BLAME = "[sink {name}] "
 """Stands before what went wrong when a batch was written: whose fault it is."""
 
@@ -156,11 +162,12 @@ class BatchWrites:
         kept = batch.persist(StorageLevel.MEMORY_AND_DISK) if several else batch
         try:
             parts = self._parts(kept)
+            series = f"{self.name}/{self._query_id(batch.sparkSession)}"
             if not writes and all(sink.kind == "console" for sink in others):
                 kept.count()  # the console looks at some rows; those with state must all be computed
             for number, (write, sinks) in enumerate(writes):
                 letters = self.branches.letters if number == 0 else ()
-                self._write_topics(parts, write, sinks, letters, f"{self.name}/{number}/{batch_id}")
+                self._write_topics(parts, write, sinks, letters, f"{series}/{number}/{batch_id}")
             for sink in others:
                 self._write_other(parts[sink.input], sink, batch_id)
         finally:
@@ -210,8 +217,11 @@ class BatchWrites:
 
 
 def write_job(rows: DataFrame, options: Mapping[str, str], job: str) -> None:
-    """Records of a batch to their topics. `job` names the batch: it is the same when the batch is repeated."""
-    rows.write.format("headrace").options(**options).mode("append").save()
+    """Records of a batch to their topics, all or none, and once: `job` is the same when the batch is repeated."""
+    lower = {name.lower(): value.lower() for name, value in options.items()}
+    weaker = any(lower.get(name, good[0]) not in good for name, good in EXACTLY_ONCE_NEEDS.items())
+    named = {} if weaker else {"jobId": job}
+    rows.write.format("headrace").options(**options, **named).mode("append").save()
 
 
 def write_delta(rows: DataFrame, sink: Sink, mode: OutputMode, writer: str, batch_id: int) -> None:

@@ -168,6 +168,14 @@ SINK_KEYS: Keys = {
         goes_with=("topic",),
     ),
     "key": Key("column", "The key of the records.", "none", goes_with=("topic",)),
+    "timestamp": Key("column", "The timestamp of the records.", "now", goes_with=("topic",)),
+    "headers": Key("mapping: header to column", "The headers of the records.", "none", goes_with=("topic",)),
+    "delete": Key(
+        "SQL condition",
+        "Rows for which it holds are written as tombstones: the key without a value, which deletes it from a "
+        "compacted topic. Needs `key`.",
+        goes_with=("topic",),
+    ),
     "schema_file": Key("path", "The Avro schema (`.avsc`) to write with.", goes_with=("topic",)),
     "create": Key(
         "`true`, or mapping: partitions, replication, config",

@@ -35,6 +35,9 @@ def load_sink(fields: Fields, name: str, at: Place) -> Sink | None:
         topic=_topic(fields),
         format=fields.choice("format", TOPIC_FORMATS) or "json",
         key=fields.string("key"),
+        timestamp=fields.string("timestamp"),
+        headers=fields.table("headers"),
+        delete=_delete(fields),
         schema_file=None if schema_file is None else fields.document.resolve(schema_file),
         path="" if path is None else fields.document.resolve(path),
         partition_by=fields.strings("partition_by"),
@@ -43,7 +46,7 @@ def load_sink(fields: Fields, name: str, at: Place) -> Sink | None:
         options=fields.table("options"),
         connector=resolved(fields, "connector"),
         column=at.column,
-        places=places_of(fields, "options"),
+        places=places_of(fields, "options", "headers"),
     )
 
 
@@ -69,6 +72,16 @@ def _mode(fields: Fields, kind: str) -> OutputMode:
     if kind == "delta" and mode == "update":
         fields.problem("mode", "delta cannot have the mode update", "Use append, or complete for the whole table.")
     return cast(OutputMode, mode)
+
+
+def _delete(fields: Fields) -> str | None:
+    condition = fields.string("delete")
+    if condition is not None and "key" not in fields:
+        fields.problem("delete", "delete needs a key: a tombstone deletes what its key had", "Add key: COLUMN.")
+    for name in ("timestamp", "headers", "delete"):
+        if name in fields and fields.string("format") == "raw":
+            fields.problem(name, f"{name} does not go with format: raw", "Give the columns their names in a step.")
+    return condition
 
 
 def _create(fields: Fields) -> TopicCreation | None:
