@@ -97,6 +97,27 @@ def test_configs(bootstrap: str, topic: str) -> None:
     assert "max.message.bytes" not in java(CONFIGS, *target, "--describe")
 
 
+def test_quotas(bootstrap: str) -> None:
+    """Of users, client ids, both and addresses, with names and defaults (KIP-546)."""
+    server = ("--bootstrap-server", bootstrap)
+    alice = ("--entity-type", "users", "--entity-name", "alice")
+    entities = {
+        alice: ("producer_byte_rate=1000000", "user-principal 'alice'"),
+        (*alice, "--entity-type", "clients", "--entity-default"): (
+            "request_percentage=50",
+            "the default client-id",
+        ),
+        ("--entity-type", "ips", "--entity-name", "127.0.0.9"): ("connection_creation_rate=5", "127.0.0.9"),
+    }
+    for entity, (config, shown) in entities.items():
+        java(CONFIGS, *server, "--alter", *entity, "--add-config", config)
+        described = java(CONFIGS, *server, "--describe", *entity)
+        assert config in described
+        assert shown in described
+        java(CONFIGS, *server, "--alter", *entity, "--delete-config", config.partition("=")[0])
+        assert config not in java(CONFIGS, *server, "--describe", *entity)
+
+
 @pytest.mark.parametrize("codec", ALL_CODECS)
 def test_console_producer_and_consumer(bootstrap: str, topic: str, codec: str) -> None:
     """R-LOG-3 with the Java client; idempotence is its default."""
@@ -204,11 +225,8 @@ def test_transactions_and_features(bootstrap: str, topic: str) -> None:
 @pytest.mark.headrace_only
 def test_what_is_not_there_yet_is_refused_with_a_reason(bootstrap: str, topic: str) -> None:
     server = ("--bootstrap-server", bootstrap)
-    user = (*server, "--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config")
-    assert "This broker has no quotas yet" in refused_java(CONFIGS, *user, "producer_byte_rate=1000")
     upgrade = refused_java(FEATURES, *server, "upgrade", "--feature", "transaction.version=1")
     assert "fixed by this release" in upgrade
-    assert java(CONFIGS, *server, "--describe", "--entity-type", "users") == ""
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

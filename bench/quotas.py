@@ -1,0 +1,144 @@
+"""Ten greedy producers and a good neighbour, without quotas and with them: `python -m bench.quotas --seconds 60`.
+
+Each greedy one writes as fast as it can; the neighbour writes a small record every 10 ms and measures how long it
+takes. With quotas the table has the rate of each greedy client beside what it may, from its first byte on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Sequence
+from statistics import quantiles
+
+from confluent_kafka import Producer
+
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import NewTopic, create_topics
+from headrace.client.cluster import Cluster
+from headrace.client.connection import ClientSettings
+from headrace.client.quotas import alter_quotas
+from headrace.env.real import real_env
+from headrace.security.quota import CLIENT_ID, PRODUCER_BYTE_RATE
+from headrace.testing import Broker
+
+GREEDY = 10
+VALUE = bytes(range(256)) * 40
+PAUSE_S = 0.01
+TOPIC = "quotas"
+
+
+def write_greedily(bootstrap: str, client_id: str, seconds: float, written: list[int]) -> None:
+    """Bytes that were acknowledged in the time."""
+    acknowledged = 0
+    end = 0.0
+
+    def done(error: object, message: object) -> None:
+        nonlocal acknowledged
+        if error is None and time.monotonic() < end:
+            acknowledged += len(VALUE)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "acks": 1,
+            "linger.ms": 5,
+            "queue.buffering.max.kbytes": 4096,
+            "batch.size": 100_000,
+        }
+    )
+    producer.list_topics(timeout=30)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            producer.produce(TOPIC, VALUE, on_delivery=done)
+            producer.poll(0)
+        except BufferError:
+            producer.poll(0.01)
+    producer.purge()
+    producer.flush(10)
+    written.append(acknowledged)
+
+
+def greedy_process(bootstrap: str, seconds: float, results: multiprocessing.Queue[list[int]]) -> None:
+    written: list[int] = []
+    threads = [
+        threading.Thread(target=write_greedily, args=(bootstrap, f"greedy-{number}", seconds, written))
+        for number in range(GREEDY)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.put(written)
+
+
+def neighbour(bootstrap: str, seconds: float) -> list[float]:
+    """Milliseconds of each write."""
+    took: list[float] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "neighbour", "acks": 1, "linger.ms": 0})
+    producer.list_topics(timeout=30)
+    end = time.monotonic() + seconds
+
+    def measured(began: float) -> Callable[[object, object], None]:
+        return lambda error, message: took.append((time.monotonic() - began) * 1000)
+
+    while time.monotonic() < end:
+        began = time.monotonic()
+        producer.produce(TOPIC, b"small", on_delivery=measured(began))
+        producer.poll(PAUSE_S)
+        time.sleep(max(began + PAUSE_S - time.monotonic(), 0))
+    producer.flush(30)
+    return took
+
+
+async def prepare(bootstrap: str, rate: float | None) -> None:
+    async with Cluster(real_env(), parse_bootstrap(bootstrap), ClientSettings()) as cluster:
+        for number in range(GREEDY):
+            error = await alter_quotas(cluster, ((CLIENT_ID, f"greedy-{number}"),), {PRODUCER_BYTE_RATE: rate})
+            assert error is None, error
+
+
+def run(bootstrap: str, seconds: float, rate: float | None) -> None:
+    asyncio.run(prepare(bootstrap, rate))
+    results: multiprocessing.Queue[list[int]] = multiprocessing.Queue()
+    process = multiprocessing.Process(target=greedy_process, args=(bootstrap, seconds, results))
+    process.start()
+    took = neighbour(bootstrap, seconds)
+    written = results.get(timeout=seconds + 60)
+    process.join()
+    cuts = quantiles(took, n=1000)
+    print(f"{'with' if rate else 'without'} quotas, {seconds:g} s")
+    print(
+        f"  neighbour: {len(took)} writes, p50 {cuts[499]:.1f} ms, p99 {cuts[989]:.1f} ms, p999 {cuts[998]:.1f} ms"
+    )
+    rates = sorted(count / seconds for count in written)
+    print(f"  greedy: {rates[0] / 1e6:.3f} to {rates[-1] / 1e6:.3f} MB/s each, {sum(rates) / 1e6:.2f} MB/s in all")
+    if rate:
+        off = [(one / rate - 1) * 100 for one in rates]
+        print(f"  allowed: {rate / 1e6:.3f} MB/s each; off by {off[0]:+.2f} % to {off[-1]:+.2f} %")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.quotas", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rate", type=float, default=1_000_000.0, help="bytes per second of each greedy client")
+    options = parser.parse_args(arguments)
+    with Broker({"num.partitions": "1"}) as broker:
+        bootstrap = broker.bootstrap_servers
+        asyncio.run(make_topic(bootstrap))
+        run(bootstrap, options.seconds, None)
+        run(bootstrap, options.seconds, options.rate)
+
+
+async def make_topic(bootstrap: str) -> None:
+    async with Cluster(real_env(), parse_bootstrap(bootstrap), ClientSettings()) as cluster:
+        await create_topics(cluster, [NewTopic(TOPIC, 1, 1)])
+
+
+if __name__ == "__main__":
+    main()
