@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,7 @@ def start(
         end_with_parent(supervisor)
     config = load_config(file, _flags(overrides, data_dir, insecure))
     set_up_logging(log_format, log_level, None if supervisor is None else config.node_id)
-    _make_directories(config, log_format)
+    fresh = _make_directories(config, log_format)
     options = [part for override in overrides for part in ("--override", override)]
     options += ["--data-dir", data_dir] if data_dir is not None else []
     options += ["--insecure"] if insecure else []
@@ -107,14 +108,14 @@ def start(
         arguments = [*options, "--workers", str(workers), *file_argument]
         start_in_background(arguments, run_files(config.log_dirs[0], config.node_id))
     elif supervisor is not None:
-        _run(config, _logged)
+        _run(config, _logged, fresh)
     else:
         for warning in config.warnings:
             log.warning(warning)
         if workers > 1:
             _run_workers(config, workers, options, file_argument, log_format)
         else:
-            _run(config, lambda reason: _refusal(reason, log_format))
+            _run(config, lambda reason: _refusal(reason, log_format), fresh)
 
 
 def _run_workers(
@@ -161,7 +162,8 @@ def _is_taken(host: str, port: int) -> bool:
     return False
 
 
-def _run(config: BrokerConfig, refusal: Callable[[str], Exception]) -> None:
+def _run(config: BrokerConfig, refusal: Callable[[str], Exception], fresh: list[str]) -> None:
+    """`fresh`: data directories that this start made, and takes away again if it fails."""
     import asyncio
 
     from headrace.node import StartError
@@ -180,18 +182,35 @@ def _run(config: BrokerConfig, refusal: Callable[[str], Exception]) -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run_broker(config, on_ready=ready))
     except StartError as error:
+        for directory in fresh:
+            shutil.rmtree(directory, ignore_errors=True)
         raise refusal(str(error)) from None
     finally:
         files.remove_if_mine()
 
 
-def _make_directories(config: BrokerConfig, log_format: str) -> None:
+def _make_directories(config: BrokerConfig, log_format: str) -> list[str]:
+    """Those that were not there before."""
+    fresh = [directory for directory in config.log_dirs if not os.path.lexists(directory)]
     for directory in config.log_dirs:
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
             reason = f"Cannot create the data directory {directory}: {error.strerror}."
             raise _refusal(f"{reason} Choose another with --data-dir.", log_format) from None
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            reason = f"User {_user()} cannot write to the data directory {directory}."
+            raise _refusal(f"{reason} Change its owner, or choose another with --data-dir.", log_format)
+    return fresh
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # in a container
+        return str(os.geteuid())
 
 
 def _refusal(reason: str, log_format: str) -> Exception:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from headrace.cli.broker.run_files import brokers_in, is_broker, run_files
+from headrace.cli.main import command_line
 
 LISTENER = "listeners=PLAINTEXT://127.0.0.1:0"
 
@@ -108,3 +112,26 @@ def test_a_data_directory_that_cannot_be_made(tmp_path: Path, more: tuple[str, .
         assert result.returncode == 1
         assert f"Cannot create the data directory {place}" in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_a_data_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may write everywhere, so that the system's answer is given here."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setenv("HEADRACE_HEADRACE_ADMIN_PORT", "0")
+    done = CliRunner().invoke(command_line, ["start", "--data-dir", str(tmp_path)])
+    assert done.exit_code == 1
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"User {user} cannot write to the data directory {tmp_path}." in done.stderr
+
+
+def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listener = f"listeners=PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
+        for place in (tmp_path / "new", kept):
+            program = [sys.executable, "-m", "headrace", "start", "--data-dir", str(place), "--override", listener]
+            done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+            assert (done.returncode, "the port is already in use" in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "new").exists()
+    assert kept.exists(), "what was there before stays"
