@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 READ_TIMEOUT_S = 20.0
 
@@ -61,20 +61,22 @@ def by_minute(messages: Iterator[Message]) -> dict[str, dict[str, Any]]:
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[Message]:
     """Everything that is in it now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo-results", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": bootstrap, "group.id": "demo-results", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
     try:
         found = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
         for partition in found.partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
+            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
             consumer.assign([TopicPartition(topic, partition, low)])
-            position = low
-            while position < high:
+            while True:  # the last offsets may be markers of transactions, which no consumer gets
                 message = consumer.poll(READ_TIMEOUT_S)
-                if message is None or message.error() is not None:
+                if message is None:
                     return
-                offset = message.offset()
-                assert offset is not None
-                position = offset + 1
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    break
+                if error is not None:
+                    return
                 yield message
     finally:
         consumer.close()

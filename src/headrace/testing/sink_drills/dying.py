@@ -46,8 +46,6 @@ POLL_S = 0.05
 HOLD_S = 1500.0
 ROWS_BEFORE = 1
 """Arrow batches that a doomed task takes before it dies."""
-NEWEST = 1 << 40
-"""Above the offset of any fence."""
 
 Doom = dict[str, Any]
 """stage, act, batch, group (of processes to kill), folder (for files), mutant."""
@@ -172,16 +170,26 @@ def no_decision() -> Iterator[None]:
 
 @contextmanager
 def no_fence() -> Iterator[None]:
-    """A decision counts whoever else has the sink."""
-    append = Journal.append
+    """A decision counts whoever else has the sink: neither the broker nor the log refuses it."""
+    append, after = Journal.append, SinkLog.after
 
     def unfenced(self: Journal, token: Identity, sequence: int, record: LogRecord) -> int:
         if isinstance(record, Decision):
             nobody = self._cluster.producer_id()
-            token, sequence, record = Identity(nobody.id, nobody.epoch), 0, replace(record, fence=NEWEST)
+            token, sequence = Identity(nobody.id, nobody.epoch), 0
         return append(self, token, sequence - isinstance(record, Done), record)
 
-    with mock.patch.object(Journal, "append", unfenced), mock.patch.object(driver, "_decide", _believed):
+    def believing(self: SinkLog, offset: int, record: LogRecord) -> SinkLog:
+        if isinstance(record, Decision):
+            return replace(self, decision=record, done=False, slot_taken=True)
+        return after(self, offset, record)
+
+    with (
+        mock.patch.object(Journal, "append", unfenced),
+        mock.patch.object(SinkLog, "after", believing),
+        mock.patch.object(driver, "_decide", _believed),
+        mock.patch.object(driver, "_check_newest"),
+    ):
         yield
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from examples.demo.results import read_topic
 from headrace.model.errors import KafkaError
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.transactions import Identity, TransactionClient
@@ -358,3 +359,12 @@ def test_a_foreign_cluster_is_not_taken_for_one_that_prepares(
     scene.check(1)
     with pytest.raises(KafkaError):
         scene.client.end(task_id(scene.topic, 1, 1), Identity(0, 0), commit=True)
+
+
+def test_the_demo_reads_past_markers(scene: Scene) -> None:
+    """The end of every partition is a marker, which no consumer gets."""
+    scene.whole_batch(0)
+    found = sorted(
+        (message.value() or b"").decode() for message in read_topic(scene.topics.bootstrap, scene.topic)
+    )
+    assert found == sorted(row for partition in range(2) for row in scene.rows(0, partition))
