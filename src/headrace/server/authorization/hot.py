@@ -19,6 +19,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
+from headrace.replication.throttle import Side
 from headrace.server.authorization.asking import NOT_THIS_TOPIC, refusal
 from headrace.services.fetching.sessions import FetchSession, FetchSessions
 from headrace.wire.fetch import FetchParameters
@@ -97,6 +98,10 @@ class PermittedReplicas:
         """Whether it may read as a follower does."""
         self.by_name = PermittedTopics(replicas.by_name, lambda name: bytes(name).decode(errors="replace"), may)
         self.by_id = PermittedTopics(replicas.by_id, name_of, may)
+
+    @property
+    def sending_limit(self) -> Side | None:
+        return self._replicas.sending_limit
 
     def why_not_leader(self, topic: bytes, index: int, *, by_id: bool) -> KafkaError:
         topics = self.by_id if by_id else self.by_name
