@@ -88,6 +88,7 @@ class Reader:
         self.port = ports_in_a_row(PORTS)
         self._background: list[subprocess.Popen[str]] = []
         self.output = ""
+        self._listeners = {"HEADRACE_LISTENERS": f"PLAINTEXT://{self.address}"}
 
     @property
     def address(self) -> str:
@@ -102,6 +103,8 @@ class Reader:
         return text.replace(".venv/bin/", "")
 
     def do_all(self, page: list[Block]) -> None:
+        if any(re.search(r"^listeners=", block.text, re.M) for block in page if block.runs):
+            self._listeners = {}  # the page says so itself
         for block in page:
             self.do(block)
 
@@ -145,7 +148,7 @@ class Reader:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HEADRACE_STATE_DIR": str(self.directory / "state"),
-            "HEADRACE_LISTENERS": f"PLAINTEXT://{self.address}",
+            **self._listeners,
             "HEADRACE_BOOTSTRAP_SERVERS": self.address,
             "HEADRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",  # nobody else is coming
         }

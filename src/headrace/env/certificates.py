@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    load_pem_private_key,
     pkcs12,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -66,6 +67,14 @@ def make_authority(name: str, days: int = 365) -> Certificate:
     builder = _begun(subject, subject, private, days).add_extension(x509.BasicConstraints(True, 0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     return Certificate(builder.sign(private, hashes.SHA256()), private)
+
+
+def read_certificate(certificate: bytes, key: bytes) -> Certificate:
+    """`ValueError` if they are none of ours."""
+    private = load_pem_private_key(key, None)
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise ValueError("the key is of another kind than those made here")
+    return Certificate(x509.load_pem_x509_certificate(certificate), private)
 
 
 def make_certificate(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.model.tls import (
+    FOR_THIS_MACHINE,
     JKS,
     NO_CLIENT_AUTH,
     PEM,
@@ -71,6 +72,14 @@ def fingerprint(material: TlsMaterial) -> tuple[tuple[int, ...], ...]:
         else:
             found.append((status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(found)
+
+
+def is_for_this_machine(material: TlsMaterial) -> bool:
+    """Whether the key store says that it is not for a network."""
+    store = material.own
+    if store is None or not store.location:
+        return False
+    return FOR_THIS_MACHINE.encode() in _read("ssl.keystore.location", store.location)
 
 
 def _context(protocol: int, material: TlsMaterial) -> ssl.SSLContext:

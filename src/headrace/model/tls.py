@@ -9,6 +9,9 @@ STORE_TYPES = (PEM, PKCS12)
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 TLS_VERSIONS = (TLS_1_2, TLS_1_3)
 
+FOR_THIS_MACHINE = "made by headrace tls dev for this machine only"
+"""A line of a key store that no broker shows to a network."""
+
 NO_CLIENT_AUTH, REQUESTED, REQUIRED = "none", "requested", "required"
 CLIENT_AUTH = (REQUIRED, REQUESTED, NO_CLIENT_AUTH)
 

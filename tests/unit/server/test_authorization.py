@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
-from unittest.mock import MagicMock
+from typing import Any, TypeVar
 
 import pytest
 
-import headrace
 from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import RealDisk
 from headrace.handlers import load_all
@@ -23,7 +20,6 @@ from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.node import Node
 from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
-from headrace.server.authorization.hot import PermittedReplicas
 from headrace.server.authorization.table import HOT, OPEN, rule_of
 from headrace.testing.in_process import Client, env_with
 from headrace.testing.in_process_cluster import running_cluster
@@ -318,22 +314,6 @@ def produce_of(
     if topic_id is not None:
         topics[0].topic_id = topic_id
     return producing.ProduceRequest(transactional_id=transactional_id, acks=1, timeout_ms=1000, topic_data=topics)
-
-
-def test_the_view_of_partitions_has_all_that_the_hot_handlers_use() -> None:
-    """A follower's Fetch asked it for the limit on what is sent, and ended its connection: nothing was copied."""
-    package = Path(headrace.__file__).parent
-    sources = [
-        *(package / "services" / "fetching").glob("*.py"),
-        *(
-            package / "handlers" / f"{name}.py"
-            for name in ("fetch", "produce", "appending", "transactional_produce")
-        ),
-    ]
-    used = set(re.findall(r"\breplicas\.(\w+)", "".join(source.read_text() for source in sources)))
-    assert {"by_name", "why_not_leader", "sending_limit"} <= used
-    view = PermittedReplicas(cast(Any, MagicMock()), MagicMock(), lambda name: True)
-    assert not [name for name in used if not hasattr(view, name)]
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])

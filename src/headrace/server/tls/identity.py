@@ -19,7 +19,7 @@ from headrace.config.setting import ConfigError
 from headrace.config.tls_config import ListenerTls, is_tls_setting, listener_setting, listener_tls
 from headrace.config.topic_config import DynamicConfigs
 from headrace.env import Env
-from headrace.env.tls import client_context, fingerprint, server_context
+from headrace.env.tls import client_context, fingerprint, is_for_this_machine, server_context
 from headrace.metadata.image import MetadataImage
 from headrace.model.tls import TlsFault
 
@@ -69,6 +69,11 @@ class TlsIdentity:
 
     def load(self) -> None:
         """Make what the settings ask for; `TlsFault` if that cannot be."""
+        if not self.listener.loopback and is_for_this_machine(self._settings.material):
+            raise TlsFault(
+                "its certificate was made by `headrace tls dev` for this machine only. Use one of your own "
+                "authority, or make it with `headrace tls dev --network`"
+            )
         self._contexts = TlsContexts.make(self._settings)
 
     def changed_on_disk(self) -> bool:

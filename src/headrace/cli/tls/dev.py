@@ -1,0 +1,111 @@
+"""`headrace tls dev`: an authority of one's own and certificates, to try TLS with before the real ones are there.
+
+    ca.pem       what clients trust             ca.key       what signs; needed only to make more
+    broker.pem   certificate and key of brokers  NAME.pem    certificate and key of a client
+
+Made for this machine, they are marked so, and a broker refuses to show them to a network. Run again, the command
+keeps the authority and renews the certificates; brokers that run take them by themselves.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.common.failure import USAGE, CommandError
+from headrace.cli.common.output import note
+from headrace.model.tls import FOR_THIS_MACHINE
+
+if TYPE_CHECKING:
+    from headrace.env.certificates import Certificate
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+AUTHORITY = "Headrace development CA"
+DEFAULT_DAYS = 90
+
+
+@click.command()
+@click.option(
+    "--dir", "directory", type=click.Path(file_okay=False, path_type=Path), default=Path("tls"), show_default=True
+)
+@click.option(
+    "--host", "hosts", multiple=True, metavar="HOST", help="Host name or address of the broker; may be repeated."
+)
+@click.option("--client", "clients", multiple=True, metavar="NAME", help="Also for this client; may be repeated.")
+@click.option("--days", type=click.IntRange(1, 825), default=DEFAULT_DAYS, show_default=True, help="Validity.")
+@click.option("--network", is_flag=True, help="Allow hosts other than this machine.")
+def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int, network: bool) -> None:
+    """Make a certificate authority and certificates for trying TLS, in PEM.
+
+    An authority that is in the directory already is kept, and its certificates are renewed.
+    """
+    hosts = hosts or LOCAL
+    _check_hosts(hosts, network)
+    for name in clients:
+        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name in ("ca", "broker"):
+            raise CommandError(f"{name!r} is not a name that a file can have.", USAGE)
+    try:
+        from headrace.env.certificates import make_certificate
+    except ImportError:
+        raise CommandError(
+            "This needs the package cryptography: pip install 'headrace[security]'.", USAGE
+        ) from None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        authority = _authority(directory, days)
+        marked = "" if network else f"# {FOR_THIS_MACHINE}\n"
+        _write(directory / "broker.pem", marked + make_certificate(authority, "broker", hosts, days).store)
+        for name in clients:
+            _write(directory / f"{name}.pem", make_certificate(authority, name, days=days).store)
+    except OSError as error:
+        raise CommandError(f"Cannot write {error.filename}: {error.strerror}.") from None
+    except ValueError as error:
+        raise CommandError(f"{directory / 'ca.pem'} and ca.key cannot be used: {error}.") from None
+    made = ", ".join(["ca.pem", "broker.pem", *(f"{name}.pem" for name in clients)])
+    note(
+        f"Made {made} in {directory}, valid for {days} days. For trying things out only: keep ca.key to yourself."
+    )
+
+
+def _check_hosts(hosts: tuple[str, ...], network: bool) -> None:
+    outside = [host for host in hosts if not _is_local(host)]
+    if outside and not network:
+        raise CommandError(
+            f"{outside[0]} is not this machine. These certificates are for trying things out: for a network, use "
+            "those of your own authority, or add --network to make them all the same.",
+            USAGE,
+        )
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _authority(directory: Path, days: int) -> Certificate:
+    from headrace.env.certificates import make_authority, read_certificate
+
+    certificate, key = directory / "ca.pem", directory / "ca.key"
+    if certificate.exists() and key.exists():
+        return read_certificate(certificate.read_bytes(), key.read_bytes())
+    made = make_authority(AUTHORITY, days)
+    _write(key, made.key)
+    certificate.write_text(made.pem)
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    """For its owner only, and whole from the first moment on: a broker may be looking."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    beside.rename(path)

@@ -1,0 +1,86 @@
+"""`headrace tls dev`: what it makes, what it refuses, and that a broker does not show it to a network."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli.main import command_line
+from headrace.config.listeners import ConfiguredListener
+from headrace.config.principal_rules import PrincipalRules
+from headrace.config.tls_config import ListenerTls
+from headrace.env.tls import client_context, server_context
+from headrace.model.tls import PEM, REQUIRED, KeyStore, TlsFault, TlsMaterial, TrustStore
+from headrace.server.tls.identity import TlsIdentity
+
+
+def run(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(command_line, ["tls", "dev", "--dir", str(folder), *words])
+
+
+def material(folder: Path) -> TlsMaterial:
+    return TlsMaterial(
+        KeyStore(PEM, str(folder / "broker.pem")), TrustStore(PEM, str(folder / "ca.pem")), client_auth=REQUIRED
+    )
+
+
+def test_what_is_made_fits_together_and_is_kept_private(tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    assert run(folder, "--client", "alice").exit_code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["alice.pem", "broker.pem", "ca.key", "ca.pem"]
+    for name in ("alice.pem", "broker.pem", "ca.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    server = server_context(material(folder))
+    shown = TlsMaterial(KeyStore(PEM, str(folder / "alice.pem")), TrustStore(PEM, str(folder / "ca.pem")))
+    for host in ("localhost", "127.0.0.1", "::1"):
+        shake_hands(server, client_context(shown), host)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server, client_context(shown), "example.org")
+
+
+def test_again_it_renews_what_the_same_authority_signed(tmp_path: Path) -> None:
+    assert run(tmp_path).exit_code == 0
+    authority, broker = (tmp_path / "ca.pem").read_text(), (tmp_path / "broker.pem").read_text()
+    assert run(tmp_path).exit_code == 0
+    assert (tmp_path / "ca.pem").read_text() == authority
+    assert (tmp_path / "broker.pem").read_text() != broker
+    (tmp_path / "ca.key").write_text("nonsense")
+    assert "cannot be used" in run(tmp_path).output
+
+
+def test_a_network_must_be_asked_for(tmp_path: Path) -> None:
+    refused = run(tmp_path / "a", "--host", "broker.example.org")
+    assert refused.exit_code != 0
+    assert "--network" in refused.output
+    assert not (tmp_path / "a").exists()
+    assert run(tmp_path / "b", "--host", "broker.example.org", "--network").exit_code == 0
+    assert run(tmp_path / "c").exit_code == 0
+    assert run(tmp_path / "c", "--client", "../alice").exit_code != 0
+
+    def load(folder: Path, host: str) -> None:
+        settings = ListenerTls(material(folder), PrincipalRules.parse("DEFAULT"), names_principals=True)
+        TlsIdentity(ConfiguredListener("SSL", host, 9093, "SSL"), settings).load()
+
+    load(tmp_path / "b", "0.0.0.0")
+    load(tmp_path / "c", "127.0.0.1")
+    with pytest.raises(TlsFault, match="for this machine only"):
+        load(tmp_path / "c", "0.0.0.0")
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+    ]
+    while sides:
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                continue
