@@ -67,7 +67,9 @@ class Scene:
         rows = pa.RecordBatch.from_pydict({"value": self.rows(batch_id, partition)})
         try:
             task = TaskIdentity(Batch(query, batch_id), partition, attempt)
-            done = write_once(writer, [rows], plan, task, PATIENCE_S)
+            left = iter([rows])
+            done = write_once(writer, left, plan, task, PATIENCE_S)
+            assert next(left, None) is None, "rows of a decided batch are computed too: Spark's state needs them"
         finally:
             writer.close()
         assert pickle.loads(pickle.dumps(done)) == done, "it travels to the driver"
