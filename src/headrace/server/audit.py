@@ -6,16 +6,19 @@
 
 One line (here two for the page) for each thing that a request was about. Values that are not single words are
 quoted as JSON. Nothing secret is in them: of a password only that there is one, of a sensitive setting its name.
-Denied requests and failed logins (`authorization.guard`, `authentication`) are lines of the same form, of which
-equal ones are summed up. A request that a broker sends on to the controller is told by the broker that it came to.
+Denied requests and failed logins (`authorization.guard`, `authentication`) are lines of the same form; of these
+and of refused changes, equal ones are summed up. A request that a broker sends on to the controller is told by the
+broker that it came to.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from headrace.config.settings import BROKER_SETTINGS
+from headrace.env import Clock
 from headrace.handlers.context import Context
 from headrace.handlers.registry import Api, ColdHandler
 from headrace.model.config_resources import ResourceType
@@ -24,6 +27,7 @@ from headrace.security.acl import Operation, Pattern, Permission, Resource
 from headrace.security.quota import entity_text
 from headrace.security.scram import MECHANISM_NUMBERS
 from headrace.server.audit_lines import audit, pairs
+from headrace.server.line_limit import LineLimit
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.schema import Response
 
@@ -36,8 +40,10 @@ AuditResults = dict[object, int]
 
 
 class AuditTrail:
-    def __init__(self, is_broker: Callable[[str, bytes, str], bool]) -> None:
+    def __init__(self, clock: Clock, is_broker: Callable[[str, bytes, str], bool]) -> None:
         self._is_broker = is_broker
+        self._lines = LineLimit(clock, audit)
+        """For what is refused, which anybody can cause without end."""
 
     def cold(self, api: Api, handle: ColdHandler) -> ColdHandler:
         """The handler of an API that changes something, with its lines; any other as it is."""
@@ -71,7 +77,8 @@ class AuditTrail:
             if code == ErrorCode.NONE:
                 audit.info("%s", pairs("changed", **who, api=api.name, **fields))
             else:
-                audit.warning("%s", pairs("refused", **who, api=api.name, **fields, result=_name(code)))
+                line = pairs("refused", **who, api=api.name, **fields, result=_name(code))
+                self._lines.say_pairs(logging.INFO, "audit event=refused", line)
         if len(asked) > MAX_LINES:
             audit.info("%s", pairs("changed", **who, api=api.name, more=len(asked) - MAX_LINES))
 

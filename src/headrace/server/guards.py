@@ -27,7 +27,7 @@ class GateKeeper:
         self._rights = AclGuard(broker) if broker.config.text("authorizer.class.name") else None
         proof = BrokerProof(broker, self._rights)
         self.quotas = QuotaGuard(broker, self._rights, dispatcher, proof)
-        dispatcher.audit = AuditTrail(proof.is_broker).cold
+        dispatcher.audit = AuditTrail(broker.env.clock, proof.is_broker).cold
         self._login = LoginGuard(broker, self.quotas) if broker.config.sasl else None
         self._take(broker.metadata.image)
         broker.metadata.subscribe(self._follow)

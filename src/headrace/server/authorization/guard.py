@@ -115,7 +115,7 @@ class AclGuard:
             resource=resource.name.lower(),
             name=name,
         )
-        self._lines.say_pairs(logging.WARNING, "audit event=denied", line)
+        self._lines.say_pairs(logging.INFO, "audit event=denied", line)
 
     def rights(self, principal: str, host: str) -> Rights:
         return self._authorizer.rights(principal, host)
