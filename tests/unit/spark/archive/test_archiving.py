@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
+import pyarrow as pa
 import pytest
 
 from headrace.spark.archive import manifest as m
+from headrace.spark.archive import verifying
 from headrace.spark.archive.archiving import ArchiveRun
+from headrace.spark.archive.collecting import rows_of
 from headrace.spark.archive.errors import ArchiveError
+from headrace.spark.archive.reading import rows_of_range
 from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.archive.verifying import Verified, Verifier
 from tests.spark.topics import Topics
@@ -131,6 +135,33 @@ def test_a_topic_that_was_made_again_is_refused_and_others_go_on(topics: Topics,
     progress = ArchiveRun(store, connect(topics.bootstrap)).run()
     assert progress.rows == 5
     assert f"Topic {first} was deleted and made again" in progress.problems[0]
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_what_the_log_lacks_by_now(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Compacted away since it was archived, or else a fault; the other way round it always is one."""
+    name = topics.create(configs={"cleanup.policy": policy})
+    topics.send(name, [f"v{number}" for number in range(40)], keys=[f"k{number % 4}" for number in range(40)])
+    store = make_archive(tmp_path, topics.bootstrap, [name])
+    archived(store, topics.bootstrap)
+
+    def last_of_each_key(*given: Any) -> Iterator[pa.RecordBatch]:
+        for rows in rows_of(*given):
+            yield rows.slice(36)
+
+    monkeypatch.setattr(verifying, "rows_of", last_of_each_key)
+    result = verified(store, topics.bootstrap)
+    if policy == "compact":
+        assert (result.compacted_since, result.compared, result.problems) == (36, 4, [])
+    else:
+        assert "36 rows of the archive are not in the log" in result.problems[0]
+    (one,) = m.load(store).ranges
+    table = rows_of_range(store, one)
+    monkeypatch.setattr(verifying, "rows_of", rows_of)
+    monkeypatch.setattr(verifying, "rows_of_range", lambda *_, **__: table.slice(1))
+    assert "1 records of the log are not in the archive" in verified(store, topics.bootstrap).problems[0]
 
 
 class Killed(BaseException):
