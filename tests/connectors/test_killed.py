@@ -44,6 +44,7 @@ class Writer:
     def __init__(self, database: Database) -> None:
         self._stop = threading.Event()
         self._database = database
+        self._transactions = 0
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -55,7 +56,15 @@ class Writer:
                     key = chosen.randrange(KEYS)
                     connection.execute("UPDATE accounts SET version = version + 1 WHERE id = %s", [key])
                 connection.commit()
+                self._transactions += 1
                 self._stop.wait(0.005)
+
+    def wait_for_more(self, count: int = 50) -> None:
+        """So that a run has something to do, however slow the machine is."""
+        until = self._transactions + count
+        while self._transactions < until:
+            assert self._thread.is_alive()
+            time.sleep(0.01)
 
     def stop(self) -> None:
         self._stop.set()
@@ -101,13 +110,13 @@ def test_every_version_of_every_row_is_in_the_topic_once_and_in_order(
     file.write_text(CONNECTOR.format(conninfo=database.conninfo))
     writer = Writer(database)
     try:
-        killed = [
-            kill_at(file, broker.bootstrap, step) for step in ("opened:1", "stored:1", "sent:3", "committed:2")
-        ]
-        assert killed == [-signal.SIGKILL] * 4
+        for step in ("opened:1", "stored:1", "sent:3", "committed:2"):
+            writer.wait_for_more()
+            assert kill_at(file, broker.bootstrap, step) == -signal.SIGKILL, step
         assert run_for(file, broker.bootstrap, 3.0) == -signal.SIGKILL
         broker.kill()
         broker.start()
+        writer.wait_for_more()
         assert kill_at(file, broker.bootstrap, "polled:2") == -signal.SIGKILL
     finally:
         writer.stop()

@@ -103,6 +103,16 @@ async def test_a_large_transaction_is_seen_whole_or_split_if_asked(
     assert [key["id"] for key, _, _ in await changes(cluster, "orders")] == list(range(1, 36))
 
 
+async def test_a_transaction_of_whole_batches_is_not_left_open(cluster: Cluster, database: Database) -> None:
+    """Its last batch takes all of its records: the position comes alone, when its end does."""
+    database.run(ORDERS)
+    definition = capture(database, batch_records=10)
+    await run_to_the_end(cluster, definition)
+    database.run("INSERT INTO orders SELECT n, 'x', n FROM generate_series(1, 20) n")
+    await run_to_the_end(cluster, definition)
+    assert [key["id"] for key, _, _ in await changes(cluster, "orders")] == list(range(1, 21))
+
+
 async def test_large_values_that_did_not_change(cluster: Cluster, database: Database) -> None:
     large = "repeat(md5(random()::text), 2000)"
     database.run("CREATE TABLE pages (id int PRIMARY KEY, title text, body text)")

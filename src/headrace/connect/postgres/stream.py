@@ -92,6 +92,8 @@ class ChangeStream:
         """Changes of the open transaction so far."""
         self._records: list[SourceRecord] = []
         self._schemas: list[TopicSchema] = []
+        self._in_parts = False
+        """A part of a transaction was handed out without a position, and what ends it was not yet."""
         self._pending = False
         """Something of ours is not stored yet."""
         self._flushed = progress.lsn
@@ -102,11 +104,16 @@ class ChangeStream:
 
     @property
     def between_transactions(self) -> bool:
-        return self._begin is None and not self._records
+        return self._begin is None and not self._has_more
+
+    @property
+    def _has_more(self) -> bool:
+        """Also a position alone: the last part of a transaction may have taken all of its records."""
+        return bool(self._records or self._schemas or self._in_parts)
 
     def poll(self) -> SourceBatch | None:
         while True:
-            ready = self._begin is None and bool(self._records or self._schemas)
+            ready = self._begin is None and self._has_more
             received = self._connection.receive(0.0 if ready else WAIT_S)
             self._report_in_time()
             if received is None:
@@ -123,7 +130,7 @@ class ChangeStream:
         self._connection.report(self._flushed, reply_wanted=True)
 
     def committed(self, position: Position) -> None:
-        self._pending = bool(self._records)
+        self._pending = self._has_more
         self._flushed = max(self._flushed, parse_lsn(position["lsn"]))
         self._report()
 
@@ -131,6 +138,7 @@ class ChangeStream:
         records, schemas = self._records, self._schemas
         self._records, self._schemas = [], []
         self._pending = True
+        self._in_parts = self._begin is not None and not self._split
         if self._begin is not None:
             if not self._split:
                 return SourceBatch(records, None, schemas)
