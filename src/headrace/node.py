@@ -217,12 +217,14 @@ class Node:
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
         replication = ReplicationFigures(
-            self._env, replicas, self._membership.lease, lambda: self._membership.problem
+            self._env,
+            replicas,
+            self._membership.lease,
+            lambda: self._membership.problem,
+            self._config.integer("transaction.max.timeout.ms"),
         )
-        cluster = ClusterFigures(metadata, self._config)
-        ended = TransactionFigures(transactions, transactions.markers)
-        figures = [cleaner.families, maintenance.families, scrub.families, replication.families, cluster.families]
-        figures.append(ended.families)
+        others = ClusterFigures(metadata, self._config), TransactionFigures(transactions, transactions.markers)
+        figures = [one.families for one in (cleaner, maintenance, scrub, replication, *others)]
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
         self._handover = Handover(self._env, link, metadata, replicas)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)

@@ -16,6 +16,8 @@ from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 
 MANAGER = "kafka_server_replicamanager"
+LATE_MS = 5 * 60_000
+"""After the longest timeout a transaction may have, its coordinator must have ended it (KIP-664)."""
 
 
 class ReplicationFigures:
@@ -25,8 +27,10 @@ class ReplicationFigures:
         replicas: ReplicaSet,
         lease: LeaseState,
         problem: Callable[[], str | None],
+        longest_transaction_ms: int,
     ) -> None:
         """`problem` says why this broker is not part of the cluster."""
+        self._late_after_ms = longest_transaction_ms + LATE_MS
         self._env = env
         self._replicas = replicas
         self._lease = lease
@@ -54,6 +58,12 @@ class ReplicationFigures:
             f"{MANAGER}_offlinereplicacount",
             "Replicas of this broker that it cannot serve: a data directory failed.",
             len(self._replicas.offline),
+        )
+        oldest_ms = self._env.clock.wall_ms() - self._late_after_ms
+        yield gauge(
+            f"{MANAGER}_partitionswithlatetransactionscount",
+            "Led partitions with a transaction open for more than transaction.max.timeout.ms and five minutes.",
+            sum(partition.log.has_late_transaction(oldest_ms) for partition in led),
         )
         changes = self._replicas.in_sync_changes
         yield counter(f"{MANAGER}_isrshrinks_total", "Replicas that left an in-sync set led here.", changes.left)

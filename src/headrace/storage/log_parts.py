@@ -126,6 +126,12 @@ class LogParts:
         states = self._producers.states
         return 0 if states is None else states.open_transactions
 
+    def has_late_transaction(self, oldest_ms: int) -> bool:
+        """Whether the transaction that began first is open and was last written to before this time."""
+        states = self._producers.states
+        written_at = None if states is None else states.oldest_transaction_written_at()
+        return written_at is not None and 0 <= written_at < oldest_ms
+
     @property
     def has_aborted(self) -> bool:
         """Whether a transaction was aborted in it: a reader of committed records must know which."""

@@ -303,6 +303,12 @@ class ProducerStates:
     def open_transactions(self) -> int:
         return len(self._open_transactions)
 
+    def oldest_transaction_written_at(self) -> int | None:
+        """When the producer whose open transaction began first last wrote; None if none is open."""
+        for producer_id in self._open_transactions.values():
+            return self._entries[producer_id].last_timestamp
+        return None
+
     @property
     def all_settled(self) -> bool:
         """Whether no transaction is open, nor waits for its marker to be committed."""
