@@ -61,7 +61,7 @@ from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.cluster_figures import ClusterFigures
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
-from headrace.services.groups.service import GroupService, TopicCreator
+from headrace.services.groups.service import GroupService
 from headrace.services.handover import Handover
 from headrace.services.lag import Lag, lag_families, lag_json
 from headrace.services.log_moves import LogMoves
@@ -71,6 +71,7 @@ from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
 from headrace.services.replication_figures import ReplicationFigures
 from headrace.services.scrub import Scrub
+from headrace.services.shards import TopicCreator
 from headrace.services.token_keys import KeysUnusable
 from headrace.services.transactions.figures import TransactionFigures
 from headrace.services.transactions.markers import MarkerSender

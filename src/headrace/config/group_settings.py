@@ -221,7 +221,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "104857600",
         HIGH,
-        "The size of the offsets topic's segments: small ones are compacted earlier and load faster.",
+        "The size of the offsets topic's segments, at least 1 MB: small ones are compacted and loaded sooner.",
         1,
     ),
     Setting(

@@ -53,7 +53,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         INT,
         "104857600",
         HIGH,
-        "The size of __transaction_state's segments: small ones are compacted earlier and load faster.",
+        "The size of __transaction_state's segments, at least 1 MB: small ones are compacted and loaded sooner.",
         1,
     ),
     Setting(

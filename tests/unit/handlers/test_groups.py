@@ -85,7 +85,7 @@ def taken_over(bench: Any) -> GroupService:
 
 
 async def loaded(service: GroupService) -> None:
-    while any(shard.state is ShardState.LOADING for shard in service._shards.values()):
+    while any(shard.state is ShardState.LOADING for shard in service._shards):
         await asyncio.sleep(0.001)
 
 
@@ -161,7 +161,7 @@ async def test_a_new_coordinator_finds_what_was_acknowledged(groups: Any) -> Non
     for number in range(40):
         assert await commit(groups, f"g{number}", number) == 0
     service = taken_over(groups)
-    assert {shard.state for shard in service._shards.values()} == {ShardState.LOADING}
+    assert {shard.state for shard in service._shards} == {ShardState.LOADING}
     await loaded(service)
     found = {group.group_id for coordinator in service.coordinators() for group in coordinator.list_groups()}
     assert found == {f"g{number}" for number in range(40)}

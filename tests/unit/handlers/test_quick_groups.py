@@ -277,3 +277,16 @@ async def test_what_was_committed_is_seen_by_the_next_request_of_the_connection(
         beat = ConsumerGroupHeartbeatRequest(group_id="k", member_id="m", member_epoch=9)
         answer = await client.ask(beat, ConsumerGroupHeartbeatResponse, 1)
         assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND, "not quick, and answered all the same"
+
+
+async def test_small_segments_of_the_internal_topics_do_not_leave_groups_without_a_coordinator(
+    bench_with: BenchWith,
+) -> None:
+    """A topic's segments have at least a megabyte: a smaller setting was refused, and the topic never made."""
+    settings = {"offsets.topic.segment.bytes": "1000", "transaction.state.log.segment.bytes": "1"}
+    async with bench_with(SETTINGS | settings) as running:
+        for kind in (0, 1):
+            found = await running.call(FindCoordinatorRequest(key="g", key_type=kind), 2)
+            assert found.error_code == ErrorCode.NONE
+        topics = running.broker.metadata.image.topics.values()
+        assert {topic.configs["segment.bytes"] for topic in topics} == {"1048576"}

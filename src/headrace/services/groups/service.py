@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_text
@@ -30,7 +30,7 @@ from headrace.groups.messages import (
 )
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.image import MetadataImage, PartitionImage
-from headrace.metadata.topic_decisions import TopicCreation, TopicOutcome
+from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from headrace.records.markers import EndMarker
@@ -42,21 +42,17 @@ from headrace.services.groups.quick_commit import AnswerOf, Member, QuickCommit
 from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
 from headrace.services.groups.shard import GroupShard, ShardState, TransactionalCommit
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
+from headrace.services.shards import Shards, TopicCreator, segment_bytes
 
 log = logging.getLogger(__name__)
 
 CONCURRENT_LOADS = 2
-_TOPIC_KEY = CONSUMER_OFFSETS_TOPIC.encode()
 _OF_MEMBERS = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)
 """Refused without a group id wherever they arrive; offsets may be kept under an empty one."""
 
 _MAKING_GROUPS = (JoinGroup, ConsumerHeartbeat, CommitOffsets)
 
 R = TypeVar("R", bound=GroupReply)
-
-
-class TopicCreator(Protocol):
-    async def create_topics(self, topics: Sequence[TopicCreation]) -> list[TopicOutcome]: ...
 
 
 class GroupService:
@@ -71,44 +67,20 @@ class GroupService:
         self._env = env
         self._config = config
         self._metadata = metadata
-        self._creator = topics
-        self._replicas = replicas
         self._group_settings = group_settings(config)
         self._shell_settings = shell_settings(config)
         self._topics = TopicsFeed(lambda: metadata.image)
         self._configs = GroupConfigsFeed(config, lambda: metadata.image)
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
-        self._shards: dict[int, GroupShard] = {}
-        self._partition_count = 1
-        """Of the topic, when `_shards` was last brought in step."""
-        self._closed = False
+        self._shards = Shards(CONSUMER_OFFSETS_TOPIC, metadata, topics, replicas, self._new_shard)
 
     # -- keeping in step
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
         """The partitions of this broker agree with `new`: take up and lay down what it says."""
-        if self._closed:
-            return
-        topic = new.topics.get(CONSUMER_OFFSETS_TOPIC)
-        self._partition_count = 1 if topic is None else len(topic.partitions)
-        led = {
-            index: partition
-            for index, partition in self._replicas.by_name.get(_TOPIC_KEY, {}).items()
-            if partition.is_leader
-        }
-        for index, shard in list(self._shards.items()):
-            current = led.get(index)
-            if current is not shard.partition or current.leader_epoch != shard.leader_epoch:
-                del self._shards[index]
-                log.info("No longer the coordinator on %s", shard.name)
-                shard.resign()
-        for index, partition in led.items():
-            if index not in self._shards:
-                self._shards[index] = self._new_shard(partition)
-                self._shards[index].start()
-        deleted = deleted_partitions(old, new)
+        deleted = deleted_partitions(old, new) if self._shards.follow(new) else None
         if deleted:
-            for shard in self._shards.values():
+            for shard in self._shards:
                 shard.forget_partitions(deleted)
 
     def _new_shard(self, partition: Partition) -> GroupShard:
@@ -132,22 +104,18 @@ class GroupService:
         interval = self._config.integer("offsets.retention.check.interval.ms") / 1000
         while True:
             await self._env.clock.sleep(interval)
-            for shard in list(self._shards.values()):
+            for shard in self._shards:
                 await shard.expire()
 
     def close(self) -> None:
         """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
-        self._closed = True
-        for shard in self._shards.values():
-            shard.resign()
-        self._shards.clear()
+        self._shards.close()
 
     # -- finding
 
     def coordinator_partition(self, group_id: str) -> PartitionImage | None:
         """Where the group is coordinated; None while the topic is not there."""
-        topic = self._metadata.image.topics.get(CONSUMER_OFFSETS_TOPIC)
-        return None if topic is None else topic.partitions[partition_of(group_id, len(topic.partitions))]
+        return self._shards.partition(group_id)
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """The partition of `__consumer_offsets`, which is there, that keeps the group."""
@@ -156,12 +124,7 @@ class GroupService:
 
     async def ensure_topic(self) -> None:
         """Make `__consumer_offsets` if it is not there. KafkaError if that cannot be done now."""
-        if CONSUMER_OFFSETS_TOPIC in self._metadata.image.topics:
-            return
-        (outcome,) = await self._creator.create_topics([self.offsets_topic()])
-        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise outcome
-        await self._replicas.settled()
+        await self._shards.ensure_topic(self.offsets_topic)
 
     def offsets_topic(self) -> TopicCreation:
         """`__consumer_offsets` as it should be made."""
@@ -173,16 +136,13 @@ class GroupService:
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(self._config.integer("offsets.topic.segment.bytes")),
+                "segment.bytes": segment_bytes(self._config, "offsets.topic.segment.bytes"),
             },
         )
 
     def shard(self, group_id: str) -> GroupShard:
         """The shard of a group; NOT_COORDINATOR if it is another broker's."""
-        shard = self._shards.get(partition_of(group_id, self._partition_count))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
+        return self._shards.of(group_id)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         """For reading what is known of a group; KafkaError if it is not, or not yet, known here."""
@@ -190,12 +150,12 @@ class GroupService:
 
     def coordinators(self) -> Iterator[GroupCoordinator]:
         """All of this broker; KafkaError if one of them is not ready."""
-        for shard in self._shards.values():
+        for shard in self._shards:
             yield shard.coordinator()
 
     def ready_coordinators(self) -> Iterator[GroupCoordinator]:
         """Those that have loaded: for what is shown of groups."""
-        for shard in self._shards.values():
+        for shard in self._shards:
             if shard.state is ShardState.ACTIVE:
                 yield shard.coordinator()
 
@@ -254,7 +214,7 @@ class GroupService:
 
     def end_transaction(self, index: int, marker: EndMarker) -> asyncio.Future[None]:
         """Write a marker into a partition of the topic; KafkaError, now or later, if that fails."""
-        shard = self._shards.get(index)
+        shard = self._shards.at(index)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return shard.end_transaction(marker)
@@ -263,7 +223,7 @@ class GroupService:
 
     def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
         """Keep a classic member alive, if that is all there is to do; else `begin` has to be called."""
-        shard = self._shards.get(partition_of(group_id, self._partition_count))
+        shard = self._shards.find(group_id)
         return shard is not None and shard.quick_heartbeat(group_id, generation, member_id, instance_id)
 
     def quick_commit(
@@ -274,14 +234,14 @@ class GroupService:
         answer_of: AnswerOf,
     ) -> QuickCommit | None:
         """Store what a member in good standing commits; None if `begin` has to be called."""
-        shard = self._shards.get(partition_of(member[0], self._partition_count))
+        shard = self._shards.find(member[0])
         return None if shard is None else shard.quick_commit(member, version, offsets, answer_of)
 
     def quick_consumer_heartbeat(
         self, group_id: str, member_id: str, member_epoch: int, client: tuple[str, str]
     ) -> int | None:
         """The same in a consumer group: the heartbeat interval, or None if `begin` has to be called."""
-        shard = self._shards.get(partition_of(group_id, self._partition_count))
+        shard = self._shards.find(group_id)
         if shard is None:
             return None
         return shard.quick_consumer_heartbeat(group_id, member_id, member_epoch, client)

@@ -19,8 +19,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
-from headrace.services.groups.hashing import partition_of
-from headrace.services.groups.service import TopicCreator
+from headrace.services.shards import Shards, TopicCreator, segment_bytes
 from headrace.services.transactions.markers import MarkerSender
 from headrace.services.transactions.settings import transaction_settings
 from headrace.services.transactions.shard import TransactionShard
@@ -33,7 +32,6 @@ from headrace.transactions.transaction import ProducerIdentity, Transaction
 log = logging.getLogger(__name__)
 
 CONCURRENT_LOADS = 2
-_TOPIC_KEY = TRANSACTION_STATE_TOPIC.encode()
 
 
 class TransactionService:
@@ -50,40 +48,17 @@ class TransactionService:
         self._env = env
         self._config = config
         self._metadata = metadata
-        self._creator = topics
-        self._replicas = replicas
         self._allocate_producer_id = allocate_producer_id
         self._markers = markers
         self._settings = transaction_settings(config)
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
-        self._shards: dict[int, TransactionShard] = {}
-        self._partition_count = 1
-        """Of the topic, when `_shards` was last brought in step."""
-        self._closed = False
+        self._shards = Shards(TRANSACTION_STATE_TOPIC, metadata, topics, replicas, self._new_shard)
 
     # -- keeping in step
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
         """The partitions of this broker agree with `new`: take up and lay down what it says."""
-        if self._closed:
-            return
-        topic = new.topics.get(TRANSACTION_STATE_TOPIC)
-        self._partition_count = 1 if topic is None else len(topic.partitions)
-        led = {
-            index: partition
-            for index, partition in self._replicas.by_name.get(_TOPIC_KEY, {}).items()
-            if partition.is_leader
-        }
-        for index, shard in list(self._shards.items()):
-            current = led.get(index)
-            if current is not shard.partition or current.leader_epoch != shard.leader_epoch:
-                del self._shards[index]
-                log.info("No longer the coordinator on %s", shard.name)
-                shard.resign()
-        for index, partition in led.items():
-            if index not in self._shards:
-                self._shards[index] = self._new_shard(partition)
-                self._shards[index].start()
+        self._shards.follow(new)
 
     def _new_shard(self, partition: Partition) -> TransactionShard:
         return TransactionShard(
@@ -95,7 +70,7 @@ class TransactionService:
         interval = self._config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms") / 1000
         while True:
             await self._env.clock.sleep(interval)
-            for shard in list(self._shards.values()):
+            for shard in self._shards:
                 shard.abort_overdue()
 
     async def expire(self) -> None:
@@ -103,31 +78,22 @@ class TransactionService:
         interval = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms") / 1000
         while True:
             await self._env.clock.sleep(interval)
-            for shard in list(self._shards.values()):
+            for shard in self._shards:
                 await shard.expire()
 
     def close(self) -> None:
         """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
-        self._closed = True
-        for shard in self._shards.values():
-            shard.resign()
-        self._shards.clear()
+        self._shards.close()
 
     # -- finding
 
     def coordinator_partition(self, transactional_id: str) -> PartitionImage | None:
         """Where the id is coordinated; None while the topic is not there."""
-        topic = self._metadata.image.topics.get(TRANSACTION_STATE_TOPIC)
-        return None if topic is None else topic.partitions[partition_of(transactional_id, len(topic.partitions))]
+        return self._shards.partition(transactional_id)
 
     async def ensure_topic(self) -> None:
         """Make `__transaction_state` if it is not there. KafkaError if that cannot be done now."""
-        if TRANSACTION_STATE_TOPIC in self._metadata.image.topics:
-            return
-        (outcome,) = await self._creator.create_topics([self.state_topic()])
-        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise outcome
-        await self._replicas.settled()
+        await self._shards.ensure_topic(self.state_topic)
 
     def state_topic(self) -> TopicCreation:
         """`__transaction_state` as it should be made."""
@@ -140,17 +106,14 @@ class TransactionService:
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "min.insync.replicas": str(self._config.integer("transaction.state.log.min.isr")),
-                "segment.bytes": str(self._config.integer("transaction.state.log.segment.bytes")),
+                "segment.bytes": segment_bytes(self._config, "transaction.state.log.segment.bytes"),
                 "unclean.leader.election.enable": "false",
             },
         )
 
     def shard(self, transactional_id: str) -> TransactionShard:
         """The shard of an id; NOT_COORDINATOR if it is another broker's."""
-        shard = self._shards.get(partition_of(transactional_id, self._partition_count))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
+        return self._shards.of(transactional_id)
 
     def transaction(self, transactional_id: str) -> Transaction | None:
         """What is known of an id; KafkaError if it is not, or not yet, known here."""
@@ -158,12 +121,12 @@ class TransactionService:
 
     def transactions(self) -> Iterator[Transaction]:
         """All of this broker; KafkaError if some are not loaded yet."""
-        for shard in list(self._shards.values()):
+        for shard in self._shards:
             yield from shard.transactions()
 
     def loaded(self) -> Iterator[Transaction]:
         """Those of the shards that are in charge: for what is shown of transactions."""
-        for shard in self._shards.values():
+        for shard in self._shards:
             if shard.in_charge:
                 yield from shard.transactions()
 
@@ -190,7 +153,7 @@ class TransactionService:
         return await self._decide(request.transactional_id, decider, patient=False)
 
     def _prepared_are_too_many(self) -> bool:
-        return sum(shard.prepared_count() for shard in self._shards.values()) >= self._settings.max_prepared
+        return sum(shard.prepared_count() for shard in self._shards) >= self._settings.max_prepared
 
     async def add_partitions(
         self,
