@@ -71,6 +71,7 @@ drills: setup
 	@scripts/apt-ensure zookeeper iproute2:ip
 	@$(PY) -m headrace.testing.drills $(ARGS)
 	$(if $(ARGS),,@$(PY) -m headrace.testing.sink_drills)
+	$(if $(ARGS),,@$(PY) -m pytest -q --long tests/cluster/test_exactly_once.py)
 
 sink-drills: setup
 	@scripts/java-ensure

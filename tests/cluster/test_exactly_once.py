@@ -20,6 +20,7 @@ import confluent_kafka as ck
 import pytest
 
 from headrace.testing.process_cluster import ProcessCluster
+from headrace.testing.zookeeper import ZooKeeperServer
 from tests.cluster.copier import PARTITIONS
 from tests.compat.clients import Confluent, Record
 from tests.compat.confluent_admin import AdminClient, NewTopic
@@ -144,8 +145,13 @@ def check(copying: Copying) -> None:
     assert (lost, doubled) == (0, 0)
 
 
-def copy(client: str, records: int, disturb: Callable[[Copying, random.Random], None]) -> None:
-    with ProcessCluster(3, SETTINGS) as cluster:
+def copy(
+    client: str,
+    records: int,
+    disturb: Callable[[Copying, random.Random], None],
+    zookeeper: str | None = None,
+) -> None:
+    with ProcessCluster(3, SETTINGS, zookeeper) as cluster:
         copying = Copying(cluster, client, records)
         copying.prepare()
         with copying.running():
@@ -173,16 +179,23 @@ def test_what_goes_in_comes_out_once(client: str) -> None:
     copy(client, 1_200, copiers_and_a_broker_die)
 
 
+def everything_dies(copying: Copying, rng: random.Random) -> None:
+    for share in range(5, 100, 5):
+        copying.until_copied(copying.records * share // 100)
+        copying.kill_copier(rng.randrange(COPIERS))
+        if share % 20 == 0:
+            broker = rng.choice(list(copying.cluster.brokers.values()))
+            broker.kill()
+            copying.until_copied(copying.records * (share + 1) // 100)
+            broker.start()
+
+
 @pytest.mark.long
 def test_a_hundred_thousand_records() -> None:
-    def everything_dies(copying: Copying, rng: random.Random) -> None:
-        for share in range(5, 100, 5):
-            copying.until_copied(copying.records * share // 100)
-            copying.kill_copier(rng.randrange(COPIERS))
-            if share % 20 == 0:
-                broker = rng.choice(list(copying.cluster.brokers.values()))
-                broker.kill()
-                copying.until_copied(copying.records * (share + 1) // 100)
-                broker.start()
-
     copy("confluent", 100_000, everything_dies)
+
+
+@pytest.mark.long
+def test_coordinators_on_zookeeper() -> None:
+    with ZooKeeperServer() as server:
+        copy("confluent", 20_000, everything_dies, f"{server.connect}/exactly-once")

@@ -95,7 +95,9 @@ class Checks:
         if partition.image is not None and len(partition.image.replicas) == 1:
             process = machine.host  # an only replica goes on in its epoch (docs/adr/0006)
         leader = self._leaders.setdefault(key, process)
-        if leader != process:
+        if leader == machine.host:
+            self._leaders[key] = process  # there are more replicas now
+        elif leader != process:
             self._world.violated(f"{place}: {leader} and {process} both lead in epoch {partition.leader_epoch}")
         state = self._store.states.get((place.topic, place.partition))
         if state is None or state.leader_epoch != partition.leader_epoch or state.leader != machine.id:
