@@ -35,9 +35,9 @@ def find_lost(image: MetadataImage, broker_id: int, directories: LogDirectories)
 def lacks_confirmed(
     image: MetadataImage, broker_id: int, directories: LogDirectories
 ) -> frozenset[tuple[TopicId, int]]:
-    """Where this broker counts as in sync, or as eligible to lead, without having a log: it may be gone.
+    """Where this broker counts as in sync, or as eligible to lead, and its log is missing or shorter than it was.
 
-    That is also so if it was stopped while the topic was made; then it only has to catch up again.
+    That is also so if it was stopped while the topic was made, or a copy was begun; then it has to catch up again.
     """
     missing = [
         (topic, index)
@@ -45,12 +45,12 @@ def lacks_confirmed(
         for index, partition in enumerate(topic.partitions)
         if (broker_id in partition.isr or broker_id in partition.elr)
         and len(partition.replicas) > 1
-        and not directories.holds(TopicPartition(topic.name, index))
+        and not directories.holds_all(TopicPartition(topic.name, index))
     ]
     if missing:
         log.error(
-            "This broker counts as in sync for %d partitions whose logs are not here (%s): it leaves their "
-            "in-sync sets, and copies them from their leaders",
+            "This broker counts as in sync for %d partitions whose logs are missing or shorter than before (%s): "
+            "it leaves their in-sync sets, and copies them from their leaders",
             len(missing),
             ", ".join(f"{topic.name}-{index}" for topic, index in missing[:MAX_NAMED]),
         )

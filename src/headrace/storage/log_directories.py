@@ -120,6 +120,11 @@ class LogDirectories:
     def holds(self, partition: TopicPartition) -> bool:
         return self._holder(partition) is not None
 
+    def holds_all(self, partition: TopicPartition) -> bool:
+        """Whether its log is here, as long as it was when that was last noted."""
+        directory = self._holder(partition)
+        return directory is not None and partition not in directory.shorter
+
     def delete_log(self, partition: TopicPartition) -> None:
         """One in a directory that is offline is left there: the next start finds that its topic is gone."""
         directory = self._holder(partition)

@@ -66,6 +66,7 @@ class LogDirectory:
         "may_have_lost",
         "path",
         "same_boot",
+        "shorter",
     )
 
     def __init__(self, env: Env, path: str) -> None:
@@ -79,7 +80,9 @@ class LogDirectory:
         """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
         self._power_lost = False
         self.may_have_lost = False
-        """Records that were confirmed may be gone: a reboot after an unclean stop, or a log that is shorter."""
+        """Records that were confirmed may be gone, of any log: a reboot after an unclean stop."""
+        self.shorter: set[TopicPartition] = set()
+        """Logs that had reached further, until the cluster knows."""
         self._lock: int | None = None
         self._resources = StorageResources.create(env, path)
         self._checkpoints = DirectoryCheckpoints(env.disk, path)
@@ -162,8 +165,8 @@ class LogDirectory:
         config = config_of(partition, topic_id)
         log = load_log(directory, partition, topic_id, config, self._resources, hints)
         if log.end_offset < hints.known_end:
-            # A cut behind a leader may have done it; then it only has to catch up once more.
-            self.may_have_lost = True
+            # A cut behind a leader may have done it, or a copy that was begun again: it has to catch up once more.
+            self.shorter.add(partition)
             logger.warning(
                 "%s ends at offset %d, and had reached %d: records may be lost",
                 *(directory, log.end_offset, hints.known_end),
@@ -244,6 +247,9 @@ class LogDirectory:
         """Stop using the directory. A clean close leaves nothing for the next start to scan."""
         try:
             if clean and self.failure is None:
+                if self.shorter:  # the checkpoints that are written now do not show it any more
+                    self.may_have_lost = True
+                    self._write_marker(RUNNING)
                 self._close_logs()
         except (OSError, KafkaError) as error:
             logger.error("%s could not be closed cleanly; the next start recovers it: %s", self.path, error)
@@ -312,6 +318,7 @@ class LogDirectory:
 
     def trust(self) -> None:
         """Blocking. The cluster knows that records may be lost: the next start need not tell it."""
+        self.shorter.clear()
         if self.may_have_lost:
             self.may_have_lost = False
             self._write_marker(RUNNING)

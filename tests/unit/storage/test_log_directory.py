@@ -392,3 +392,22 @@ def test_where_a_new_log_is_dirty_is_believed_before_the_next_checkpoint(env: En
     again = opened(env, tmp_path)
     assert again.logs[ONE].first_dirty_offset == 4
     again.close()
+
+
+def test_a_log_that_is_shorter_than_it_was_is_suspected_alone(env: Env, tmp_path: Path) -> None:
+    """Found by the simulation: a copy that was begun again cost the broker its place for every other partition."""
+    directory = opened(env, tmp_path)
+    for partition in (ONE, TWO):
+        directory.create_log(partition, TOPIC_ID, LogConfig())
+        append(directory, partition, 3)
+    directory.checkpoint()
+    directory.logs[ONE].truncate_fully_and_start_at(0)
+    directory.close(clean=False)
+    again = opened(env, tmp_path)
+    assert (again.shorter, again.may_have_lost) == ({ONE}, False)
+    again.close()
+    told = opened(env, tmp_path)
+    assert told.may_have_lost, "nobody was told before the stop, whose checkpoints do not show it"
+    told.trust()
+    told.close()
+    assert not opened(env, tmp_path).may_have_lost
