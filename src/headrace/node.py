@@ -217,13 +217,7 @@ class Node:
         lag = Lag(self._env, replicas, groups.ready_coordinators)
         replicas.subscribe(lag.follow)
         run("Measuring the lag of groups", lag.run())
-        replication = ReplicationFigures(
-            self._env,
-            replicas,
-            self._membership.lease,
-            lambda: self._membership.problem,
-            self._config.integer("transaction.max.timeout.ms"),
-        )
+        replication = self._replication_figures(replicas)
         others = ClusterFigures(metadata, self._config), TransactionFigures(transactions, transactions.markers)
         figures = [one.families for one in (cleaner, maintenance, scrub, replication, *others)]
         await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
@@ -247,6 +241,11 @@ class Node:
             log_dirs=tuple(os.path.abspath(path) for path in self._config.log_dirs),
             cordoned=parse_directories(value_text(self._config.value(CORDONED)) or ""),
         )
+
+    def _replication_figures(self, replicas: ReplicaSet) -> ReplicationFigures:
+        longest_ms = self._config.integer("transaction.max.timeout.ms")
+        lease = self._membership.lease
+        return ReplicationFigures(self._env, replicas, lease, lambda: self._membership.problem, longest_ms)
 
     def _watch_transactions(self, transactions: TransactionService) -> None:
         self._env.background.run("Aborting transactions past their timeout", transactions.abort_overdue())
