@@ -79,6 +79,7 @@ class Copying:
     def kill_copier(self, number: int) -> None:
         self._processes[number].kill()
         self._processes[number].wait()
+        self.keep_running()
 
     def copied(self) -> int:
         """By the positions that are committed; -1 if nobody can tell now."""
@@ -124,12 +125,15 @@ def committed_values(bootstrap: str) -> list[Counter[bytes]]:
 
 
 def ends(bootstrap: str) -> list[int]:
+    """Of the target's partitions; none if the client cannot tell now, while a broker comes back."""
     consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
     try:
         return [
             consumer.get_watermark_offsets(ck.TopicPartition(TARGET, number), timeout=30)[1]
             for number in range(PARTITIONS)
         ]
+    except ck.KafkaException:
+        return []
     finally:
         consumer.close()
 

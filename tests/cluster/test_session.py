@@ -59,7 +59,7 @@ async def stopped_beyond_its_lease(broker: BrokerProcess, open_observer: Callabl
             await asyncio.sleep(0.02)
     await observer.close()
     await asyncio.to_thread(write_and_read, broker, "after")
-    assert "registered anew" in broker.log_text()
+    assert "registered again" in broker.log_text()
     assert await asyncio.to_thread(broker.terminate) == 0
 
 
