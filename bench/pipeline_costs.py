@@ -26,12 +26,14 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.spark_rates import SESSION, start_spark, tree_cpu_seconds
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.creating import TopicShape, ensure_topic
 from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
-from headrace.spark.pipelines.compiling.queries import build_queries
+from headrace.spark.pipelines.compiling.queries import INITIALIZING, build_queries
 from headrace.spark.pipelines.loading.files import load_pipeline
 from headrace.spark.pipelines.running.session import SQL_DEFAULTS, find_java, make_session
 from headrace.testing.process import BrokerProcess
@@ -164,7 +166,7 @@ def by_hand(place: Place, run: str) -> int:
         value = F.to_json(F.struct("*")).alias("value")
         writer = frame.select(value, *columns).writeStream.format("headrace").trigger(availableNow=True)
         writer = writer.option("kafka.bootstrap.servers", place.bootstrap).options(**options)
-        return writer.option("checkpointLocation", str(place.folder / run / name)).start()
+        return begun(writer.option("checkpointLocation", str(place.folder / run / name)))
 
     airlines = session.read.csv(str(place.folder / "airlines.csv"), schema="carrier string, airline string")
     windows = rows().withWatermark("at", "1 hour").groupBy(F.window("at", "1 hour"), "origin")
@@ -181,6 +183,14 @@ def by_hand(place: Place, run: str) -> int:
     for query in queries:
         query.awaitTermination()
     return len(queries)
+
+
+def begun(writer: DataStreamWriter) -> StreamingQuery:
+    """Started, with its Python processes: three at once can be too many for Spark's ten seconds."""
+    query = writer.start()
+    while query.isActive and query.status["message"] == INITIALIZING:
+        time.sleep(0.02)
+    return query
 
 
 def results(place: Place, run: str) -> Results:
