@@ -162,6 +162,7 @@ def test_once_processes_what_is_there_and_those_that_feed_others_go_first(
     }
     assert all(row["lag"] == 0 for row in last.values())
     assert "Starting Spark (local[*]); its log is" in ended.err
+    assert "Spark has started; waiting for the first batch." in ended.err
     assert re.search(r"^orders +finished +1 +502 .* 2$", ended.err, re.MULTILINE), ended.err
     assert "WARN" not in ended.err
     assert once(orders.seen())

@@ -249,34 +249,35 @@ class TlsLink:
 
     def _read_some(self) -> tuple[int, bool]:
         """So many bytes came, and whether there may be more."""
-        assert self._tls is not None
-        exchange, tls = self._exchange, self._tls
+        exchange = self._exchange
         target = exchange.target
         if target is not None:
+            count, more = self._fill(target[:READ_BYTES_PER_TURN])
+            if count:
+                exchange.filled(count)
+        else:
+            count, more = self._fill(scratch[:GATHERED_BYTES])
+            if count:
+                exchange.receive(scratch[:count])
+        return count, more
+
+    def _fill(self, buffer: memoryview) -> tuple[int, bool]:
+        """With the records that are there; how many bytes they are, and whether there may be more."""
+        assert self._tls is not None
+        tls, count, size = self._tls, 0, len(buffer)
+        while count < size:
             try:
-                count = tls.recv_into(target)
+                got = tls.recv_into(buffer[count:])
             except ssl.SSLWantReadError:
-                return 0, False
-            if not count:
-                raise ConnectionResetError
-            exchange.filled(count)
-            return count, count == RECORD_BYTES or self._pending()
-        count, more = 0, True
-        while more and count < GATHERED_BYTES:
-            try:
-                got = tls.recv_into(scratch[count:GATHERED_BYTES])
-            except ssl.SSLWantReadError:
-                more = False
-                break
+                return count, False
             if not got:
                 if not count:
                     raise ConnectionResetError
                 break  # handled first; the next read tells again
             count += got
-            more = got == RECORD_BYTES or tls.pending() > 0
-        if count:
-            exchange.receive(scratch[:count])
-        return count, more
+            if got != RECORD_BYTES and not tls.pending():
+                return count, False
+        return count, True
 
     def _receive_more(self) -> None:
         if self._reading:

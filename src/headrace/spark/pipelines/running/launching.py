@@ -144,6 +144,7 @@ class Launch:
         try:
             jobs = {one.name: self._job(session, one) for one in self.pipelines}
             set_shuffle_partitions(session, max(map(self._partitions_read, self.pipelines)))
+            self.watcher.say("Spark has started; waiting for the first batch.")
             return None if self.stop.is_set() else self._run(jobs)
         except (Py4JNetworkError, ConnectionError):
             raise SparkFailed("Spark has died", log) from None
