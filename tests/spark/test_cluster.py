@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,8 @@ KILL_AFTER = 15
 BROKEN = b'{"time": "2026-'
 SERVICES = ("checkout", "search", "login")
 STOP_S = 120.0
+HIDDEN = re.compile(r"(^|/)[_.]")
+"""What readers of a folder pass over."""
 pytestmark = [pytest.mark.headrace_only, pytest.mark.slow]
 
 
@@ -130,16 +133,9 @@ class Sent:
 
 
 def archived(folder: Path) -> list[str]:
-    """The rows that the archive vouches for: the files in its log, not what a killed task has left beside them."""
-    log = folder / "_spark_metadata"
-    batches = {int(file.name.split(".")[0]): file for file in log.glob("[0-9]*")} if log.is_dir() else {}
-    compact = max((number for number, file in batches.items() if file.suffix == ".compact"), default=0)
-    rows: list[str] = []
-    for number, file in batches.items():
-        for line in file.read_text().splitlines()[1:] if number >= compact else ():
-            path = json.loads(line)["path"].removeprefix("file://")
-            rows += pyarrow.parquet.read_table(path).column("message").to_pylist()
-    return rows
+    """The rows that any reader of the folder sees, whatever was killed."""
+    files = [file for file in folder.rglob("*.parquet") if not HIDDEN.search(str(file.relative_to(folder)))]
+    return [row for file in files for row in pyarrow.parquet.read_table(file).column("message").to_pylist()]
 
 
 def written(topics: Topics, topic: str) -> list[dict[str, object]]:

@@ -50,4 +50,4 @@ def test_a_batch_write_with_a_name_is_all_or_nothing_and_once(
     assert len(values()) == 3001
     with pytest.raises(Exception) as caught:  # whatever Spark makes of it
         write(rows, 1)
-    assert "comes too late: number 2" in (user_message(caught.value) or "")
+    assert "comes too late: number 2" in (user_message(caught.value) or ""), str(caught.value)

@@ -20,6 +20,8 @@ from headrace.client.errors import ClientError, NoneReachable
 from headrace.model.errors import KafkaError
 
 _OUR_LAST_LINE = re.compile(r"(?:^|(?<=\s))headrace(?:\.\w+)+: (?P<message>.+?)\s*$", re.MULTILINE)
+_WHILE_PICKLED = re.compile(r"Could not serialize object: S(?:ink|ource)Error: (?P<message>.+?)\s*$", re.MULTILINE)
+"""A writer takes its place at the cluster when Spark pickles it, and PySpark has words of its own for a failure."""
 _WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 _SQL_STATE = re.compile(r"\s+SQLSTATE: \w+(?: SQLSTATE: \w+)*$")
@@ -67,7 +69,8 @@ def user_message(exception: BaseException) -> str | None:
     """The message of the headrace error inside an exception of Spark's, or None if there is none."""
     if type(exception).__module__.partition(".")[0] == "headrace":
         return str(exception)
-    found = list(_OUR_LAST_LINE.finditer(str(exception)))
+    text = str(exception)
+    found = [*_WHILE_PICKLED.finditer(text), *_OUR_LAST_LINE.finditer(text)]
     if found:
         return _SQL_STATE.sub("", found[-1]["message"])
     inner = exception.__cause__ or exception.__context__

@@ -117,7 +117,8 @@ async def test_the_older_call_replaces_everything(bench: Any) -> None:
     assert bench.image.topics["a"].configs == {"retention.ms": "6"}
 
 
-async def test_an_error_of_the_whole_is_told_for_each(bench: Any) -> None:
+async def test_an_error_of_the_whole_is_told_for_each(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.handlers.forwarding.DEFAULT_TIMEOUT_SECONDS", 0.1)
     await bench.create_topic("a")
     await bench.broker.controller.close()
     resource = alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="a")

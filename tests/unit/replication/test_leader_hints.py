@@ -32,6 +32,12 @@ from headrace.wire.messages.produce import (
 LED_BY_TWO, LED_BY_THREE = 0, 1
 
 
+@pytest.fixture(autouse=True)
+def _stop_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers stop one after the other here; the last ones need not wait for followers that have gone."""
+    monkeypatch.setattr("headrace.services.handover.LIMIT_SECONDS", 0.1)
+
+
 async def prepare(cluster: InProcessCluster) -> TopicId:
     """A topic whose partitions are led by brokers 2 and 3, known to broker 1."""
     assignments = [
