@@ -21,7 +21,7 @@ from headrace.model.errors import KafkaError
 
 _OUR_LAST_LINE = re.compile(r"(?:^|(?<=\s))headrace(?:\.\w+)+: (?P<message>.+?)\s*$", re.MULTILINE)
 _WHILE_PICKLED = re.compile(r"Could not serialize object: S(?:ink|ource)Error: (?P<message>.+?)\s*$", re.MULTILINE)
-"""A writer takes its place at the cluster when Spark pickles it, and PySpark says in its own words if that fails."""
+"""A writer takes its place at the cluster when Spark pickles it: PySpark reports a failure in its own words."""
 _WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 _SQL_STATE = re.compile(r"\s+SQLSTATE: \w+(?: SQLSTATE: \w+)*$")

@@ -19,8 +19,8 @@ AS_SPARK_SAYS_IT = {
     "task": f"\n  An exception was thrown from the Python worker:\n{TRACEBACK}\n",
     "stream": f"[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] {TRACEBACK}\n"
     " SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 1]\nheadrace: no error\n",
-    "planning": "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: _pickle.PicklingError: "
-    "Could not serialize object: SinkError: Topic a does not exist.\n SQLSTATE: 38000",
+    "planning": "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: _pickle.Pickling"
+    "Error: Could not serialize object: SinkError: Topic a does not exist.\n SQLSTATE: 38000",
     "one line": "headrace.spark.errors.SourceError: Topic a does not exist. SQLSTATE: 38000 SQLSTATE: XXKST\n",
     "behind another": f"{TRACEBACK}\n\nDuring handling of the above exception, another exception occurred:\n\n"
     "UnboundLocalError: cannot access local variable 'reader'\n",
