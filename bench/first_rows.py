@@ -2,14 +2,12 @@
 
 A topic of a thousand records is copied into another, which is done in an instant: what is left is the start of
 Java, Spark and Python. Without a class archive, in the run that makes it, and with it (`running/class_archive`).
-CPU is that of the command and all it started.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,7 +15,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from headrace.testing.process import BrokerProcess
 
@@ -33,34 +30,24 @@ NO_ARCHIVE = {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}
 """Whoever gives Java options about archives is left alone: it runs with Java's own."""
 
 
-class Took(NamedTuple):
-    wall_seconds: float
-    cpu_seconds: float
-
-
 def headrace(broker: BrokerProcess, *arguments: str, **more: object) -> None:
     command = [sys.executable, "-m", "headrace", *arguments, "-b", broker.bootstrap]
     subprocess.run(command, check=True, **more)  # type: ignore[call-overload]  # what subprocess.run takes
 
 
-def children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def run_once(broker: BrokerProcess, folder: Path, environment: dict[str, str]) -> Took:
-    """With a checkpoint of its own, so that it copies everything."""
+def run_once(broker: BrokerProcess, folder: Path, environment: dict[str, str]) -> float:
+    """How many seconds; with a checkpoint of its own, so that it copies everything."""
     checkpoint = tempfile.mkdtemp(dir=folder)
-    began, used = time.monotonic(), children_seconds()
+    began = time.monotonic()
     headrace(
         broker,
         *("pipeline", "run", str(folder / "first-rows.yml"), "--once", "--quiet", "--checkpoint", checkpoint),
         env={**os.environ, **environment, "HEADRACE_STATE_DIR": str(folder / "state")},
     )
-    return Took(time.monotonic() - began, children_seconds() - used)
+    return time.monotonic() - began
 
 
-def rounds(broker: BrokerProcess, folder: Path, count: int) -> Iterator[tuple[str, Took]]:
+def rounds(broker: BrokerProcess, folder: Path, count: int) -> Iterator[tuple[str, float]]:
     for number in range(count):
         cache = {"HEADRACE_CACHE_DIR": str(folder / f"cache-{number}")}
         yield "without an archive", run_once(broker, folder, NO_ARCHIVE)
@@ -74,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    found: dict[str, list[Took]] = {}
+    found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name, BrokerProcess({}, None) as broker:
         folder = Path(name)
         (folder / "first-rows.yml").write_text(PIPELINE)
@@ -84,11 +71,10 @@ def main() -> None:
         headrace(broker, "topic", "produce", "input", input=lines, text=True, stdout=subprocess.DEVNULL)
         for kind, took in rounds(broker, folder, arguments.rounds):
             found.setdefault(kind, []).append(took)
-            print(f"{kind:24}{took.wall_seconds:6.1f} s  {took.cpu_seconds:6.1f} CPU s", flush=True)
+            print(f"{kind:24}{took:6.1f} s", flush=True)
     print("\nmedian")
     for kind, all_took in found.items():
-        wall, cpu = (median(values) for values in zip(*all_took, strict=True))
-        print(f"{kind:24}{wall:6.1f} s  {cpu:6.1f} CPU s")
+        print(f"{kind:24}{median(all_took):6.1f} s")
 
 
 if __name__ == "__main__":
