@@ -1,11 +1,20 @@
-"""A broker with TLS, made from nothing: authority, certificates, listeners with and without SASL, access rules."""
+"""A broker with TLS, made from nothing: authority, certificates, listeners with and without SASL, access rules.
+
+And what each client does with a broker that it may use.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import aiokafka
+import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaProducer
+from kafka.errors import KafkaError as PythonKafkaError
 
 from headrace.cli.main import command_line
 from headrace.env.certificates import make_authority, make_certificate
@@ -18,6 +27,46 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 MTLS = "SSL"
 TIMEOUT_S = 60.0
+
+
+def check_librdkafka(settings: dict[str, Any], value: bytes) -> None:
+    """It may write and read orders, and sees no other topic."""
+    producer = Producer(settings)
+    errors: list[object] = []
+    producer.produce("orders", value, on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert errors == [None]
+    consumer = Consumer({**settings, "group.id": f"g-{value.decode()}", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["orders"])
+        values: list[bytes | None] = []
+        while value not in values:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None
+            assert message.error() is None, message.error()
+            values.append(message.value())
+    finally:
+        consumer.close()
+    assert set(AdminClient(settings).list_topics(timeout=TIMEOUT_S).topics) == {"orders"}
+
+
+def check_kafka_python(**settings: Any) -> None:
+    producer = KafkaProducer(**settings)
+    try:
+        assert producer.send("orders", b"p").get(TIMEOUT_S).offset >= 0
+        with pytest.raises(PythonKafkaError):
+            producer.send("forbidden", b"p").get(TIMEOUT_S)
+    finally:
+        producer.close()
+
+
+async def check_aiokafka(**settings: Any) -> None:
+    producer = aiokafka.AIOKafkaProducer(**settings)
+    await producer.start()
+    try:
+        assert (await producer.send_and_wait("orders", b"a")).offset >= 0
+    finally:
+        await producer.stop()
 
 
 class FileBroker(BrokerProcess):

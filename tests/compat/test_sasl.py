@@ -8,23 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiokafka
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaProducer
-from kafka.errors import KafkaError as PythonKafkaError
 
 from headrace.cli.main import command_line
 from headrace.testing.process import BrokerProcess
+from tests.compat.secured import (
+    MECHANISMS,
+    PASSWORDS,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    TIMEOUT_S,
+    check_aiokafka,
+    check_kafka_python,
+    check_librdkafka,
+)
 
 pytestmark = pytest.mark.headrace_only
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-TIMEOUT_S = 60.0
-PASSWORDS = {"admin": "admin's secret", "alice": "alice=secret,1"}
-PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 class SaslBroker:
@@ -107,24 +109,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka(broker: SaslBroker, mechanism: str) -> None:
-    settings = broker.client(mechanism, "alice")
-    producer = Producer(settings)
-    errors: list[object] = []
-    producer.produce("orders", mechanism.encode(), on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(TIMEOUT_S) == 0
-    assert errors == [None]
-    consumer = Consumer({**settings, "group.id": f"g-{mechanism}", "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe(["orders"])
-        values: list[bytes | None] = []
-        while mechanism.encode() not in values:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None
-            assert message.error() is None, message.error()
-            values.append(message.value())
-    finally:
-        consumer.close()
-    assert set(AdminClient(settings).list_topics(timeout=TIMEOUT_S).topics) == {"orders"}
+    check_librdkafka(broker.client(mechanism, "alice"), mechanism.encode())
 
 
 def python_login(mechanism: str) -> dict[str, Any]:
@@ -139,24 +124,12 @@ def python_login(mechanism: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python(broker: SaslBroker, mechanism: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, **python_login(mechanism))
-    try:
-        assert producer.send("orders", b"p").get(TIMEOUT_S).offset >= 0
-        with pytest.raises(PythonKafkaError):
-            producer.send("forbidden", b"p").get(TIMEOUT_S)
-    finally:
-        producer.close()
+    check_kafka_python(bootstrap_servers=broker.bootstrap, **python_login(mechanism))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_aiokafka(broker: SaslBroker, mechanism: str) -> None:
-    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap, **python_login(mechanism))
-    await producer.start()
-    try:
-        sent = await producer.send_and_wait("orders", b"a")
-        assert sent.offset >= 0
-    finally:
-        await producer.stop()
+    await check_aiokafka(bootstrap_servers=broker.bootstrap, **python_login(mechanism))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

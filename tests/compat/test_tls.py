@@ -12,11 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiokafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
-from kafka import KafkaProducer
-from kafka.errors import KafkaError as PythonKafkaError
+from confluent_kafka import KafkaException
 
 from headrace.client.errors import ClientError
 from headrace.client.security import client_security
@@ -26,7 +23,16 @@ from headrace.spark.client.cluster import BlockingCluster
 from headrace.spark.client.connection import ClusterSettings, readable
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.compat.confluent_admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.compat.secured import MECHANISMS, MTLS, PASSWORDS, TIMEOUT_S, TlsBroker
+from tests.compat.secured import (
+    MECHANISMS,
+    MTLS,
+    PASSWORDS,
+    TIMEOUT_S,
+    TlsBroker,
+    check_aiokafka,
+    check_kafka_python,
+    check_librdkafka,
+)
 
 pytestmark = pytest.mark.headrace_only
 WAYS = (*MECHANISMS, MTLS)
@@ -43,24 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_librdkafka(broker: TlsBroker, way: str) -> None:
-    settings = broker.librdkafka(way)
-    producer = Producer(settings)
-    errors: list[object] = []
-    producer.produce("orders", way.encode(), on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(TIMEOUT_S) == 0
-    assert errors == [None]
-    consumer = Consumer({**settings, "group.id": f"g-{way}", "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe(["orders"])
-        values: list[bytes | None] = []
-        while way.encode() not in values:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None
-            assert message.error() is None, message.error()
-            values.append(message.value())
-    finally:
-        consumer.close()
-    assert set(AdminClient(settings).list_topics(timeout=TIMEOUT_S).topics) == {"orders"}
+    check_librdkafka(broker.librdkafka(way), way.encode())
 
 
 def python_settings(broker: TlsBroker, way: str) -> dict[str, Any]:
@@ -84,13 +73,7 @@ def test_kafka_python(broker: TlsBroker, way: str) -> None:
             "ssl_certfile": str(broker.folder / "alice.pem"),
             "ssl_keyfile": str(broker.folder / "alice.key"),
         }
-    producer = KafkaProducer(**python_settings(broker, way), **files)
-    try:
-        assert producer.send("orders", b"p").get(TIMEOUT_S).offset >= 0
-        with pytest.raises(PythonKafkaError):
-            producer.send("forbidden", b"p").get(TIMEOUT_S)
-    finally:
-        producer.close()
+    check_kafka_python(**python_settings(broker, way), **files)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -98,12 +81,7 @@ async def test_aiokafka(broker: TlsBroker, way: str) -> None:
     context = ssl.create_default_context(cafile=str(broker.folder / "ca.pem"))
     if way == MTLS:
         context.load_cert_chain(broker.folder / "alice.pem", broker.folder / "alice.key")
-    producer = aiokafka.AIOKafkaProducer(**python_settings(broker, way), ssl_context=context)
-    await producer.start()
-    try:
-        assert (await producer.send_and_wait("orders", b"a")).offset >= 0
-    finally:
-        await producer.stop()
+    await check_aiokafka(**python_settings(broker, way), ssl_context=context)
 
 
 def test_our_commands(broker: TlsBroker) -> None:

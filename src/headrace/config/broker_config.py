@@ -21,6 +21,7 @@ from headrace.config.listeners import (
 )
 from headrace.config.quota_settings import CONNECTION_RATE, is_listener_rate, listener_rate
 from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
+from headrace.config.secrets import refuse_in_flags
 from headrace.config.security_settings import SECURITY_PROTOCOL
 from headrace.config.settings import (
     BROKER_NOT_ACTED_ON,
@@ -324,11 +325,7 @@ def _check(config: BrokerConfig) -> None:
         raise ConfigError(
             "zookeeper.set.acl needs a login at ZooKeeper: set headrace.zookeeper.digest=user:password"
         )
-    if config.sources.get("headrace.zookeeper.digest") == "flag":
-        raise ConfigError(
-            "headrace.zookeeper.digest holds a password, and everybody on this machine can read a command line: "
-            "write it in the settings file"
-        )
+    refuse_in_flags(config.sources, "headrace.zookeeper.digest")
     name = config.text("inter.broker.listener.name")
     if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")

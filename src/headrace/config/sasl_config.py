@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from headrace.config.listeners import ConfiguredListener
 from headrace.config.oauth_settings import OAUTHBEARER, OAuthSettings, is_oauth_setting, oauth_of
+from headrace.config.secrets import refuse_in_flags
 from headrace.config.setting import ConfigError
 
 PLAIN = "PLAIN"
@@ -75,12 +76,7 @@ def sasl_of(
     listeners: tuple[ConfiguredListener, ...], texts: Mapping[str, str], sources: Mapping[str, str]
 ) -> dict[str, SaslSettings]:
     """By the names of those listeners that have SASL."""
-    for name in texts:
-        if name.endswith(JAAS) and sources.get(name) == "flag":
-            raise ConfigError(
-                f"{name} holds passwords, and everybody on this machine can read a command line: "
-                "write it in the settings file"
-            )
+    refuse_in_flags(sources, JAAS)
     return {
         listener.name: _of_one(listener, texts)
         for listener in listeners

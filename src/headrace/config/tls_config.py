@@ -18,6 +18,7 @@ from headrace.config.cipher_suites import split_suites
 from headrace.config.listeners import ConfiguredListener
 from headrace.config.principal_rules import PrincipalRules
 from headrace.config.sasl_config import LISTENER_PREFIX
+from headrace.config.secrets import refuse_in_flags
 from headrace.config.setting import ConfigError
 from headrace.model.tls import (
     CLIENT_AUTH,
@@ -102,12 +103,7 @@ def tls_of(
     listeners: tuple[ConfiguredListener, ...], texts: Mapping[str, str], sources: Mapping[str, str]
 ) -> dict[str, ListenerTls]:
     """By the names of those listeners that have TLS."""
-    for name in texts:
-        if name.endswith(SECRETS) and sources.get(name) == "flag":
-            raise ConfigError(
-                f"{name} is a secret, and everybody on this machine can read a command line: "
-                "write it in the settings file"
-            )
+    refuse_in_flags(sources, *SECRETS)
     return {
         listener.name: listener_tls(listener, texts)
         for listener in listeners

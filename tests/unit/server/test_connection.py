@@ -106,9 +106,21 @@ class Client:
         return await asyncio.wait_for(self.reader.read(), 5) == b""
 
 
-@pytest.fixture(params=["plain", "tls"], autouse=True)
+ABOUT_PLAIN_LINKS = (
+    "test_a_disk_that_fails_under_sendfile_is_judged",
+    "test_a_network_that_fails_in_the_middle_of_a_large_frame",
+    "test_tls_on_a_plain_listener_is_told",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test is run over both kinds of link, but for those that are about one of them."""
+    kinds = ["plain"] if metafunc.function.__name__ in ABOUT_PLAIN_LINKS else ["plain", "tls"]
+    metafunc.parametrize("over_tls", kinds, indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def over_tls(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test is run over both kinds of link."""
     global authority
     if request.param == "tls":
         authority = make_authority("test")
@@ -320,17 +332,29 @@ async def test_cold_ranges_are_read_by_a_thread(
 
 
 @pytest.mark.parametrize("size", [1000, 5_000_000])
-@pytest.mark.parametrize("call", ["preadv", "sendfile", "warm"])
+@pytest.mark.parametrize("call", ["preadv", "warm"])
 async def test_a_disk_that_fails_while_a_range_is_sent_is_judged(
     tmp_path: Path, size: int, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response has begun, so that only the connection can end; the next request is told why."""
+    await check_that_a_failing_disk_is_judged(tmp_path, size, call, monkeypatch)
+
+
+@pytest.mark.parametrize("size", [1000, 5_000_000])
+async def test_a_disk_that_fails_under_sendfile_is_judged(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only plain links send so: what goes over TLS is read before."""
+    await check_that_a_failing_disk_is_judged(tmp_path, size, "sendfile", monkeypatch)
+
+
+async def check_that_a_failing_disk_is_judged(
+    tmp_path: Path, size: int, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    if call == "sendfile" and authority is not None:
-        pytest.skip("what is sent over TLS is read before")
     if call == "warm":
         monkeypatch.setattr("headrace.server.file_sender.warm", fail)
         monkeypatch.setattr("headrace.server.file_sender._is_cached", lambda piece: False)
@@ -469,8 +493,6 @@ async def test_a_frame_of_many_megabytes() -> None:
 
 async def test_a_network_that_fails_in_the_middle_of_a_large_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that timed out is no ConnectionError: it was nobody's, and ended the broker."""
-    if authority is not None:
-        pytest.skip("over TLS such a connection ends at once")
     real = os.readv
     failed: list[int] = []
 
@@ -489,8 +511,6 @@ async def test_a_network_that_fails_in_the_middle_of_a_large_frame(monkeypatch: 
 
 
 async def test_tls_on_a_plain_listener_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    if authority is not None:
-        pytest.skip("about the other kind")
     caplog.set_level(logging.INFO)
     async with served(EchoDispatcher()) as (client, _):
         client.writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500))
