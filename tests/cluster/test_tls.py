@@ -116,8 +116,10 @@ def test_replication_and_a_change_of_leader(cluster: SecuredCluster) -> None:
         assert told == [None]
 
     def partition() -> tuple[int, set[int]]:
-        found = AdminClient(cluster.client).list_topics("orders", timeout=TIMEOUT_S).topics["orders"].partitions[0]
-        return found.leader, set(found.isrs)
+        topic = AdminClient(cluster.client).list_topics("orders", timeout=TIMEOUT_S).topics["orders"]
+        if 0 not in topic.partitions:  # a broker that has not heard of the topic yet
+            return -1, set()
+        return topic.partitions[0].leader, set(topic.partitions[0].isrs)
 
     wait_until(lambda: partition()[1] == {1, 2, 3}, "all replicas in sync")
     write(b"before")
