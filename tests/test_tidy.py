@@ -50,13 +50,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "handlers": CORE,
     "server": ("handlers", *CORE),
     "outside": ("server", *CORE),
-    "node": ("outside", "server", *CORE),
+    "failures": (),
+    "front": ("outside", "failures", "server", *CORE),
+    "node": ("front", "outside", "failures", "server", *CORE),
     "running": ("node",),
     "connect": ("client", "metrics"),
     "spark": ("client", "connect"),
-    "cli": ("running", "node", "client", "storage", "spark", "connect"),
+    "cli": ("running", "node", "failures", "client", "storage", "spark", "connect"),
     "__main__": ("cli",),
-    "testing": ("node", "client", "connect", "spark"),
+    "testing": ("node", "failures", "client", "connect", "spark"),
 }
 """Who may import whom, and with it what those may import."""
 

@@ -7,7 +7,6 @@ marker that saves the next start its recovery scan.
 
 from __future__ import annotations
 
-import errno
 import gc
 import logging
 import os.path
@@ -15,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.config.dynamic import current_integer
 from headrace.config.setting import value_text
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
 from headrace.env.worker_process import WorkerProcess
-from headrace.handlers import load_all
+from headrace.failures import StartError
+from headrace.front import Front
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import ANONYMOUS, Context
 from headrace.handlers.registry import APIS
@@ -35,7 +34,6 @@ from headrace.metadata.levels import LevelRefused
 from headrace.metadata.membership import Membership, patiently
 from headrace.metadata.standing_work import start_standing_work
 from headrace.metadata.stores import renewal_interval, silence_limit, store_path
-from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.outside import Outside, real_outside
@@ -51,19 +49,13 @@ from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.succession import Succession
 from headrace.replication.throttle import ReplicationThrottle
 from headrace.replication.topic_configs import TopicConfigs
-from headrace.server.admin import AdminServer, Page, PageMaker, json_page
-from headrace.server.connection_rates import ConnectionRates, rates_of
-from headrace.server.connections import ConnectionLimits
-from headrace.server.dispatch import Dispatcher
-from headrace.server.guards import GateKeeper
-from headrace.server.listener import Listener, SocketOptions
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.cluster_figures import ClusterFigures
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.handover import Handover
-from headrace.services.lag import Lag, lag_families, lag_json
+from headrace.services.lag import Lag
 from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
 from headrace.services.observation import Observation
@@ -72,7 +64,6 @@ from headrace.services.producer_ids import ProducerIds
 from headrace.services.replication_figures import ReplicationFigures
 from headrace.services.scrub import Scrub
 from headrace.services.shards import TopicCreator
-from headrace.services.token_keys import KeysUnusable
 from headrace.services.transactions.figures import TransactionFigures
 from headrace.services.transactions.markers import MarkerSender
 from headrace.services.transactions.service import TransactionService
@@ -91,21 +82,9 @@ SESSION_NOTE = "headrace.session"
 GC_THRESHOLDS = (20_000, 4, 3000)
 """The hot path makes no cycles; frequent collections would only cost. The first two together are what one looks
 at, as long as it does not look at everything: 80,000 objects, some 20 ms."""
-ADMIN_PORT_DISTANCE = 552
-"""From the client port: 9092 and 9644, 9093 and 9645."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
 TRANSACTION_REQUEST_SECONDS = 10.0
 """What another broker gets to write markers in, or to say whether a partition is in a transaction."""
-DRAIN_SECONDS = 2.0
-"""What requests under way get to finish in when the broker stops."""
-
-
-class StartError(Exception):
-    """Something an operator must put right before a broker can start here."""
-
-
-class BrokerFailed(StartError):
-    """A broker that ran and cannot go on."""
 
 
 class Node:
@@ -124,11 +103,7 @@ class Node:
         self._directories = LogDirectories(env, config.log_dirs, config.node_id)
         self._topic_configs = TopicConfigs(config)
         self._log_moves = LogMoves(env, self._directories)
-        self._listeners: list[Listener] = []
-        self._dispatcher: Dispatcher | None = None
-        self._gate: GateKeeper | None = None
-        self._rates: ConnectionRates | None = None
-        self._admin: AdminServer | None = None
+        self._front: Front | None = None
         self._membership = Membership(
             env,
             config.node_id,
@@ -158,6 +133,12 @@ class Node:
         assert self._replicas is not None
         return self._replicas
 
+    @property
+    def front(self) -> Front:
+        """What clients of this broker connect to."""
+        assert self._front is not None
+        return self._front
+
     async def start(self) -> str:
         """Start everything; the addresses that clients connect to."""
         metadata = self._metadata = await self._open_metadata()
@@ -183,13 +164,15 @@ class Node:
         link.call_here = partial(answer_as_controller, broker)
         brokers.call_here = partial(answer_here, broker)
         transactions = self._transactions = broker.transactions
-        endpoints = await self._bind(broker)
+        front = self._front = Front(self._env, self._config, self._outside, broker)
+        endpoints = await front.bind(metadata.image)
         report = OfflineReport(self._env, self._membership.store, replicas)
         await self._join(report, self._registration(metadata.image, endpoints))
         start_standing_work(self._env, self._membership.store, metadata, self._controller, self._config)
         metadata.subscribe(replicas.follow)
         metadata.subscribe(keeper.follow)
-        metadata.subscribe(self._follow_limits)
+        metadata.subscribe(front.follow)
+        metadata.subscribe(self._follow_cordons)
         replicas.subscribe(groups.follow)
         replicas.subscribe(transactions.follow)
         try:
@@ -199,9 +182,7 @@ class Node:
         replicas.follow(metadata.image, metadata.image)
         await replicas.settled()
         run = self._env.background.run
-        for listener in self._listeners:
-            await listener.serve()
-            run(f"Closing idle connections of {listener.name}", listener.sweep_idle())
+        await front.serve()
         maintenance = Maintenance(self._env, self._config, self._directories, replicas)
         run("Maintenance of the logs", maintenance.run())
         scrub = Scrub(self._env, self._config, self._directories)
@@ -220,7 +201,8 @@ class Node:
         replication = self._replication_figures(replicas)
         others = ClusterFigures(metadata, self._config), TransactionFigures(transactions, transactions.markers)
         figures = [one.families for one in (cleaner, maintenance, scrub, replication, *others)]
-        await self._open_admin(Observation(self._env, metadata, replicas, figures), lag)
+        observation = Observation(self._env, metadata, replicas, figures)
+        await front.open_admin(observation, lag, lambda: self._membership.problem)
         self._handover = Handover(self._env, link, metadata, replicas)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
@@ -368,7 +350,8 @@ class Node:
             raise StartError(str(error)) from error
         await self._forget_suspicion()
         metadata.subscribe(self._membership.follow)
-        self._follow_limits(metadata.image, metadata.image)
+        self.front.follow(metadata.image, metadata.image)
+        self._follow_cordons(metadata.image, metadata.image)
         await controller.start()
 
     async def _forget_suspicion(self) -> None:
@@ -381,69 +364,17 @@ class Node:
         except OSError as error:
             raise StartError(f"The data directory cannot be written: {error}") from error
 
-    async def _open_admin(self, observation: Observation, lag: Lag) -> None:
-        """Metrics and health. A default port that is taken is no reason not to start; a chosen one is."""
-        if not self._outside.serves_admin:
-            return
-        self._env.background.run("Measuring the loop", observation.probe_loop())
-        host = self._config.text("headrace.admin.host") or ""
-        port = self._config.integer("headrace.admin.port")
-        assert self._gate is not None
-        admin = self._admin = AdminServer(self._admin_pages(observation, lag), self._gate.admin_login())
-        try:
-            await admin.open(host, port if port >= 0 else _default_admin_port(self._listeners[0].port))
-        except OSError as error:
-            if port >= 0:
-                raise StartError(f"Cannot serve metrics on {host}:{port}: {_bind_problem(error)}") from error
-            await admin.open(host, 0)
-            log.warning("The default admin port is in use; using another one")
-        log.info("Metrics and health are on http://%s:%d", host, admin.port)
-
-    def _admin_pages(self, observation: Observation, lag: Lag) -> dict[str, PageMaker]:
-        dispatcher, gate, rates = self._dispatcher, self._gate, self._rates
-        assert dispatcher is not None
-        assert gate is not None
-        assert rates is not None
-
-        async def metrics() -> Page:
-            connections = {listener.name: len(listener.connections) for listener in self._listeners}
-            groups = await lag.groups()
-            families = [*observation.families(connections), *dispatcher.families()]
-            families += [*gate.quotas.families(), *rates.families()]
-            # With thousands of groups the text is megabytes.
-            text = await self._env.run_blocking(lambda: render([*families, *lag_families(groups)]))
-            return Page(text, CONTENT_TYPE)
-
-        async def lag_page() -> Page:
-            groups = await lag.groups()
-            return await self._env.run_blocking(lambda: json_page(lag_json(groups)))
-
-        def ready() -> Page:
-            problem = self._membership.problem
-            return Page("ready\n") if problem is None else Page(f"{problem}\n", status=503)
-
-        return {
-            "/metrics": metrics,
-            "/healthz": lambda: Page("ok\n"),
-            "/readyz": ready,
-            "/lag": lag_page,
-        }
-
     async def stop(self) -> None:
         if self._handover is not None and self._config.value("controlled.shutdown.enable"):
             await self._handover.run()
-        if self._admin is not None:
-            self._admin.close()
-        for listener in self._listeners:
-            listener.stop_accepting()
+        if self._front is not None:
+            self._front.stop_accepting()
         if self._groups is not None:
             self._groups.close()
         if self._transactions is not None:
             self._transactions.close()
-        if self._dispatcher is not None:
-            await self._dispatcher.drain(DRAIN_SECONDS)
-        for listener in self._listeners:
-            listener.connections.close_all()
+        if self._front is not None:
+            await self._front.close()
         self._log_moves.close()
         await self._env.background.close()
         if self._brokers is not None:
@@ -472,58 +403,7 @@ class Node:
         except (DirectoryRefused, OSError) as error:
             raise StartError(str(error)) from error
 
-    async def _bind(self, broker: Broker) -> tuple[Endpoint, ...]:
-        load_all()
-        dispatcher = self._dispatcher = Dispatcher(
-            broker,
-            self._config.integer("socket.request.max.bytes"),
-            self._config.integer("queued.max.request.bytes"),
-        )
-        self._gate = GateKeeper(broker, dispatcher)
-        try:
-            await self._gate.open_token_keys()
-        except KeysUnusable as error:
-            raise StartError(str(error)) from error
-        rates = self._rates = rates_of(self._config, self._env.clock)
-        sockets = SocketOptions(
-            backlog=self._config.integer("socket.listen.backlog.size"),
-            send_buffer_bytes=self._config.integer("socket.send.buffer.bytes"),
-            receive_buffer_bytes=self._config.integer("socket.receive.buffer.bytes"),
-        )
-        limits = self._connection_limits(broker.metadata.image)
-        endpoints = []
-        for wanted, advertised in zip(self._config.listeners, self._config.advertised_listeners, strict=True):
-            listener = self._outside.make_listener(self._env, wanted.name, limits, sockets)
-            try:
-                await listener.open(dispatcher, wanted.host or None, wanted.port)
-            except OSError as error:
-                raise StartError(f"Cannot listen on {wanted}: {_bind_problem(error)}") from error
-            listener.connections.rates = rates
-            self._listeners.append(listener)
-            endpoints.append(
-                Endpoint(
-                    listener=wanted.name,
-                    host=advertised.host,
-                    port=advertised.port or listener.port,
-                    security_protocol=wanted.security_protocol,
-                )
-            )
-        return tuple(endpoints)
-
-    def _connection_limits(self, image: MetadataImage) -> ConnectionLimits:
-        configs = image.broker_configs
-        return ConnectionLimits(
-            total=current_integer(self._config, configs, "max.connections"),
-            per_address=current_integer(self._config, configs, "max.connections.per.ip"),
-            idle_seconds=self._config.integer("connections.max.idle.ms") / 1000,
-        )
-
-    def _follow_limits(self, old: MetadataImage, new: MetadataImage) -> None:
-        if old.broker_configs is not new.broker_configs:
-            for listener in self._listeners:
-                listener.connections.limits = self._connection_limits(new)
-        if self._rates is not None:
-            self._rates.follow_image(self._config, old, new)
+    def _follow_cordons(self, old: MetadataImage, new: MetadataImage) -> None:
         local = new.brokers.get(self._config.node_id)
         if local is not None:
             self._directories.cordoned = cordoned_directories(new, local)
@@ -574,17 +454,6 @@ def _fetch_settings(config: BrokerConfig) -> FetchSettings:
         config.integer("replica.fetch.max.bytes"),
         config.integer("replica.fetch.backoff.ms") / 1000,
     )
-
-
-def _bind_problem(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is already in use. Stop the process that uses it, or choose another port."
-    return error.strerror or str(error)
-
-
-def _default_admin_port(client_port: int) -> int:
-    port = client_port + ADMIN_PORT_DISTANCE
-    return port if port < 2**16 else 0
 
 
 def settle_memory() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import real_env
-from headrace.node import BrokerFailed, Node, settle_memory
+from headrace.failures import BrokerFailed
+from headrace.node import Node, settle_memory
 
 log = logging.getLogger(__name__)
 

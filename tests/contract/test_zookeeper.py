@@ -33,8 +33,9 @@ from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.zookeeper import ZooKeeperStore, open_zookeeper_store
 from headrace.coordination.zookeeper_login import ZooKeeperAccess
 from headrace.env.real import real_env
+from headrace.failures import StartError
 from headrace.metadata.stores import open_store
-from headrace.node import Node, StartError
+from headrace.node import Node
 from headrace.testing.process import free_port
 from headrace.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 

@@ -13,8 +13,9 @@ import pytest
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import RealDisk
+from headrace.failures import StartError
 from headrace.model.errors import ErrorCode
-from headrace.node import Node, StartError
+from headrace.node import Node
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
 from headrace.storage.moving import Place, finish_moves

@@ -12,9 +12,10 @@ import pytest
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import real_env
+from headrace.failures import StartError
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
-from headrace.node import Node, StartError
+from headrace.node import Node
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
 from headrace.replication.partition import Partition, View
@@ -419,8 +420,8 @@ async def test_a_broker_that_lost_its_session_says_so_and_comes_back(tmp_path: P
     )
     node = Node(real_env(), config)
     address = await node.start()
-    assert node._admin is not None
-    assert "200" in await http(node._admin.port, "/readyz")
+    assert node.front.admin is not None
+    assert "200" in await http(node.front.admin.port, "/readyz")
     busy = sqlite3.connect(tmp_path / "cluster.db", isolation_level=None)
     busy.execute("BEGIN IMMEDIATE")
     busy.execute("DELETE FROM sessions")
@@ -428,12 +429,12 @@ async def test_a_broker_that_lost_its_session_says_so_and_comes_back(tmp_path: P
     busy.execute("COMMIT")
     busy.execute("BEGIN IMMEDIATE")  # Until this ends, nobody can register.
     async with asyncio.timeout(60):
-        while "lost its session" not in (text := await http(node._admin.port, "/readyz")):
+        while "lost its session" not in (text := await http(node.front.admin.port, "/readyz")):
             await asyncio.sleep(0.01)
         assert "503" in text
         busy.execute("ROLLBACK")
         busy.close()
-        while "200" not in await http(node._admin.port, "/readyz"):
+        while "200" not in await http(node.front.admin.port, "/readyz"):
             await asyncio.sleep(0.01)
         client = await connect(address)
         await node._metadata.wait_for(lambda image: image.controller_id == 1)  # type: ignore[union-attr]

@@ -12,8 +12,9 @@ import pytest
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
 from headrace.env.real import real_env
+from headrace.failures import StartError
 from headrace.metadata.user_decisions import UserAlteration
-from headrace.node import Node, StartError
+from headrace.node import Node
 from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
 from headrace.security.scram import new_credential
 from headrace.server.admin import AdminServer, Page, json_page

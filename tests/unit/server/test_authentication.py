@@ -144,7 +144,7 @@ async def test_a_session_ends(tmp_path: Path) -> None:
     """With a clock that the test moves: after the time that was told, only a login is heard."""
     now = [1000.0]
     async with started(settings(tmp_path, connections_max_reauth_ms="60000")) as (node, address):
-        guard = node._dispatcher._guard  # type: ignore[union-attr]
+        guard = node.front.dispatcher._guard
         guard.now = lambda: now[0]  # type: ignore[union-attr]
         client = await connect(address)
         await handshake(client)

@@ -345,7 +345,7 @@ async def test_other_requests_wait_for_their_share_of_the_loop(tmp_path: Path) -
         assert answers[-1].throttle_time_ms > 0
         versions = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 2)
         assert versions.error_code == 0
-        gate: Any = node._gate
+        gate: Any = node.front.gate
         assert any(family.samples for family in gate.quotas.families())
 
 
@@ -371,7 +371,7 @@ async def test_changes_of_topics_are_refused_when_too_many(tmp_path: Path) -> No
 
 async def test_a_broker_without_quotas_has_no_guard(tmp_path: Path) -> None:
     async with started(tmp_path) as (node, client):
-        dispatcher: Any = node._dispatcher
+        dispatcher: Any = node.front.dispatcher
         assert dispatcher._guard is None
         assert await set_quota(client, {"user": "x"}, producer_byte_rate=1.0) == 0
         assert dispatcher._hot[ApiKey.PRODUCE][0] is not plain_produce
@@ -383,7 +383,7 @@ async def test_a_broker_without_quotas_has_no_guard(tmp_path: Path) -> None:
 async def test_too_many_connections_from_an_address_end(tmp_path: Path) -> None:
     async with started(tmp_path) as (node, client):
         assert await set_quota(client, {"ip": "127.0.0.1"}, connection_creation_rate=1.0) == 0
-        port = node._listeners[0].port
+        port = node.front.listeners[0].port
         outcomes = []
         while "ended" not in outcomes:
             late = await connected(f"127.0.0.1:{port}")

@@ -24,7 +24,7 @@ PARTITION = '{topic="t",partition="0"}'
 
 
 async def figures(cluster: InProcessCluster, broker_id: int) -> dict[str, float]:
-    admin = cluster.nodes[broker_id]._admin
+    admin = cluster.nodes[broker_id].front.admin
     assert admin is not None
     reader, writer = await asyncio.open_connection("127.0.0.1", admin.port)
     writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")

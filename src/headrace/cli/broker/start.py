@@ -166,7 +166,7 @@ def _run(config: BrokerConfig, refusal: Callable[[str], Exception], fresh: list[
     """`fresh`: data directories that this start made, and takes away again if it fails."""
     import asyncio
 
-    from headrace.node import StartError
+    from headrace.failures import StartError
     from headrace.running import run_broker
     from headrace.server.direct_loop import new_loop
 

@@ -12,10 +12,11 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import Store
 from headrace.coordination.memory import MemoryStore
 from headrace.env import Env
+from headrace.failures import StartError
 from headrace.metadata.image import Endpoint
 from headrace.metadata.stores import session_timeout
 from headrace.model.topics import TopicPartition
-from headrace.node import Node, StartError
+from headrace.node import Node
 from headrace.outside import CONNECT_SECONDS, Outside
 from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.replication.partition import Partition
