@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from aiokafka.abc import AbstractTokenProvider as AsyncTokenProvider
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
-from cryptography.hazmat.primitives.asymmetric import rsa
 from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -27,30 +25,11 @@ from headrace.client.login import ClientLogin
 from headrace.env.real import real_env
 from headrace.testing.process import BrokerProcess
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tests.compat.issuer import AUDIENCE, ISSUER, Issuer
 
 pytestmark = pytest.mark.headrace_only
 TIMEOUT_S = 60.0
-ISSUER, AUDIENCE = "https://issuer.test", "headrace"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-
-
-class Issuer:
-    def __init__(self, folder: Path) -> None:
-        self.jwks = folder / "jwks.json"
-        self.exchange_keys("first")
-
-    def exchange_keys(self, key_id: str) -> None:
-        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._key_id = key_id
-        public = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(self._key.public_key()))
-        text = json.dumps({"keys": [{**public, "kid": key_id, "use": "sig", "alg": "RS256"}]})
-        replacement = self.jwks.with_suffix(".new")
-        replacement.write_text(text)
-        replacement.replace(self.jwks)
-
-    def token(self, user: str = "alice", seconds: float = 600.0, **claims: Any) -> str:
-        given = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time() + seconds), **claims}
-        return jwt.encode(given, self._key, "RS256", {"kid": self._key_id})
 
 
 class OAuthBroker:

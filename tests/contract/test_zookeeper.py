@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
-import ipaddress
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import (
@@ -31,13 +24,14 @@ from headrace.coordination.contract import (
 )
 from headrace.coordination.lease import LeaseKeeper, LeaseState
 from headrace.coordination.zookeeper import ZooKeeperStore, open_zookeeper_store
-from headrace.coordination.zookeeper_login import ZooKeeperAccess
+from headrace.coordination.zookeeper_login import NO_ACCESS_RULES, ZooKeeperAccess
+from headrace.env.certificates import make_authority, make_certificate
 from headrace.env.real import real_env
 from headrace.failures import StartError
 from headrace.metadata.stores import open_store
 from headrace.node import Node
 from headrace.testing.process import free_port
-from headrace.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+from headrace.testing.zookeeper import SecureZooKeeper, ZooKeeperEnsemble, ZooKeeperServer
 
 ENV = real_env()
 LONG = 20.0
@@ -430,58 +424,45 @@ class TestAccess:
             await wrong.stop()
             await first.stop()
 
-    async def test_over_tls(self, zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
-        """Through something that ends TLS in front of the server, as a mesh does."""
-        authority = tmp_path / "ca.pem"
-        certificate = tmp_path / "server.pem"
-        make_certificate(authority, certificate)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there, back = await asyncio.open_connection("127.0.0.1", zookeeper.port)
-            await asyncio.gather(carry(reader, back), carry(there, writer))
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        access = ZooKeeperAccess(tls=True, ca=str(authority))
-        store = await open_zookeeper_store(ENV, [address], chroot, LONG, PATIENCE_SECONDS, access)
-        await store.create("/a", b"encrypted")
-        assert await store.get("/a") == TreeNode(b"encrypted", 0)
-        await store.close()
-        with pytest.raises(ConnectionError):  # a certificate of nobody we know
-            await open_zookeeper_store(ENV, [address], chroot, LONG, 2.0, ZooKeeperAccess(tls=True))
-        server.close()
-
-
-async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await source.read(65536):
-            sink.write(data)
-            await sink.drain()
-    sink.close()
-
-
-def make_certificate(authority: Path, certificate: Path) -> None:
-    """One that vouches for itself, for 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "zookeeper")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(True, None), True)
-        .sign(key, hashes.SHA256())
-    )
-    public = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    authority.write_bytes(public)
-    certificate.write_bytes(private + public)
+    async def test_over_tls(self, tmp_path: Path) -> None:
+        """A broker on the secure port of a real server, with certificates, a login and nodes of its own."""
+        authority = make_authority("zookeeper")
+        paths = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "server", "broker", "other", "forged")}
+        Path(paths["ca"]).write_text(authority.pem)
+        Path(paths["server"]).write_text(make_certificate(authority, "server", ("127.0.0.1",)).store)
+        Path(paths["broker"]).write_text(make_certificate(authority, "broker").store)
+        other = make_authority("zookeeper")
+        Path(paths["other"]).write_text(other.pem)
+        Path(paths["forged"]).write_text(make_certificate(other, "broker").store)
+        with SecureZooKeeper(Path(paths["server"]), Path(paths["ca"])) as server:
+            file = {
+                "node.id": "1",
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "log.dirs": str(tmp_path / "data"),
+                "headrace.admin.port": "0",
+                "zookeeper.connect": f"{server.secure_connect}/tls",
+                "headrace.zookeeper.digest": "brokers:secret",
+                "zookeeper.set.acl": "true",
+                "zookeeper.ssl.client.enable": "true",
+                "zookeeper.ssl.truststore.location": paths["ca"],
+                "zookeeper.ssl.keystore.location": paths["broker"],
+            }
+            node = Node(real_env(), BrokerConfig.build(file=file))
+            await node.start()
+            try:
+                plain = await connect(server.connect, "", 10.0)
+                with pytest.raises(AccessDenied):
+                    await plain.get("/tls/leases")
+                await plain.close()
+            finally:
+                await node.stop()
+            refused = [
+                NO_ACCESS_RULES,
+                ZooKeeperAccess(tls=True, ca=paths["other"], certificate=paths["broker"]),
+                ZooKeeperAccess(tls=True, ca=paths["ca"]),
+                ZooKeeperAccess(tls=True, ca=paths["ca"], certificate=paths["forged"]),
+            ]
+            servers = [server.secure_connect]
+            tries = [open_zookeeper_store(ENV, servers, "/tls", LONG, 2.0, access) for access in refused]
+            outcomes = await asyncio.gather(*tries, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [ConnectionError] * len(refused)

@@ -134,17 +134,17 @@ def _max_reauth(prefix: str, texts: Mapping[str, str]) -> int:
 
 def parse_jaas(key: str, text: str, mechanism: str) -> dict[str, str]:
     """The options of a login module. What is wrong with it is said without its text: there are passwords in it."""
-    module, _, rest = text.strip().partition(" ")
+    text, ended = text.strip().removesuffix(";"), text.strip().endswith(";")
+    module, flag, rest = (*text.split(maxsplit=2), "", "", "")[:3]
     if module not in _MODULES:
         listed = " or ".join(_MODULES)
         raise ConfigError(f"{key}: Java classes cannot be loaded here; the login module is {listed}")
     if mechanism not in _MODULES[module]:
         raise ConfigError(f"{key}: {module.rpartition('.')[2]} is not the login module of {mechanism}")
-    flag, _, rest = rest.strip().partition(" ")
-    if flag.lower() not in ("required", "requisite", "sufficient", "optional") or not text.strip().endswith(";"):
+    if flag.lower() not in ("required", "requisite", "sufficient", "optional") or not ended:
         raise ConfigError(f'{key}: the form is: {module} required name="value" ... ;')
     options: dict[str, str] = {}
-    rest = rest.strip().removesuffix(";").strip()
+    rest = rest.strip()
     while rest:
         match = _OPTION.match(rest)
         if match is None:

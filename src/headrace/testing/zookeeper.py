@@ -28,7 +28,10 @@ from headrace.testing.process import (
     free_port,
 )
 
-JARS = tuple(Path("/usr/share/java") / name for name in ("zookeeper.jar", "slf4j-simple.jar"))
+_JAVA = Path("/usr/share/java")
+JARS = tuple(_JAVA / name for name in ("zookeeper.jar", "slf4j-simple.jar"))
+TLS_JARS = tuple(_JAVA / f"netty-{name}.jar" for name in ("codec", "resolver", "transport-native-unix-common"))
+"""What the package's own list of jars leaves out, and its secure port needs."""
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JAVA_FLAGS = (
     "-Xmx128m",
@@ -53,6 +56,7 @@ ENSEMBLE_SIZE = 3
 
 class ZooKeeperServer(ServerProcess):
     name = "zookeeper"
+    jars = JARS
 
     def __init__(self, overrides: Mapping[str, str] | None = None, root: Path | None = None) -> None:
         """`overrides` are settings of zoo.cfg."""
@@ -68,11 +72,11 @@ class ZooKeeperServer(ServerProcess):
 
     def command(self) -> list[str]:
         java = shutil.which("java")
-        missing = [str(jar) for jar in JARS if not jar.exists()]
+        missing = [str(jar) for jar in self.jars if not jar.exists()]
         if java is None or missing:
             raise ServerFailed("ZooKeeper is not installed: apt-get install --no-install-recommends zookeeper")
         self._write_files()
-        classpath = os.pathsep.join(map(str, JARS))
+        classpath = os.pathsep.join(map(str, self.jars))
         return [java, *JAVA_FLAGS, "-cp", classpath, MAIN_CLASS, str(self.root / "zoo.cfg")]
 
     def _write_files(self) -> None:
@@ -102,6 +106,31 @@ class ZooKeeperServer(ServerProcess):
 
     def _serves(self) -> bool:
         return self.mode() is not None
+
+
+class SecureZooKeeper(ZooKeeperServer):
+    """With a secure port too, which asks clients for certificates of the same authority."""
+
+    jars = (*JARS, *TLS_JARS)
+
+    def __init__(self, identity: Path, trusted: Path) -> None:
+        """Files in PEM: the server's certificate and key, and whom it trusts."""
+        self.secure_port = free_port()
+        super().__init__(
+            {
+                "secureClientPort": str(self.secure_port),
+                "secureClientPortAddress": HOST,
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": str(identity),
+                "ssl.keyStore.password": "",
+                "ssl.trustStore.location": str(trusted),
+                "ssl.trustStore.password": "",
+            }
+        )
+
+    @property
+    def secure_connect(self) -> str:
+        return f"{HOST}:{self.secure_port}"
 
 
 class ZooKeeperEnsemble:

@@ -96,3 +96,9 @@ def test_texts_that_are_refused_without_showing_them(text: str, part: str) -> No
         parse_jaas("key", text, "SCRAM-SHA-512")
     assert part in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["required;", "required ;", "  required\t;", "required\n ;"])
+def test_a_text_without_options(text: str) -> None:
+    """As people write it for SCRAM, whose users are elsewhere, and for OAUTHBEARER."""
+    assert parse_jaas("key", f"{SCRAM} {text}", "SCRAM-SHA-512") == {}
