@@ -17,9 +17,9 @@ from headrace.handlers.context import Context
 from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode
 from headrace.model.tls import TlsFault
+from headrace.wire.messages.alter_configs import AlterConfigsResourceResponse
 from headrace.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from headrace.config.broker_config import BrokerConfig
@@ -25,6 +26,19 @@ log = logging.getLogger(__name__)
 
 class TopicCreator(Protocol):
     async def create_topics(self, topics: Sequence[TopicCreation]) -> list[TopicOutcome]: ...
+
+
+class ShardState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    RESIGNED = "resigned"
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """What a client is told by a shard that is not active."""
+        loading = self is ShardState.LOADING
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
 
 
 class Shard(Protocol):

@@ -21,7 +21,7 @@ from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from headrace.replication.partition import Partition
 from headrace.services.groups.hashing import partition_of
 from headrace.services.groups.service import GroupService
-from headrace.services.groups.shard import ShardState
+from headrace.services.shards import ShardState
 from headrace.testing.raw_client import build_batch, produce_body, request_header
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -12,9 +12,10 @@ import pytest
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import build_batch
+from headrace.services.shards import ShardState
 from headrace.services.transactions.records import encode_transaction
 from headrace.services.transactions.settings import transaction_settings
-from headrace.services.transactions.shard import CoordinatorState, TransactionShard
+from headrace.services.transactions.shard import TransactionShard
 from headrace.transactions.states import TransactionState
 from headrace.transactions.transaction import NO_EPOCH, Transaction
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -53,15 +54,15 @@ async def successor(bench: Any, outbox: Outbox) -> TransactionShard:
         asyncio.Semaphore(1),
     )
     shard.start()
-    assert shard.state is CoordinatorState.LOADING
+    assert shard.state is ShardState.LOADING
     with pytest.raises(KafkaError) as refused:
         shard.transaction("id")
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    async def state() -> CoordinatorState:
+    async def state() -> ShardState:
         return shard.state
 
-    await until(state, lambda found: found is not CoordinatorState.LOADING)
+    await until(state, lambda found: found is not ShardState.LOADING)
     assert shard.in_charge
     return shard
 

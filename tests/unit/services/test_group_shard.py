@@ -49,8 +49,9 @@ from headrace.services.groups import writer
 from headrace.services.groups.answer import Answer
 from headrace.services.groups.records import decode_batch
 from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
-from headrace.services.groups.shard import GroupShard, ShardState
+from headrace.services.groups.shard import GroupShard
 from headrace.services.groups.topics import TopicsFeed
+from headrace.services.shards import ShardState
 from tests.unit.services.fakes import FakeClock, FakePartition
 
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)

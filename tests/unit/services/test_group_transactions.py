@@ -17,7 +17,8 @@ from headrace.records.builder import ProducerStamp
 from headrace.records.markers import EndMarker
 from headrace.services.groups import shard as shard_module
 from headrace.services.groups.answer import Answer
-from headrace.services.groups.shard import ShardState, TransactionalCommit
+from headrace.services.groups.shard import TransactionalCommit
+from headrace.services.shards import ShardState
 from headrace.storage.producer_state import VerificationGuard
 from tests.unit.services.test_group_shard import NONE, PLACE, World, errors_of
 

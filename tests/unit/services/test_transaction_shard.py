@@ -13,9 +13,10 @@ from headrace.env.real import real_env
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.services.groups.settings import ShellSettings
+from headrace.services.shards import ShardState
 from headrace.services.transactions.records import decode_transactions
 from headrace.services.transactions.settings import TransactionSettings
-from headrace.services.transactions.shard import CoordinatorState, TransactionShard
+from headrace.services.transactions.shard import TransactionShard
 from headrace.transactions.adding import decide_add
 from headrace.transactions.decision import TransactionDecision
 from headrace.transactions.ending import EndTransaction, decide_end
@@ -94,7 +95,7 @@ def made(follows: bool = True) -> Rig:
 
     shard = TransactionShard(env, partition, settings, new_id, outbox, asyncio.Semaphore(1))  # type: ignore[arg-type]
     shard.start()
-    assert shard.state is CoordinatorState.ACTIVE
+    assert shard.state is ShardState.ACTIVE
     return Rig(clock, partition, outbox, shard)
 
 

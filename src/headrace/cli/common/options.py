@@ -62,6 +62,14 @@ def size(text: str) -> int:
     return int(float(match[1]) * base ** _POWERS[match[2].lower()])
 
 
+def name_pattern(text: str) -> re.Pattern[str]:
+    """The type of an argument."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise click.BadParameter(f"{text!r} is not a valid regular expression: {error}") from None
+
+
 def _bootstrap(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[Address, ...]:
     return _parsed(ctx, param, _asked_for(ctx, param, text) or DEFAULT_BOOTSTRAP)
 

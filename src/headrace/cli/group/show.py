@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.common.options import Target, cluster_options, format_option
+from headrace.cli.common.options import Target, cluster_options, format_option, name_pattern
 from headrace.cli.common.output import PEOPLE, Column, Row, count, elapsed, emit_data, emit_rows, note, number
 from headrace.cli.common.session import run
 from headrace.cli.group.options import groups_argument
@@ -76,7 +76,7 @@ STATE_COLUMNS = (
 
 
 @click.command("list")
-@click.argument("pattern", required=False, metavar="[PATTERN]")
+@click.argument("pattern", required=False, type=name_pattern, metavar="[PATTERN]")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Stable, Empty, ...; may be repeated.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="classic or consumer; may be repeated.")
 @click.option("--lag", "with_lag", is_flag=True, help="Also show members, topics and lag.")
@@ -84,22 +84,20 @@ STATE_COLUMNS = (
 @cluster_options
 def list_command(
     target: Target,
-    pattern: str | None,
+    pattern: re.Pattern[str] | None,
     states: tuple[str, ...],
     types: tuple[str, ...],
     with_lag: bool,
     format: str,
 ) -> None:
     """List the groups, or those whose whole name matches the regular expression PATTERN."""
-    try:
-        wanted = re.compile(pattern or ".*")
-    except re.error as error:
-        raise click.BadParameter(
-            f"{pattern!r} is not a valid regular expression: {error}", param_hint="PATTERN"
-        ) from None
 
     async def work(cluster: Cluster) -> list[Row]:
-        found = [one for one in await list_groups(cluster, states, types) if wanted.fullmatch(one.id)]
+        found = [
+            one
+            for one in await list_groups(cluster, states, types)
+            if pattern is None or pattern.fullmatch(one.id)
+        ]
         rows: list[dict[str, Any]] = [
             {"group": one.id, "type": one.type, "state": one.state or None, "protocol_type": one.protocol_type}
             for one in found

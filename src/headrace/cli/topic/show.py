@@ -9,7 +9,14 @@ import click
 
 from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.offset_spec import SYNTAX, Span, resolve, span_type
-from headrace.cli.common.options import Target, cluster_options, complete_topics, format_option, topic_argument
+from headrace.cli.common.options import (
+    Target,
+    cluster_options,
+    complete_topics,
+    format_option,
+    name_pattern,
+    topic_argument,
+)
 from headrace.cli.common.output import PEOPLE, Column, Row, count, emit_data, emit_pairs, emit_rows, number
 from headrace.cli.common.session import chosen_partitions, run, topic_of, topics_of
 from headrace.client.cluster import Cluster
@@ -40,27 +47,23 @@ PARTITION_COLUMNS = (
 
 
 @click.command("list")
-@click.argument("pattern", required=False, metavar="[PATTERN]")
+@click.argument("pattern", required=False, type=name_pattern, metavar="[PATTERN]")
 @click.option("--internal", is_flag=True, help="Include internal topics.")
 @format_option
 @cluster_options
-def list_command(target: Target, pattern: str | None, internal: bool, format: str) -> None:
+def list_command(target: Target, pattern: re.Pattern[str] | None, internal: bool, format: str) -> None:
     """List the topics, or those whose whole name matches the regular expression PATTERN."""
-    try:
-        wanted = re.compile(pattern or ".*")
-    except re.error as error:
-        raise click.BadParameter(
-            f"{pattern!r} is not a valid regular expression: {error}", param_hint="PATTERN"
-        ) from None
 
     async def work(cluster: Cluster) -> list[Row]:
         topics = (await cluster.metadata()).topics.values()
         return [
-            summary(topic) for topic in topics if (internal or not topic.internal) and wanted.fullmatch(topic.name)
+            summary(topic)
+            for topic in topics
+            if (internal or not topic.internal) and (pattern is None or pattern.fullmatch(topic.name))
         ]
 
     empty = (
-        f"No topic matches {pattern}."
+        f"No topic matches {pattern.pattern}."
         if pattern
         else "There are no topics. Create one with `headrace topic create`."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from headrace.handlers.listener_view import NOT_REQUESTED
 from headrace.model.config_resources import ResourceType
 from headrace.model.errors import ErrorCode
@@ -166,40 +168,23 @@ def describe_configs(asking: Asking, request: describing.DescribeConfigsRequest)
     return complete if denied else None
 
 
-def alter_configs(asking: Asking, request: altering.AlterConfigsRequest) -> Ruling:
-    def allowed(resource: altering.AlterConfigsResource) -> bool:
-        return _config_refusal(asking, ALTER_CONFIGS, resource.resource_type, resource.resource_name) is None
+Altering = TypeVar("Altering", altering.AlterConfigsRequest, incremental.IncrementalAlterConfigsRequest)
 
-    request.resources, denied = split(request.resources, allowed)
 
-    def complete(response: altering.AlterConfigsResponse) -> None:
+def alter_configs(asking: Asking, request: Altering) -> Ruling:
+    """Whole sets of settings and single ones."""
+
+    def refusal(resource: altering.AlterConfigsResource | incremental.AlterConfigsResource) -> ErrorCode | None:
+        return _config_refusal(asking, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+
+    request.resources, denied = split(request.resources, lambda resource: refusal(resource) is None)
+
+    def complete(response: altering.AlterConfigsResponse | incremental.IncrementalAlterConfigsResponse) -> None:
         for resource in denied:
-            code = _config_refusal(asking, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            code = refusal(resource)
             assert code is not None
             response.responses.append(
                 altering.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=MESSAGES[code],
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
-
-    return complete if denied else None
-
-
-def incremental_alter_configs(asking: Asking, request: incremental.IncrementalAlterConfigsRequest) -> Ruling:
-    def allowed(resource: incremental.AlterConfigsResource) -> bool:
-        return _config_refusal(asking, ALTER_CONFIGS, resource.resource_type, resource.resource_name) is None
-
-    request.resources, denied = split(request.resources, allowed)
-
-    def complete(response: incremental.IncrementalAlterConfigsResponse) -> None:
-        for resource in denied:
-            code = _config_refusal(asking, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-            assert code is not None
-            response.responses.append(
-                incremental.AlterConfigsResourceResponse(
                     error_code=code,
                     error_message=MESSAGES[code],
                     resource_type=resource.resource_type,
@@ -221,5 +206,5 @@ CLUSTER_RULES: dict[int, Rule] = {
     users.AlterUserScramCredentialsRequest.api_key: alter_user_scram_credentials,
     describing.DescribeConfigsRequest.api_key: describe_configs,
     altering.AlterConfigsRequest.api_key: alter_configs,
-    incremental.IncrementalAlterConfigsRequest.api_key: incremental_alter_configs,
+    incremental.IncrementalAlterConfigsRequest.api_key: alter_configs,
 }

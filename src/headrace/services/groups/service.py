@@ -40,9 +40,9 @@ from headrace.services.groups.answer import Answer
 from headrace.services.groups.hashing import partition_of
 from headrace.services.groups.quick_commit import AnswerOf, Member, QuickCommit
 from headrace.services.groups.settings import GroupConfigsFeed, group_settings, shell_settings
-from headrace.services.groups.shard import GroupShard, ShardState, TransactionalCommit
+from headrace.services.groups.shard import GroupShard, TransactionalCommit
 from headrace.services.groups.topics import TopicsFeed, deleted_partitions
-from headrace.services.shards import Shards, TopicCreator, segment_bytes
+from headrace.services.shards import Shards, ShardState, TopicCreator, segment_bytes
 
 log = logging.getLogger(__name__)
 

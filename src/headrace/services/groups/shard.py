@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
@@ -47,6 +46,7 @@ from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.timers import TimerTable
 from headrace.services.groups.topics import TopicsFeed
 from headrace.services.groups.writer import DecisionWriter
+from headrace.services.shards import ShardState
 from headrace.storage.producer_state import VerificationGuard
 
 log = logging.getLogger(__name__)
@@ -68,20 +68,6 @@ class TransactionalCommit(NamedTuple):
     request: CommitOffsets
     producer: ProducerStamp
     guard: VerificationGuard | None
-
-
-class ShardState(Enum):
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    RESIGNED = "resigned"
-
-
-_REFUSALS = {
-    ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ShardState.FAILED: ErrorCode.NOT_COORDINATOR,
-    ShardState.RESIGNED: ErrorCode.NOT_COORDINATOR,
-}
 
 
 class GroupShard:
@@ -210,7 +196,7 @@ class GroupShard:
     def coordinator(self, group_id: str | None = None) -> GroupCoordinator:
         """For reading, all groups or this one; refused while it is not in charge."""
         if self.state is not ShardState.ACTIVE:
-            raise KafkaError(_REFUSALS[self.state])
+            raise KafkaError(self.state.refusal)
         if group_id in self._distrusted:
             raise KafkaError(self._distrusted[group_id])
         self._look_at_metadata()
@@ -223,7 +209,7 @@ class GroupShard:
         """Decide a request about one group; the answer may take as long as a rebalance."""
         answer = Answer()
         if self.state is not ShardState.ACTIVE:
-            answer.give(error_reply(request, _REFUSALS[self.state]))
+            answer.give(error_reply(request, self.state.refusal))
             return answer
         group_id = request if isinstance(request, str) else request.group_id
         work = _RequestWork(self, group_id, request, answer)
@@ -237,7 +223,7 @@ class GroupShard:
         answer = Answer()
         request = commit.request
         if self.state is not ShardState.ACTIVE:
-            answer.give(error_reply(request, _REFUSALS[self.state]))
+            answer.give(error_reply(request, self.state.refusal))
             return answer
         self._locks.acquire(request.group_id, True, _TransactionalWork(self, commit, answer).run)
         return answer

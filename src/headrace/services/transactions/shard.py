@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from enum import Enum
 from functools import partial
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from headrace.records.builder import NewRecord
 from headrace.replication.partition import Partition
 from headrace.services.groups.loading import load_log
 from headrace.services.groups.writer import RECORD_OVERHEAD, DecisionWriter
+from headrace.services.shards import ShardState
 from headrace.services.transactions.records import decode_transactions, encode_transaction, tombstone
 from headrace.services.transactions.settings import TransactionSettings
 from headrace.transactions.decision import TransactionDecision, refuse
@@ -63,20 +63,6 @@ class MarkerOutbox(Protocol):
         """Have a marker written by each partition; tell the owner once all are."""
 
 
-class CoordinatorState(Enum):
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    RESIGNED = "resigned"
-
-
-_REFUSALS = {
-    CoordinatorState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    CoordinatorState.FAILED: ErrorCode.NOT_COORDINATOR,
-    CoordinatorState.RESIGNED: ErrorCode.NOT_COORDINATOR,
-}
-
-
 class TransactionShard:
     def __init__(
         self,
@@ -89,7 +75,7 @@ class TransactionShard:
     ) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
-        self.state = CoordinatorState.LOADING
+        self.state = ShardState.LOADING
         self._env = env
         self._settings = settings
         self._allocate_producer_id = allocate_producer_id
@@ -109,7 +95,7 @@ class TransactionShard:
     def start(self) -> None:
         """Load in the background; an empty partition is ready at once."""
         if self.partition.log.start_offset == self.partition.log.end_offset:
-            self.state = CoordinatorState.ACTIVE
+            self.state = ShardState.ACTIVE
         else:
             self._loading = self._env.background.start(f"Loading {self.name}", self._load())
 
@@ -124,14 +110,14 @@ class TransactionShard:
                         self._note(transactional_id, transaction)
                     count += len(loaded)
             except (KafkaError, ProtocolError, OSError) as error:
-                self.state = CoordinatorState.FAILED
+                self.state = ShardState.FAILED
                 log.error("%s could not be loaded, its transactions have no coordinator: %s", self.name, error)
                 return
             except Exception:
-                self.state = CoordinatorState.FAILED
+                self.state = ShardState.FAILED
                 log.exception("%s could not be loaded, its transactions have no coordinator", self.name)
                 return
-        self.state = CoordinatorState.ACTIVE
+        self.state = ShardState.ACTIVE
         for transaction in list(self._transactions.values()):
             self._follow_up(transaction)
         took_ms = (self._env.clock.monotonic() - began) * 1000
@@ -140,7 +126,7 @@ class TransactionShard:
 
     def resign(self) -> None:
         """No longer the coordinator: whoever waits is told to look for the new one."""
-        self.state = CoordinatorState.RESIGNED
+        self.state = ShardState.RESIGNED
         if self._loading is not None:
             self._loading.cancel()
         self._writer.close()
@@ -149,9 +135,9 @@ class TransactionShard:
 
     def _read_anew(self) -> None:
         """Our own code failed: what has happened is only to be found in the log."""
-        if self.state is not CoordinatorState.ACTIVE:
+        if self.state is not ShardState.ACTIVE:
             return
-        self.state = CoordinatorState.LOADING
+        self.state = ShardState.LOADING
         self._writer.close()
         self._writer = DecisionWriter(self._env.clock, self.partition, self._settings.shell)
         self._transactions.clear()
@@ -164,7 +150,7 @@ class TransactionShard:
 
     @property
     def in_charge(self) -> bool:
-        return self.state is CoordinatorState.ACTIVE
+        return self.state is ShardState.ACTIVE
 
     # -- reading
 
@@ -181,8 +167,8 @@ class TransactionShard:
         return sum(self._transactions[transactional_id].prepared for transactional_id in self._open)
 
     def _check_in_charge(self) -> None:
-        if self.state is not CoordinatorState.ACTIVE:
-            raise KafkaError(_REFUSALS[self.state])
+        if self.state is not ShardState.ACTIVE:
+            raise KafkaError(self.state.refusal)
 
     # -- deciding
 
@@ -250,7 +236,7 @@ class TransactionShard:
 
     def _stored(self, transactional_id: str, changed: Transaction | None) -> None:
         self._writing.discard(transactional_id)
-        if self.state is CoordinatorState.ACTIVE:
+        if self.state is ShardState.ACTIVE:
             self._note(transactional_id, changed)
             if changed is not None:
                 self._follow_up(changed)
@@ -283,7 +269,7 @@ class TransactionShard:
     def markers_written(self, ending: Transaction) -> None:
         """Every partition has its marker: the end is complete once that is stored."""
         transactional_id = ending.transactional_id
-        if self.state is not CoordinatorState.ACTIVE or self._transactions.get(transactional_id) is not ending:
+        if self.state is not ShardState.ACTIVE or self._transactions.get(transactional_id) is not ending:
             return
         done = completed(ending, self._env.clock.wall_ms())
         told = self._store(done)
@@ -298,7 +284,7 @@ class TransactionShard:
 
     def abort_overdue(self) -> None:
         """Abort what has been open for longer than its producer asked for."""
-        if self.state is not CoordinatorState.ACTIVE:
+        if self.state is not ShardState.ACTIVE:
             return
         now = self._env.clock.monotonic()
         for transactional_id, due in list(self._open.items()):
@@ -312,7 +298,7 @@ class TransactionShard:
 
     async def expire(self) -> None:
         """Forget ids that had no transaction for long."""
-        if self.state is not CoordinatorState.ACTIVE:
+        if self.state is not ShardState.ACTIVE:
             return
         for number, transactional_id in enumerate(list(self._transactions), 1):
             transaction = self._transactions.get(transactional_id)
@@ -327,7 +313,7 @@ class TransactionShard:
                 self._write(transactional_id, tombstone(transactional_id, now_ms), None)
             if number % IDS_PER_TURN == 0:
                 await self._env.clock.sleep(0)
-                if self.state is not CoordinatorState.ACTIVE:
+                if self.state is not ShardState.ACTIVE:
                     return
 
 

@@ -5,7 +5,8 @@ v1 flexible.
 
 from __future__ import annotations
 
-from headrace.wire.primitives import BOOL, INT8, INT16, INT32, STRING
+from headrace.wire.messages.alter_configs import AlterConfigsResourceResponse
+from headrace.wire.primitives import BOOL, INT8, INT32, STRING
 from headrace.wire.schema import Request, Response, Struct, array, field
 
 
@@ -25,13 +26,6 @@ class IncrementalAlterConfigsRequest(Request, key=44, versions=range(2), flexibl
     max_elements = 40_000
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable=0)
-    resource_type: int = field(INT8)
-    resource_name: str = field(STRING)
 
 
 class IncrementalAlterConfigsResponse(Response, key=44, versions=range(2), flexible=1):
