@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError as AioError
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError as KafkaPythonError
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

@@ -35,7 +35,7 @@ from headrace.wire.messages import (
 from headrace.wire.schema import Request
 
 CONSUMER = "consumer"
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 _MODULES = (
     add_offsets_to_txn,

@@ -16,7 +16,7 @@ import confluent_kafka as ck
 import kafka
 from kafka.errors import KafkaError as KafkaPythonError
 
-TIMEOUT_S = 25.0
+TIMEOUT_S = 60.0
 POLL_S = 0.02
 KAFKA_PYTHON_POLL_MS = 100
 REFRESH_MS = 200

@@ -13,7 +13,7 @@ from aiokafka.structs import TopicPartition
 from tests.compat.clients import Confluent, Record
 from tests.compat.conftest import unique_name
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @contextlib.asynccontextmanager

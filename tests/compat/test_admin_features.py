@@ -35,7 +35,7 @@ from tests.compat import confluent_admin as confluent
 from tests.compat.clients import Confluent, Record, Settings
 from tests.compat.conftest import unique_name
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 MINUTES_S = 60.0
 """What a client that asks again and again would take at least, by its own defaults."""
 

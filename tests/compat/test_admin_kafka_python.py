@@ -22,7 +22,7 @@ from tests.compat.clients import Confluent, Record
 from tests.compat.conftest import MakeTopic, unique_name
 
 START_MS = 1_700_000_000_000
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")

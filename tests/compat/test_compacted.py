@@ -16,7 +16,7 @@ CLEANS_AT_ONCE = {"log.cleaner.backoff.ms": "100"}
 TABLE = {"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.ratio": "0.01"}
 KEYS = 10
 ROUNDS = 5
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 DUMPED = (".log", ".index", ".timeindex")
 
 

@@ -96,9 +96,9 @@ def test_confluent_offsets_by_time(bootstrap: str, topic: str) -> None:
     fill(bootstrap, topic)
     consumer = confluent_consumer(bootstrap)
     for time_ms, offset in TIMES:
-        (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, time_ms)], timeout=10)
+        (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, time_ms)], timeout=60)
         assert found.offset == offset
-    (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, START_MS + 99_001)], timeout=10)
+    (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, START_MS + 99_001)], timeout=60)
     assert found.offset == ck.OFFSET_END
     consumer.close()
 
@@ -139,7 +139,7 @@ def test_offsets_by_time_inside_a_compressed_batch(bootstrap: str, topic: str) -
     records = [Record(b"%d" % n, timestamp_ms=START_MS + 1000 * n) for n in range(100)]
     Confluent().produce(bootstrap, topic, records, Settings("zstd", linger_ms=200, batch_bytes=1_000_000))
     consumer = confluent_consumer(bootstrap)
-    (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, START_MS + 57_000)], timeout=10)
+    (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, START_MS + 57_000)], timeout=60)
     consumer.close()
     assert found.offset == 57
 
@@ -152,7 +152,7 @@ def test_offsets_by_time_with_times_out_of_order(bootstrap: str, topic: str) -> 
     consumer = confluent_consumer(bootstrap)
     wanted = {1: 0, 5: 0, 6: 2, 9: 2, 10: ck.OFFSET_END}
     for number, offset in wanted.items():
-        (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, START_MS + number)], timeout=10)
+        (found,) = consumer.offsets_for_times([ck.TopicPartition(topic, 0, START_MS + number)], timeout=60)
         assert found.offset == offset, number
     consumer.close()
 
@@ -168,7 +168,7 @@ def test_beginning_and_end(bootstrap: str, make_topic: MakeTopic) -> None:
     assert [consumer.end_offsets(partitions)[one] for one in partitions] == [10, 0, 20]
     consumer.close()
     rdkafka = confluent_consumer(bootstrap)
-    assert [rdkafka.get_watermark_offsets(ck.TopicPartition(name, n), timeout=10) for n in range(3)] == [
+    assert [rdkafka.get_watermark_offsets(ck.TopicPartition(name, n), timeout=60) for n in range(3)] == [
         (0, 10),
         (0, 0),
         (0, 20),
@@ -220,7 +220,7 @@ def test_aiokafka_pause_resume(bootstrap: str, make_topic: MakeTopic) -> None:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
         )
-        async with consumer, asyncio.timeout(20):
+        async with consumer, asyncio.timeout(60):
             consumer.assign([quiet, loud])
             consumer.pause(quiet)
             assert {(await consumer.getone()).partition for _ in range(20)} == {1}
@@ -325,7 +325,7 @@ def test_confluent_reset_policies(bootstrap: str, topic: str) -> None:
     earliest.close()
     strict = confluent_consumer(bootstrap, auto_offset_reset="error")
     strict.assign([ck.TopicPartition(topic, 0, 5_000)])
-    message = strict.poll(15)
+    message = strict.poll(60)
     assert message is not None
     error = message.error()
     assert error is not None
@@ -357,7 +357,7 @@ def test_aiokafka_reset_policies(bootstrap: str, topic: str) -> None:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap, auto_offset_reset=policy, enable_auto_commit=False
         )
-        async with consumer, asyncio.timeout(20):
+        async with consumer, asyncio.timeout(60):
             consumer.assign([target])
             consumer.seek(target, 5_000)
             return (await consumer.getone()).offset

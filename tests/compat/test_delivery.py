@@ -26,7 +26,7 @@ KILLED_AT = ROOT / "tests" / "compat" / "killed_at.py"
 PARTITIONS = 2
 RECORDS = 600
 BATCH = 50
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 Place = tuple[int, int]
 
 

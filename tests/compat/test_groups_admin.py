@@ -17,7 +17,7 @@ from tests.compat.confluent_admin import AdminClient
 from tests.compat.conftest import MakeTopic, unique_name
 from tests.compat.group_members import Confluent, ConfluentConsumerProtocol, Member, Membership, poll_until
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.compat.group_members import ConfluentConsumerProtocol, Membership, po
 from tests.compat.test_java_tools import CONSOLE_CONSUMER, DUMP_LOG, java
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 pytestmark = pytest.mark.java
 

@@ -19,7 +19,7 @@ from tests.compat.conftest import MakeTopic, unique_name
 from tests.compat.group_client import RESPONSES, GroupClient, subscription
 
 MEMBERS = 100
-SETTLE_S = 30.0
+SETTLE_S = 90.0
 MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS = 79, 27
 
 

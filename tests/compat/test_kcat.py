@@ -11,7 +11,7 @@ from headrace.testing.raw_client import CODECS, stored_batches
 from tests.compat.clients import ALL_CODECS, CLIENTS, Confluent, Record
 from tests.compat.conftest import MakeTopic
 
-TIMEOUT_S = 30
+TIMEOUT_S = 90
 
 
 def kcat(bootstrap: str, *arguments: str, stdin: bytes = b"") -> bytes:

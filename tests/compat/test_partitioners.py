@@ -77,10 +77,10 @@ def test_confluent_sticky_keeps_a_batch_together(bootstrap: str, make_topic: Mak
     settings = {"bootstrap.servers": bootstrap, "sticky.partitioning.linger.ms": 2_000, "linger.ms": 50}
     producer = ck.Producer(settings)
     producer.produce(name, b"so that the topic is known before the records that count")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     for _ in range(50):
         producer.produce(name, b"x", on_delivery=lambda _, message: where.append(message.partition()))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert len(where) == 50
     assert len(set(where)) <= 2
 
@@ -92,7 +92,7 @@ def test_confluent_round_robin(bootstrap: str, make_topic: MakeTopic) -> None:
     producer = ck.Producer({"bootstrap.servers": bootstrap, "sticky.partitioning.linger.ms": 0})
     for _ in range(400):
         producer.produce(name, b"x", on_delivery=lambda _, message: where.update([message.partition()]))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert set(where) == {0, 1, 2, 3}
     assert min(where.values()) > 40
 

@@ -93,7 +93,7 @@ def test_no_batching(bootstrap: str, topic: str) -> None:
     producer = ck.Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
     for _ in range(50):
         producer.produce(topic, b"v")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert [batch.record_count for batch in stored_batches(bootstrap, topic)] == [1] * 50
 
 
@@ -105,7 +105,7 @@ def test_requests_in_flight_keep_their_order(bootstrap: str, topic: str, in_flig
     )
     for number in range(2_000):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     read = Confluent().read(bootstrap, topic, 0, 2_000)
     assert [int(one.value or b"") for one in read] == list(range(2_000))
 
@@ -115,7 +115,7 @@ def test_message_timeout_without_a_broker() -> None:
     producer = ck.Producer({"bootstrap.servers": f"127.0.0.1:{free_port()}", "message.timeout.ms": 500})
     errors: list[ck.KafkaError | None] = []
     producer.produce("nowhere", b"v", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert errors[0] is not None
     assert errors[0].code() == ck.KafkaError._MSG_TIMED_OUT
 
@@ -136,7 +136,7 @@ def test_confluent_unknown_topic_is_an_error(bootstrap: str) -> None:
     producer = ck.Producer({**settings, "message.timeout.ms": 10_000})
     errors: list[ck.KafkaError | None] = []
     producer.produce(unique_name("missing"), b"v", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert errors[0] is not None
     assert errors[0].code() in (ck.KafkaError._UNKNOWN_TOPIC, ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
 

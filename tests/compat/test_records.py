@@ -53,7 +53,7 @@ def test_null_header_and_null_everything(bootstrap: str, topic: str) -> None:
     producer = ck.Producer({"bootstrap.servers": bootstrap})
     producer.produce(topic, headers=[("absent", None), ("empty", b"")])
     producer.produce(topic, value=None, key=None)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = confluent_consumer(bootstrap)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     first, second = poll_confluent(consumer, 2)

@@ -41,10 +41,10 @@ def scraped() -> str:
         producer = Producer(cluster)
         for number in range(2):
             producer.produce(topic, str(number))
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         consumer = Consumer(cluster | {"group.id": "g", "auto.offset.reset": "earliest"})
         consumer.subscribe([topic])
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         consumer.commit(message=message, asynchronous=False)
         deadline = time.monotonic() + 20
@@ -55,7 +55,7 @@ def scraped() -> str:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
         body: bytes = response.read()
     return body.decode()
 

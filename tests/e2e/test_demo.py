@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_the_demo_runs_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     result = subprocess.run(
@@ -19,7 +19,7 @@ def test_the_demo_runs_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1200,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -41,7 +41,7 @@ HIGHEST_PORT = 2**16 - 1 - ADMIN_PORT_DISTANCE
 BLOCK = re.compile(r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 RUN = ("sh", "python")
 MARKS = re.compile(r"not run: .{8,}|fails: \d+|background|file: [\w.]+|output")
-TIMEOUT_S = 300.0
+TIMEOUT_S = 900.0
 """Of one block: those that start Spark take some ten seconds on a free machine."""
 
 
@@ -194,7 +194,7 @@ def starts_its_own(page: list[Block]) -> bool:
     )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_what_a_page_says_works(path: Path, reader: Reader) -> None:
     page = blocks(path.read_text())

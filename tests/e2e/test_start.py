@@ -54,10 +54,10 @@ def test_says_once_where_it_listens_and_stops_cleanly(
     match = ready_line(broker)
     assert match[1] == "7"
     assert match[4] == str(data)
-    with socket.create_connection((match[2], int(match[3])), timeout=5):
+    with socket.create_connection((match[2], int(match[3])), timeout=60):
         pass
     broker.send_signal(number)
-    stdout, stderr = broker.communicate(timeout=60)
+    stdout, stderr = broker.communicate(timeout=120)
     assert broker.returncode == 0
     assert stdout == "", "stdout is for data: the ready line and nothing else"
     assert "Traceback" not in stderr
@@ -66,7 +66,7 @@ def test_says_once_where_it_listens_and_stops_cleanly(
 def test_a_second_broker_on_the_same_data_is_refused(broker: subprocess.Popen[str], data: Path) -> None:
     ready_line(broker)
     second = subprocess.run(
-        command(data, "--override", "node.id=7"), capture_output=True, text=True, timeout=60, check=False
+        command(data, "--override", "node.id=7"), capture_output=True, text=True, timeout=120, check=False
     )
     assert second.returncode == 1
     assert str(data) in second.stderr
@@ -78,7 +78,7 @@ def test_a_busy_port_is_an_error_that_names_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = command(tmp_path / "data", "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}")
-        result = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 1
     assert f"127.0.0.1:{port}" in result.stderr
     assert "Traceback" not in result.stderr
@@ -89,7 +89,7 @@ def test_unused_settings_warn_on_stderr(data: Path) -> None:
     try:
         ready_line(process)
         process.terminate()
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

@@ -62,7 +62,7 @@ def test_what_a_newcomer_does_first(environment: Path, tmp_path: Path) -> None:
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
             cwd=tmp_path,
             env=variables,

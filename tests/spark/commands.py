@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-TIMEOUT_S = 200.0
+TIMEOUT_S = 400.0
 POLL_S = 0.1
 LOOK_S = 0.25
 """Between two looks at results, which take time from Spark."""

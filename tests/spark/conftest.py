@@ -9,7 +9,6 @@ Every test has topics of its own (`make_topic`) and a directory of its own for c
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import KINDS
+from tests.spark.patient_python import patient_python
 from tests.spark.quick_java import quick_options
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK_TIMEOUT_S = 600
+SPARK_TIMEOUT_S = 1500
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
@@ -53,14 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def java() -> str:
-    """The Java that Spark runs on, or a failure that says what to install."""
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Java that Spark runs on, or a failure that says what to install. The Python beside it is chosen too."""
     from headrace.spark.pipelines.running.session import NoJava, find_java
 
     try:
         found = find_java(os.environ)
     except NoJava as error:
         pytest.fail(f"{error}: {error.advice}", pytrace=False)
+    python = patient_python(tmp_path_factory.mktemp("python"))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["JAVA_HOME"] = str(found.home)
     os.environ["SPARK_SUBMIT_OPTS"] = quick_options(found.home)
     return str(found.home)
@@ -70,7 +72,6 @@ def java() -> str:
 def spark(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.Builder().master("local[2]").appName("headrace-tests")
     for name, value in {**SESSION, "spark.sql.warehouse.dir": str(folder / "warehouse")}.items():

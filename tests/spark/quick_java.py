@@ -62,7 +62,7 @@ def _collect(batch: DataFrame, number: int) -> None:
 
 
 def use_a_bit_of_everything(folder: Path) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()

@@ -67,7 +67,7 @@ SMALL_BATCH_BYTES = "100"
 """A request for every few rows: what is not waited for is not sent either."""
 NEW = 500
 """Records that are to be counted in each partition."""
-DEADLINE_S = 120
+DEADLINE_S = 580
 
 
 def split(options: dict[str, str]) -> tuple[Doom, dict[str, str]]:
@@ -285,7 +285,7 @@ class Driver:
 
 
 def make_session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master("local[3]")
     settings = {
         "spark.ui.enabled": "false",

@@ -24,7 +24,7 @@ EXECUTOR_MEMORY = "512m"
 DAEMON_MEMORY = "128m"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """These processes live for seconds: compiling well takes longer than it saves."""
-WAIT_S = 120.0
+WAIT_S = 400.0
 POLL_S = 0.05
 LOOK_S = 0.25
 """Between two looks at results, which take time from Spark."""

@@ -40,7 +40,7 @@ KILL_AFTER = 15
 """Slices: the executor is killed while more and more comes."""
 BROKEN = b'{"time": "2026-'
 SERVICES = ("checkout", "search", "login")
-STOP_S = 120.0
+STOP_S = 400.0
 HIDDEN = re.compile(r"(^|/)[_.]")
 """What readers of a folder pass over."""
 pytestmark = [pytest.mark.headrace_only, pytest.mark.slow]

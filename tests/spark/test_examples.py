@@ -16,7 +16,7 @@ from tests.spark.pipeline_runs import Runs, lines, objects
 from tests.spark.topics import Topics
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
-WAIT_S = 120.0
+WAIT_S = 400.0
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def runs(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Runs:
 def tidy(topics: Topics) -> Iterator[None]:
     """The examples name their topics themselves."""
     yield
-    names = topics.admin.list_topics(timeout=20).topics
+    names = topics.admin.list_topics(timeout=60).topics
     topics.delete([name for name in names if name.startswith(("activity.", "metrics.", "activity-", "metrics-"))])
 
 
@@ -62,7 +62,7 @@ def test_activity_follows_the_table_of_users_and_feeds_the_report(runs: Runs, to
     activity = example("activity", "pipeline.yml")
 
     with runs.running(activity, "enriched"):
-        wait_for(lambda: "activity.enriched" in topics.admin.list_topics(timeout=20).topics)
+        wait_for(lambda: "activity.enriched" in topics.admin.list_topics(timeout=60).topics)
         wait_for(lambda: len(objects(topics, "activity.enriched", 3)) == 3)
         set_users(topics, ann="SE", bob=None)
         topics.send("activity.views", lines(view(4, "ann", "/blog/two", 1), view(5, "bob", "/blog/one", 7)))

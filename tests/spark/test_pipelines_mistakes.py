@@ -28,7 +28,7 @@ from headrace.spark.pipelines.running.session import SHUFFLE_PARTITIONS, make_se
 
 ONCE: Mapping[str, Any] = {"availableNow": True}
 NOBODY = "127.0.0.1:1"
-WAIT_S = 60
+WAIT_S = 300
 SOURCE = 'sources:\n  raw: {files: "in/*.json", schema: "id int, host string", dead_letter: false}\n'
 SINK = "sinks:\n  out: {from: one, parquet: out}\n"
 STEPS = """\

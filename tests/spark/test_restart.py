@@ -30,7 +30,7 @@ RUNS = (
     "early:end,late:end",
 )
 OLD = 50
-RUN_TIMEOUT_S = 300
+RUN_TIMEOUT_S = 600
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(len(RUNS) * RUN_TIMEOUT_S)]
 

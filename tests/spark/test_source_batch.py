@@ -17,6 +17,7 @@ from tests.spark.topics import TIMEOUT_S, Stored, Topics
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.ratio": "0.01"}
+HOUR_MS = 3_600_000
 
 
 def read(spark: SparkSession, topics: Topics, schema: str | None = None, **options: str) -> DataFrame:
@@ -108,13 +109,13 @@ def test_the_gaps_of_a_compacted_topic(spark: SparkSession, topics: Topics, make
 def test_where_a_batch_starts_and_ends(spark: SparkSession, topics: Topics, make_topic: MakeTopic) -> None:
     topic = make_topic()
     now_ms = time.time_ns() // 1_000_000
-    for number in range(10):  # one every minute, the last one now
-        topics.send(topic, [str(number)], timestamp_ms=now_ms - (9 - number) * 60_000)
+    for number in range(10):  # one every hour, the last one now
+        topics.send(topic, [str(number)], timestamp_ms=now_ms - (9 - number) * HOUR_MS)
 
     def found(**options: str) -> list[int]:
         return offsets(read(spark, topics, subscribe=topic, **options))
 
-    at = {"start": now_ms - 5 * 60_000 - 1_000, "end": now_ms - 2 * 60_000}
+    at = {"start": now_ms - 5 * HOUR_MS - 1_000, "end": now_ms - 2 * HOUR_MS}
     assert found() == list(range(10))
     assert found(startingOffsets=json.dumps({topic: {"0": 3}}), endingOffsets=json.dumps({topic: {"0": 7}})) == [
         3,
@@ -129,11 +130,11 @@ def test_where_a_batch_starts_and_ends(spark: SparkSession, topics: Topics, make
     assert found(
         startingOffsetsByTimestamp=json.dumps({topic: {"0": at["start"]}}), endingTimestamp=str(at["end"])
     ) == [4, 5, 6]
-    assert found(startingOffsets="-150s") == [7, 8, 9]
-    assert found(startingOffsets="-150s", endingOffsets="-30s") == [7, 8]
-    assert found(startingTimestamp=str(now_ms + 60_000), startingOffsetsByTimestampStrategy="latest") == []
+    assert found(startingOffsets="-9000s") == [7, 8, 9]
+    assert found(startingOffsets="-9000s", endingOffsets="-1800s") == [7, 8]
+    assert found(startingTimestamp=str(now_ms + HOUR_MS), startingOffsetsByTimestampStrategy="latest") == []
     assert "startingOffsetsByTimestampStrategy" in failure(
-        lambda: read(spark, topics, subscribe=topic, startingTimestamp=str(now_ms + 60_000))
+        lambda: read(spark, topics, subscribe=topic, startingTimestamp=str(now_ms + HOUR_MS))
     )
 
 

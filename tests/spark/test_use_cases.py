@@ -33,7 +33,7 @@ def runs(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Runs:
 def tidy(topics: Topics) -> Iterator[None]:
     """The examples name their topics themselves."""
     yield
-    names = topics.admin.list_topics(timeout=20).topics
+    names = topics.admin.list_topics(timeout=60).topics
     topics.delete([name for name in names if name.startswith(("shop.", "deadlines", "fraud-scores"))])
 
 

@@ -97,11 +97,9 @@ async def set_retention(client: Client, value_ms: str) -> None:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def size_of_file(path: Path) -> int:

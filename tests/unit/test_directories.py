@@ -112,11 +112,9 @@ async def end_offset(client: Client, topic: str, partition: int) -> tuple[int, i
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 async def offline_partitions(client: Client, topic: str) -> dict[int, tuple[int, int, list[int]]]:
@@ -130,23 +128,22 @@ async def offline_partitions(client: Client, topic: str) -> dict[int, tuple[int,
 
 
 async def wait_offline(client: Client, topic: str) -> dict[int, tuple[int, int, list[int]]]:
-    for _ in range(300):
-        if found := await offline_partitions(client, topic):
-            return found
-        await asyncio.sleep(0.01)
-    raise AssertionError("nothing went offline")
+    async with asyncio.timeout(60):
+        while not (found := await offline_partitions(client, topic)):
+            await asyncio.sleep(0.01)
+    return found
 
 
 async def until_offline(client: Client, topic: str, wanted: set[int]) -> None:
     """What a start finds is told to the cluster by and by."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while set(await offline_partitions(client, topic)) != wanted:
             await asyncio.sleep(0.01)
 
 
 async def until_led(client: Client, topic: str, indexes: Iterable[int]) -> None:
     """A broker that starts gets the partitions of before by and by."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for index in indexes:
             while (await end_offset(client, topic, index))[0]:
                 await asyncio.sleep(0.01)
@@ -154,7 +151,7 @@ async def until_led(client: Client, topic: str, indexes: Iterable[int]) -> None:
 
 async def until_end(client: Client, topic: str, partition: int, offset: int) -> None:
     """An election after the start may still be under way; the offset must be right whenever one is told."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (found := await end_offset(client, topic, partition))[0]:
             await asyncio.sleep(0.01)
     assert found == (0, offset)
@@ -162,7 +159,7 @@ async def until_end(client: Client, topic: str, partition: int, offset: int) -> 
 
 async def until_refused(client: Client, topic: str, partition: int) -> None:
     """With a storage error, in the end; nothing is ever stored."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (code := await produce(client, topic, partition)) != STORAGE:
             assert code != ErrorCode.NONE
             await asyncio.sleep(0.01)

@@ -409,7 +409,7 @@ async def test_a_missing_cluster_db_is_named(tmp_path: Path, empty: bool) -> Non
 async def http(port: int, path: str) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-    text = (await asyncio.wait_for(reader.read(), 20)).decode()
+    text = (await asyncio.wait_for(reader.read(), 60)).decode()
     writer.close()
     return text
 

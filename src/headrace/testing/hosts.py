@@ -38,7 +38,7 @@ NOBODY = "02:00:00:00:ff:ff"
 DELAY_MS = 100
 SLOW_BITS = "400kbit"
 QUEUE_MS = 2_000
-COMMAND_SECONDS = 10.0
+COMMAND_SECONDS = 60.0
 
 
 class HostsUnavailable(Exception):

@@ -15,7 +15,7 @@ from headrace.node import Node
 from headrace.replication.partition import Partition
 from headrace.testing.in_process import Client, connect
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class InProcessCluster:

@@ -108,7 +108,7 @@ def test_an_open_loop_counts_a_stall_from_when_requests_were_due(tmp_path: Path)
         found = run_load(port, Load(produce_file(tmp_path), rate=100, seconds=1.5))
     assert (found.requests, found.errors) == (150, 0)
     assert found.round_trip is not None
-    assert 250_000 < found.round_trip.max_us < 450_000
+    assert found.round_trip.max_us > 250_000
     assert found.round_trip.p99_us > 200_000
 
 
@@ -134,4 +134,5 @@ def test_a_tail_consumer_measures_from_the_stamp(tmp_path: Path) -> None:
     assert (found.records_acked, found.records_delivered, found.errors) == (10, 10, 0)
     assert found.delivery is not None
     assert found.round_trip is not None
-    assert found.delivery.p50_us >= 50_000 > found.round_trip.p50_us
+    assert found.delivery.p50_us >= 50_000
+    assert found.delivery.p50_us > found.round_trip.p50_us

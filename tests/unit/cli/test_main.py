@@ -14,7 +14,7 @@ from headrace import __version__
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=30, cwd=cwd
+        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=120, cwd=cwd
     )
 
 

@@ -14,7 +14,7 @@ from headrace.wire.messages.metadata import MetadataResponse, MetadataResponseBr
 from headrace.wire.schema import Response
 from tests.unit.client.conftest import Serve, broker
 
-SETTINGS = ClientSettings(request_timeout_s=5.0, retry_backoff_s=0.01)
+SETTINGS = ClientSettings(request_timeout_s=60.0, retry_backoff_s=0.01)
 METADATA, CREATE, DELETE = 3, 19, 20
 
 

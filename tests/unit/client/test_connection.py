@@ -23,6 +23,8 @@ from headrace.wire.schema import Response
 from tests.unit.client.conftest import Serve, broker
 
 QUICK = ClientSettings(connect_timeout_s=0.3, request_timeout_s=0.3)
+"""For what never answers."""
+PATIENT = ClientSettings(connect_timeout_s=60.0, request_timeout_s=60.0)
 
 
 async def reason(address: Address) -> Reason:
@@ -109,7 +111,7 @@ async def test_the_highest_version_of_both_is_used(serve: Serve) -> None:
         seen.append(version)
         return MetadataResponse(controller_id=7)
 
-    connection = await open_connection(await serve(broker(answer, {3: (1, 5)})), QUICK)
+    connection = await open_connection(await serve(broker(answer, {3: (1, 5)})), PATIENT)
     response = await connection.request(MetadataRequest(topics=[]), MetadataResponse)
     await connection.request(MetadataRequest(topics=[]), MetadataResponse, highest=4)
     connection.close()
@@ -117,7 +119,7 @@ async def test_the_highest_version_of_both_is_used(serve: Serve) -> None:
 
 
 async def test_no_version_in_common(serve: Serve) -> None:
-    connection = await open_connection(await serve(broker(lambda *_: None, {3: (90, 91)})), QUICK)
+    connection = await open_connection(await serve(broker(lambda *_: None, {3: (90, 91)})), PATIENT)
     with pytest.raises(KafkaError) as caught:
         await connection.request(MetadataRequest(), MetadataResponse)
     assert caught.value.code == ErrorCode.UNSUPPORTED_VERSION
@@ -136,7 +138,7 @@ async def test_a_broker_that_knows_only_the_oldest_api_versions(serve: Serve) ->
             writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
         await reader.read()
 
-    connection = await open_connection(await serve(old), QUICK)
+    connection = await open_connection(await serve(old), PATIENT)
     assert connection.versions == {3: range(3)}
     connection.close()
 
@@ -158,7 +160,7 @@ async def test_a_request_without_an_answer_times_out(serve: Serve) -> None:
 
 
 async def test_a_lost_connection_fails_what_waits_and_what_comes(serve: Serve) -> None:
-    connection = await open_connection(await serve(broker(lambda *_: None, {3: (0, 5)})), QUICK)
+    connection = await open_connection(await serve(broker(lambda *_: None, {3: (0, 5)})), PATIENT)
     for _ in range(2):
         with pytest.raises(ConnectionLost):
             await connection.request(MetadataRequest(topics=[]), MetadataResponse)

@@ -150,7 +150,7 @@ async def test_a_store_from_before_groups_had_settings(ensemble: MemoryCluster) 
 
 async def test_other_brokers_follow_every_kind_of_change(node: Node, other: Node) -> None:
     async def same() -> None:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             await other.metadata.wait_for(lambda image: image == node.image)
 
     for timeout_ms in ("50000", "55000"):
@@ -218,7 +218,7 @@ async def test_another_broker_takes_over_when_the_controller_goes(
     await node.create("before")
     ensemble.expire(node.store.session.id)
     assert not node.controller.active
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await other.metadata.wait_for(lambda image: image.controller_id == 1 and 0 not in image.brokers)
     assert other.image.controller_epoch == 2
     (topic,) = await other.create("after")
@@ -242,7 +242,7 @@ async def test_a_replaced_controller_that_does_not_know_it_cannot_write(
 
 async def test_the_office_is_taken_again_when_it_falls_free(node: Node) -> None:
     await node.store.delete(CONTROLLER, ANY_VERSION)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await node.metadata.wait_for(lambda image: image.controller_epoch == 2 and image.controller_id == 0)
     assert node.controller.active
     await node.create("t")
@@ -254,11 +254,12 @@ async def test_many_brokers_elect_one(ensemble: MemoryCluster) -> None:
     (leader,) = (node for node in nodes if node.controller.active)
     ensemble.expire(leader.store.session.id)
     rest = [node for node in nodes if node is not leader]
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         for node in rest:
             await node.metadata.wait_for(lambda image: image.controller_epoch == 2)
             await node.metadata.wait_for(lambda image: image.controller_id != NO_CONTROLLER)
-    await asyncio.sleep(0.01)
+        while not any(node.controller.active for node in rest):
+            await asyncio.sleep(0.01)
     assert sum(node.controller.active for node in rest) == 1
     assert {broker.epoch for broker in rest[0].image.brokers.values()} <= {1, 2, 3, 4, 5}
     for node in nodes:
@@ -368,7 +369,7 @@ async def test_the_view_recovers_from_a_store_that_did_not_answer(
 
     monkeypatch.setattr(other.store, "children", children)
     await node.create("t")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await other.metadata.wait_for(lambda image: "t" in image.topics)
     assert not failures
 
@@ -378,7 +379,7 @@ async def test_two_brokers_on_one_sqlite_file(tmp_path: Path) -> None:
     first = await start(await open_sqlite_store(ENV, path), 0)
     second = await start(await open_sqlite_store(ENV, path), 1)
     await first.create("t")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await second.metadata.wait_for(lambda image: "t" in image.topics)
         await first.close()
         await second.metadata.wait_for(lambda image: image.controller_id == 1)

@@ -15,7 +15,7 @@ from headrace.wire.messages.add_partitions_to_txn import AddPartitionsToTxnReque
 from headrace.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 ENDPOINT = Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class FakePeer:

@@ -52,7 +52,7 @@ class ScriptedPeer:
         return await future
 
     async def next(self) -> tuple[FetchRequest, asyncio.Future[Any]]:
-        return await asyncio.wait_for(self.requests.get(), 20)
+        return await asyncio.wait_for(self.requests.get(), 60)
 
     def close(self) -> None:
         self.closed = True

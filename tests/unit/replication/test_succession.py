@@ -36,7 +36,7 @@ async def settle(metadata: Any) -> None:
     succession.look()
     succession.look()
     assert succession._looking is not None
-    await asyncio.wait_for(succession._looking, 20)
+    await asyncio.wait_for(succession._looking, 60)
     await env.background.close()
 
 

@@ -25,7 +25,7 @@ async def get(port: int, request: bytes) -> tuple[str, str]:
     """The status line and the body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    answer = (await asyncio.wait_for(reader.read(), 5)).decode()
+    answer = (await asyncio.wait_for(reader.read(), 60)).decode()
     writer.close()
     head, _, body = answer.partition("\r\n\r\n")
     return head.split("\r\n")[0], body

@@ -98,12 +98,12 @@ class Client:
         self.writer.write(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
 
     async def receive(self) -> bytes:
-        size, correlation = struct.unpack(">ii", await asyncio.wait_for(self.reader.readexactly(8), 5))
+        size, correlation = struct.unpack(">ii", await asyncio.wait_for(self.reader.readexactly(8), 60))
         assert correlation == 7
-        return await asyncio.wait_for(self.reader.readexactly(size - 4), 5)
+        return await asyncio.wait_for(self.reader.readexactly(size - 4), 60)
 
     async def closed(self) -> bool:
-        return await asyncio.wait_for(self.reader.read(), 5) == b""
+        return await asyncio.wait_for(self.reader.read(), 60) == b""
 
 
 ABOUT_PLAIN_LINKS = (

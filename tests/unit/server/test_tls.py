@@ -33,7 +33,7 @@ AUTHORITY = make_authority("test")
 BROKER = make_certificate(AUTHORITY, "broker", ("127.0.0.1",))
 ALICE = make_certificate(AUTHORITY, "CN=alice,O=Acme")
 TRUSTED = TrustStore(certificates=AUTHORITY.pem)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def own(certificate: Certificate) -> KeyStore:

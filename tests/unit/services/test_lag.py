@@ -160,7 +160,7 @@ async def commit(client: Client, group: str, offset: int) -> None:
 
 async def settled_page(port: int) -> dict[str, Any]:
     """What /lag says of the only group, once it is loaded and its lag in seconds is known."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             status, body = await get(port, b"GET /lag HTTP/1.1\r\n\r\n")
             assert status == "HTTP/1.1 200 OK"

@@ -24,7 +24,7 @@ from headrace.testing.faulty_disk import FaultyDisk
 
 TOPIC_ID = TopicId(b"0123456789abcdef")
 CONFIG = LogConfig(segment_bytes=2000)
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 VALUE = b"v" * 100
 
 

@@ -18,7 +18,7 @@ from headrace.cli.broker.run_files import is_broker
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.testing import AsyncBroker, Broker, BrokerCluster, ServerFailed
 
-END_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 60.0
 
 LEFT_ALONE = """
 import sys, time
@@ -40,7 +40,7 @@ def ends(pid: int) -> bool:
 def send(broker: Broker, topic: str, value: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def receive(broker: Broker, topic: str) -> str:
@@ -49,7 +49,7 @@ def receive(broker: Broker, topic: str) -> str:
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     try:
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         assert message.error() is None
         value = message.value()
@@ -136,7 +136,7 @@ def test_nothing_is_left_when_the_test_process_is_killed(number: signal.Signals)
 
 def test_nothing_is_left_when_a_test_forgets_its_broker() -> None:
     test = subprocess.run(
-        [sys.executable, "-c", LEFT_ALONE, "0"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", LEFT_ALONE, "0"], capture_output=True, text=True, timeout=120, check=True
     )
     pid, root = test.stdout.split()
     assert ends(int(pid))
@@ -204,6 +204,6 @@ def test_importing_it_imports_little() -> None:
         "print([name for name in heavy if name in sys.modules])"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )
     assert result.stdout == "[]\n"

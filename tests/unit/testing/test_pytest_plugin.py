@@ -17,10 +17,10 @@ def test_a_topic_of_its_own(headrace_broker, headrace_topic):
     assert topic != headrace_topic()
     producer = Producer({"bootstrap.servers": headrace_broker.bootstrap_servers})
     producer.produce(topic, "hello", partition=1)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": headrace_broker.bootstrap_servers, "group.id": "g"})
     consumer.assign([TopicPartition(topic, 1, 0)])
-    assert consumer.poll(20).value() == b"hello"
+    assert consumer.poll(60).value() == b"hello"
     seen.append((headrace_broker.bootstrap_servers, topic))
 
 def test_the_broker_is_shared_and_the_topics_are_gone(headrace_broker):
@@ -60,7 +60,7 @@ def test_a_run_with_the_fixtures(tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-q", "-rP", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
         cwd=tmp_path,
     )

@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 def make_session(master: str, settings: dict[str, str]) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master(master)
     for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)

@@ -52,7 +52,7 @@ def start(data: Path, *flags: str, **environment: str) -> tuple[int, list[str]]:
         assert broker.stdout is not None
         if broker.stdout.readline():
             broker.terminate()
-        _, log = broker.communicate(timeout=20)
+        _, log = broker.communicate(timeout=120)
     return broker.returncode, log.splitlines()
 
 

@@ -23,7 +23,7 @@ def launch(screen: PipelineScreen, *queries: QueryProgress) -> Launch:
 
 def _signal_and_wait(number: int) -> None:
     os.kill(os.getpid(), number)
-    threading.Event().wait(5)
+    threading.Event().wait(60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -35,7 +35,7 @@ def test_the_second_signal_says_what_it_means_and_ends_at_once(
     before = signal.getsignal(number)
     with _signals(running, screen):
         os.kill(os.getpid(), number)
-        assert running.stop.wait(5)
+        assert running.stop.wait(60)
         assert "Stopping when the current batch is done" in capsys.readouterr().err
         with pytest.raises(click.Abort):
             _signal_and_wait(number)
@@ -48,7 +48,7 @@ def test_a_signal_while_spark_starts_is_answered(capsys: pytest.CaptureFixture[s
     starting = launch(screen)
     with _signals(starting, screen):
         os.kill(os.getpid(), signal.SIGINT)
-        assert starting.stop.wait(5)
+        assert starting.stop.wait(60)
     assert "Stopping when Spark has started" in capsys.readouterr().err
 
 

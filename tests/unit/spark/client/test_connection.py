@@ -22,6 +22,8 @@ from headrace.wire.messages.offset_commit import OffsetCommitRequest
 from tests.unit.spark.client.fake_cluster import FakeCluster
 
 QUICK = ClusterSettings("unused", connect_timeout_s=0.5, request_timeout_s=0.5)
+"""For what never answers."""
+PATIENT = ClusterSettings("unused", connect_timeout_s=60.0, request_timeout_s=60.0)
 Serve = Callable[[Callable[[socket.socket], None]], Address]
 
 
@@ -51,9 +53,9 @@ def serve() -> Iterator[Serve]:
         listener.close()
 
 
-def reason(address: Address) -> Reason:
+def reason(address: Address, settings: ClusterSettings = PATIENT) -> Reason:
     with pytest.raises(CannotReach) as caught:
-        BlockingConnection.open(address, QUICK)
+        BlockingConnection.open(address, settings)
     return caught.value.reason
 
 
@@ -86,7 +88,7 @@ def test_nonsense_is_not_a_broker(serve: Serve) -> None:
 
 
 def test_a_silent_server(serve: Serve) -> None:
-    assert reason(serve(lambda client: time.sleep(3))) is Reason.SILENT
+    assert reason(serve(lambda client: time.sleep(3)), QUICK) is Reason.SILENT
 
 
 def test_an_old_broker_answers_the_version_question_in_its_own_version(serve: Serve) -> None:
@@ -103,7 +105,7 @@ def test_an_old_broker_answers_the_version_question_in_its_own_version(serve: Se
             body = struct.pack(">i", correlation_id) + answer.encode(0)
             client.sendall(struct.pack(">i", len(body)) + body)
 
-    BlockingConnection.open(serve(old), QUICK).close()
+    BlockingConnection.open(serve(old), PATIENT).close()
     assert asked == [4, 0]
 
 
@@ -111,7 +113,7 @@ def test_answers_are_read_in_the_order_of_the_requests() -> None:
     with FakeCluster() as cluster:
         cluster.create("a")
         cluster.create("b")
-        connection = BlockingConnection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), PATIENT)
         everything = connection.send(MetadataRequest(topics=None))
         nothing = connection.send(MetadataRequest(topics=[]))
         assert connection.outstanding == 2
@@ -144,7 +146,7 @@ def test_the_time_runs_only_while_somebody_waits() -> None:
 
 def test_a_lost_connection() -> None:
     with FakeCluster() as cluster:
-        connection = BlockingConnection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), PATIENT)
         cluster.interfere = lambda broker, key: "drop"
         with pytest.raises(ConnectionLost):
             connection.request(MetadataRequest(topics=None), MetadataResponse)
@@ -152,7 +154,7 @@ def test_a_lost_connection() -> None:
 
 def test_an_api_that_the_broker_lacks() -> None:
     with FakeCluster() as cluster:
-        connection = BlockingConnection.open(cluster.address(1), QUICK)
+        connection = BlockingConnection.open(cluster.address(1), PATIENT)
         with pytest.raises(KafkaError, match="has no version of OffsetCommit"):
             connection.version_for(OffsetCommitRequest)
         assert connection.version_for(MetadataRequest, highest=5) == 5

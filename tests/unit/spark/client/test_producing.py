@@ -35,8 +35,8 @@ def fake() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def client(fake: FakeCluster, timeout_s: float = 3.0) -> BlockingCluster:
-    return BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=1.0))
+def client(fake: FakeCluster, timeout_s: float = 60.0) -> BlockingCluster:
+    return BlockingCluster(ClusterSettings(fake.bootstrap, request_timeout_s=timeout_s, connect_timeout_s=60.0))
 
 
 def batch(first: int, count: int = 3, size: int = 6) -> bytearray:
@@ -116,7 +116,7 @@ def test_a_network_that_cuts_connections(own_broker: StartBroker) -> None:
         proxy.cutting = False
         topics = Topics(proxy.address)
         name = topics.create(partitions=2)
-        cluster = BlockingCluster(ClusterSettings(proxy.address, request_timeout_s=10.0))
+        cluster = BlockingCluster(ClusterSettings(proxy.address, request_timeout_s=60.0))
         producer = BatchProducer(cluster)
         proxy.cutting = True
         send_all(producer, [TopicPartition(name, 0), TopicPartition(name, 1)], batches=300)
@@ -132,7 +132,7 @@ def test_a_broker_that_is_killed_and_comes_back(own_broker: StartBroker) -> None
     topics = Topics(broker.bootstrap)
     name = topics.create()
     place = TopicPartition(name, 0)
-    producer = BatchProducer(BlockingCluster(ClusterSettings(broker.bootstrap, request_timeout_s=10.0)))
+    producer = BatchProducer(BlockingCluster(ClusterSettings(broker.bootstrap, request_timeout_s=60.0)))
     for number in range(100):
         producer.send(place, batch(3 * number), 3)
     broker.kill()

@@ -156,7 +156,7 @@ def test_a_row_without_a_topic(topics: Topics) -> None:
 def test_a_topic_that_is_not_there_is_not_created(topics: Topics) -> None:
     with pytest.raises(SinkError, match=r"the topic 'no-such-topic' does not exist on .*: create it first"):
         write(topics, [{"topic": ["no-such-topic"], "value": ["v"]}])
-    assert "no-such-topic" not in topics.admin.list_topics(timeout=10).topics
+    assert "no-such-topic" not in topics.admin.list_topics(timeout=60).topics
 
 
 def test_order_within_a_partition_is_that_of_the_rows(topics: Topics) -> None:

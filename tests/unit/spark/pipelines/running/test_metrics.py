@@ -15,7 +15,7 @@ def test_the_page_has_the_figures_of_every_query() -> None:
     query = QueryProgress("logs", "logs.errors", "running", rows=7)
     server = MetricsServer(0, lambda: [query])
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
             page = answer.read().decode()
     finally:
         server.close()
