@@ -59,8 +59,8 @@ _HANDED_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 logger = logging.getLogger(__name__)
 
 Key = tuple[TopicId, int]
-Position = tuple[int, int, int]
-"""Offset, leader epoch, epoch of the last record."""
+Position = tuple[int, int, int, int]
+"""Offset, leader epoch, epoch of the last record, where the log starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Followed:
     @property
     def position(self) -> Position:
         log = self.partition.log
-        return log.end_offset, self.leader_epoch, log.leader_epochs.latest
+        return log.end_offset, self.leader_epoch, log.leader_epochs.latest, log.start_offset
 
     @property
     def ready(self) -> bool:
@@ -380,9 +380,7 @@ class Fetcher:
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code))
         followed.sent = None
-        if (
-            followed.current and not partition.log.start_offset <= answer.offset <= partition.end_offset
-        ) or followed.current:
+        if followed.current:
             partition.restart_at(answer.offset)
 
 
@@ -390,7 +388,7 @@ def _wants(changed: list[Followed], max_bytes: int) -> list[FetchTopic]:
     topics: dict[TopicId, FetchTopic] = {}
     for followed in changed:
         partition = followed.partition
-        offset, leader_epoch, last_epoch = followed.position
+        offset, leader_epoch, last_epoch, log_start = followed.position
         topic = topics.setdefault(partition.topic_id, FetchTopic(topic_id=partition.topic_id, partitions=[]))
         topic.partitions.append(
             FetchPartition(
@@ -398,7 +396,7 @@ def _wants(changed: list[Followed], max_bytes: int) -> list[FetchTopic]:
                 current_leader_epoch=leader_epoch,
                 fetch_offset=offset,
                 last_fetched_epoch=last_epoch,
-                log_start_offset=partition.log.start_offset,
+                log_start_offset=log_start,
                 partition_max_bytes=max_bytes,
             )
         )

@@ -57,6 +57,7 @@ class Leadership:
         "_marks",
         "_polls",
         "_replicas",
+        "_starts",
         "epoch_start",
         "pending",
     )
@@ -68,6 +69,8 @@ class Leadership:
         self._replicas = image.replicas
         self._ends = {replica: UNKNOWN_OFFSET for replica in image.replicas if replica != local_id}
         """Up to where each follower has the log; unknown until it fetches in this epoch."""
+        self._starts: dict[int, int] = {}
+        """Where the log of each starts."""
         self._brokers: dict[int, int] = {}
         """The broker epochs that followers fetched with."""
         self._polls: dict[int, Poll] = {}
@@ -111,6 +114,24 @@ class Leadership:
             return False
         self._ends[replica] = offset
         return True
+
+    def starts(self, replica: int, offset: int) -> bool:
+        """A follower's log starts there; whether that is news."""
+        if self._starts.get(replica) == offset:
+            return False
+        self._starts[replica] = offset
+        return True
+
+    def lowest_start(self, local_start: int) -> int:
+        """The first offset that an in-sync replica still has."""
+        starts = self._starts
+        others = [starts.get(replica, UNKNOWN_OFFSET) for replica in self._isr if replica != self._local_id]
+        return min([local_start, *others])
+
+    def left(self, replica: int, poll: Poll) -> None:
+        """A follower says that it no longer asks for this partition in this way: it may follow another leader."""
+        if self._polls.get(replica) is poll:
+            del self._polls[replica]
 
     def committed_end(self, local_end: int, min_in_sync: int) -> int:
         """Up to where every member of the maximal set has the log; nothing new while too few are in sync."""

@@ -258,6 +258,13 @@ class Partition:
         assert image is not None
         return min(self.log.config.min_insync_replicas, len(image.original or image.replicas))
 
+    @property
+    def surely_leads(self) -> bool:
+        """Whether nobody else can lead by now: for answers that nothing is written for."""
+        if self.leadership is None or self._host.lease.valid():
+            return True
+        return self.leadership.all_fetched_since(self._host.clock.monotonic() - self._host.silence_seconds)
+
     def check_lease(self) -> None:
         """For what has waited for long: NOT_LEADER_OR_FOLLOWER if this leader may have been replaced unawares."""
         if self.leadership is not None and not self._host.lease.valid():
@@ -417,6 +424,22 @@ class Partition:
                 self.wakes.wake(self.waiters)  # acks below all wait for some followers, not for all
         if leadership.pending is None and leadership.may_join(replica, self.high_watermark):
             self._host.in_sync.ask(self)
+
+    def follower_starts(self, replica: int, log_start: int) -> None:
+        """A follower told where its log starts."""
+        leadership = self.leadership
+        if leadership is not None and leadership.starts(replica, log_start) and self.waiters:
+            self.wakes.wake(self.waiters)
+
+    def follower_left(self, replica: int, poll: Poll) -> None:
+        if self.leadership is not None:
+            self.leadership.left(replica, poll)
+
+    @property
+    def low_watermark(self) -> int:
+        """The first offset that some in-sync replica still has."""
+        start = self.log.start_offset
+        return start if self.leadership is None else self.leadership.lowest_start(start)
 
     def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
         """Where the reader's log parts from this one: (epoch, end offset), if it does not end inside this one."""

@@ -29,6 +29,7 @@ from headrace.storage.producer_snapshot import SnapshotEntry
 KEPT_BATCHES = 5
 MAX_SEQUENCE = 2**31 - 1
 NO_TRANSACTION = -1
+HEARD = -1
 EPOCH_BUMPS_SINCE = 2
 """The version of transactions (KIP-890) from which on every end of a transaction takes a new epoch."""
 
@@ -51,12 +52,21 @@ class BatchMark(NamedTuple):
 
 
 class ProducerEntry:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "silent_since",
+        "transaction_first_offset",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.last_timestamp = -1
+        self.silent_since = HEARD
+        """Since when it is known, by the clock of this broker, that nothing came of it."""
         self.transaction_first_offset = NO_TRANSACTION
         self.batches: list[BatchMark] = []
         """The last five of this epoch, the oldest first; empty if it only ended transactions."""
@@ -257,6 +267,7 @@ class ProducerStates:
         if len(batches) > KEPT_BATCHES:
             del batches[0]
         entry.last_timestamp = header.max_timestamp
+        entry.silent_since = HEARD
         if header.attributes & TRANSACTIONAL:
             if header.base_sequence < 0:
                 batches[-1] = BatchMark(NO_SEQUENCE, base_offset + delta, delta, header.max_timestamp)
@@ -276,6 +287,7 @@ class ProducerStates:
             self._ended_transactions.append((first_offset, header.last_offset))
         entry.coordinator_epoch = max(coordinator_epoch, entry.coordinator_epoch)
         entry.last_timestamp = header.max_timestamp
+        entry.silent_since = HEARD
         return first_offset
 
     def _entry(self, header: BatchHeader) -> ProducerEntry:
@@ -292,11 +304,11 @@ class ProducerStates:
     def _forget_oldest(self) -> None:
         """Make room: a tenth of those without a transaction go, the ones that were silent longest."""
         idle = [
-            (entry.last_timestamp, producer_id)
+            (entry.silent_since == HEARD, entry.silent_since, entry.last_timestamp, producer_id)
             for producer_id, entry in self._entries.items()
             if entry.transaction_first_offset == NO_TRANSACTION
         ]
-        for _, producer_id in sorted(idle)[: max(len(idle) // 10, 1)]:
+        for *_, producer_id in sorted(idle)[: max(len(idle) // 10, 1)]:
             del self._entries[producer_id]
 
     @property
@@ -333,12 +345,18 @@ class ProducerStates:
             ended.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for so long and have no transaction open."""
-        expired = [
-            producer_id
-            for producer_id, entry in self._entries.items()
-            if entry.transaction_first_offset == NO_TRANSACTION and now_ms - entry.last_timestamp >= expiration_ms
-        ]
+        """Forget producers that wrote nothing for so long and have no transaction open.
+
+        The times of their records do not count: they may tell of another year. A producer is silent from the first
+        look on that finds nothing new of it.
+        """
+        expired = []
+        for producer_id, entry in self._entries.items():
+            if entry.silent_since == HEARD:
+                entry.silent_since = now_ms
+            is_silent = now_ms - entry.silent_since >= expiration_ms
+            if is_silent and entry.transaction_first_offset == NO_TRANSACTION:
+                expired.append(producer_id)
         for producer_id in expired:
             del self._entries[producer_id]
         stale = [one for one, guard in self._guards.items() if now_ms - guard.since_ms >= expiration_ms]

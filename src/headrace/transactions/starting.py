@@ -77,6 +77,8 @@ def decide_init(
     if current.state in ENDING:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if current.state is TransactionState.ONGOING:
+        if request.expected not in (NOBODY, current.identity):
+            return refuse(ErrorCode.PRODUCER_FENCED)  # a zombie must not abort what its successor has open
         if request.keep_prepared:
             return _take_over(current, request, new_id, now_ms)
         return TransactionDecision(ErrorCode.CONCURRENT_TRANSACTIONS, fenced(current, now_ms))
@@ -128,8 +130,6 @@ def _take_over(
     current: Transaction, request: InitProducer, new_id: int | None, now_ms: int
 ) -> TransactionDecision:
     held = current.identity
-    if request.expected != NOBODY and request.expected.epoch != held.epoch:
-        return refuse(ErrorCode.PRODUCER_FENCED)
     if held.exhausted:
         if new_id is None:
             return NEEDS_PRODUCER_ID

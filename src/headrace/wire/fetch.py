@@ -24,8 +24,9 @@ NO_SESSION_EPOCH = -1
 READ_COMMITTED = 1
 
 
-FetchWant = tuple[bytes, int, int, int, int, int]
-"""Of one partition: topic, partition, leader epoch, offset, last fetched epoch, most bytes. A plain tuple: hot."""
+FetchWant = tuple[bytes, int, int, int, int, int, int]
+"""Of one partition: topic, partition, leader epoch, offset, last fetched epoch, most bytes, where a follower's log
+starts. A plain tuple: hot."""
 
 
 class FetchParameters(NamedTuple):
@@ -192,9 +193,9 @@ def _flexible_wants(frame: memoryview, position: int, version: int) -> tuple[lis
         if (count - 1) * _MIN_FLEXIBLE_PARTITION > len(frame) - position:
             raise ProtocolError(f"a count of {count - 1} partitions in a frame that is too short for them")
         for _ in range(count - 1):
-            index, leader_epoch, offset, last_epoch, _, max_bytes = _PARTITION_V12.unpack_from(frame, position)
+            index, leader_epoch, offset, last_epoch, start, max_bytes = _PARTITION_V12.unpack_from(frame, position)
             position += 32
-            wants.append((topic, index, leader_epoch, offset, last_epoch, max_bytes))
+            wants.append((topic, index, leader_epoch, offset, last_epoch, max_bytes, start))
             position = skip_tags(frame, position) if frame[position] else position + 1
         position = skip_tags(frame, position) if frame[position] else position + 1
     return wants, position
@@ -277,17 +278,17 @@ def _classic_wants(frame: memoryview, position: int, version: int) -> tuple[list
         count = _classic_count(frame, position, 16)
         position += 4
         for _ in range(count):
-            leader_epoch = -1
+            leader_epoch = start = -1
             if version >= 9:
-                index, leader_epoch, offset, _, max_bytes = _PARTITION_V9.unpack_from(frame, position)
+                index, leader_epoch, offset, start, max_bytes = _PARTITION_V9.unpack_from(frame, position)
                 position += _PARTITION_V9.size
             elif version >= 5:
-                index, offset, _, max_bytes = _PARTITION_V5.unpack_from(frame, position)
+                index, offset, start, max_bytes = _PARTITION_V5.unpack_from(frame, position)
                 position += _PARTITION_V5.size
             else:
                 index, offset, max_bytes = _PARTITION_V4.unpack_from(frame, position)
                 position += _PARTITION_V4.size
-            wants.append((topic, index, leader_epoch, offset, -1, max_bytes))
+            wants.append((topic, index, leader_epoch, offset, -1, max_bytes, start))
     return wants, position
 
 

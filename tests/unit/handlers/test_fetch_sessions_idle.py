@@ -13,7 +13,7 @@ from headrace.wire.fetch import FetchParameters
 
 def poll(bench: Any, session: FetchSession | None = None) -> tuple[FetchPlan, FetchSession]:
     sessions = bench.broker.fetch_sessions
-    wants = [(b"t", 0, -1, bench.partition("t").end_offset, -1, 1000)]
+    wants = [(b"t", 0, -1, bench.partition("t").end_offset, -1, 1000, -1)]
     if session is None:
         parameters = FetchParameters(-1, 10_000, 1, 1000, 0, 0, 0, wants, [], "")
         session = sessions.open(parameters, False)

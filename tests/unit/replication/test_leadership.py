@@ -154,3 +154,26 @@ def test_an_eligible_leader_that_does_not_follow_may_lead() -> None:
     assert leadership.all_fetched_since(99.0)
     assert not leadership.all_fetched_since(101.0)
     assert not Leadership(1, image((1,), elr=(2, 3)), 0).all_fetched_since(99.0)
+
+
+def test_who_says_that_it_left_is_not_believed_to_follow() -> None:
+    """Its session goes on for other partitions, and proves nothing for this one."""
+    leadership = led((1, 2), r2=10)
+    assert leadership.all_fetched_since(50.0)
+    leadership.left(2, SingleFetch(100.0))
+    assert leadership.all_fetched_since(50.0), "another way of asking, which it had left before"
+    leadership.left(2, NOW)
+    assert not leadership.all_fetched_since(50.0)
+    leadership.fetched(2, 10, 7, NOW)
+    assert leadership.all_fetched_since(50.0)
+
+
+def test_the_low_watermark_waits_for_every_member() -> None:
+    leadership = led((1, 2), r2=10)
+    assert leadership.lowest_start(4) == UNKNOWN_OFFSET
+    assert leadership.starts(2, 3)
+    assert not leadership.starts(2, 3)
+    leadership.starts(3, 0)
+    assert leadership.lowest_start(4) == 3
+    leadership.starts(2, 6)
+    assert leadership.lowest_start(4) == 4

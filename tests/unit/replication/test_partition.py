@@ -236,6 +236,18 @@ async def test_without_a_lease_a_leader_does_not_judge_sequences(partition: Part
     assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+async def test_without_a_lease_nobody_surely_leads_whom_not_all_follow(partition: Partition) -> None:
+    lead(partition, (1, 2))
+    followers(partition, r2=0)
+    assert partition.surely_leads
+    LEASE.is_valid = False
+    assert partition.surely_leads
+    partition.follower_fetched(2, 0, 7, SingleFetch(time.monotonic() - 60))
+    assert not partition.surely_leads
+    LEASE.is_valid = True
+    assert partition.surely_leads
+
+
 async def test_without_a_lease_an_only_replica_goes_on(partition: Partition) -> None:
     lead(partition, (1,), (1,))
     LEASE.is_valid = False

@@ -23,6 +23,12 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from headrace.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -107,6 +113,33 @@ async def test_too_few_replicas_refuse_and_time_out(tmp_path: Path) -> None:
         fetchers._fetchers.follow(follower)
         await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
         assert (await produce(cluster)).error_code == 0
+
+
+async def test_records_are_deleted_when_every_in_sync_replica_has_let_go_of_them(tmp_path: Path) -> None:
+    """Else the next leader would bring them back."""
+
+    async def delete(offset: int, timeout_ms: int) -> tuple[int, int]:
+        client = await cluster.client(1)
+        partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+        row = (await client.ask(request, DeleteRecordsResponse, 2)).topics[0].partitions[0]
+        return row.error_code, row.low_watermark
+
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, through=1, replicas=[1, 2])
+        for _ in range(4):
+            assert (await produce(cluster)).error_code == 0
+        assert await delete(2, 20_000) == (0, 2)
+        assert cluster.replica(2, T0).log.start_offset == 2, "it has heard of it before the answer"
+        fetchers, follower = cluster.nodes[2].replicas._fetchers, cluster.replica(2, T0)
+        assert fetchers is not None
+        fetchers.leave(follower)
+        assert await delete(3, 100) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        waiting = asyncio.ensure_future(delete(3, 20_000))
+        fetchers.follow(follower)
+        assert await waiting == (0, 3)
+        assert follower.log.start_offset == 3
 
 
 async def test_who_left_too_small_an_in_sync_set_leads_before_its_last_member_is_back(tmp_path: Path) -> None:

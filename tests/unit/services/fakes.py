@@ -81,6 +81,7 @@ class FakePartition:
     """Appends at once; `replicate` moves the high watermark, unless it follows by itself."""
 
     def __init__(self, follows: bool = True) -> None:
+        self.surely_leads = True
         self.topic_partition = TopicPartition("__consumer_offsets", 0)
         self.log = FakeLog()
         self.is_leader = True

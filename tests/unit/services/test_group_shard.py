@@ -478,3 +478,14 @@ async def test_a_consumer_group_has_settings_of_its_own() -> None:
     world.clock.advance(50)
     world.clock.turn()
     assert consumer_beat(world, joined.member_epoch).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_coordinator_that_may_be_replaced_tells_no_positions() -> None:
+    """Without its lease it cannot know what was committed with its successor."""
+    world = World()
+    assert world.shard.coordinator("g") is not None
+    world.partition.surely_leads = False
+    with pytest.raises(KafkaError) as refused:
+        world.shard.coordinator("g")
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    assert world.shard.coordinator() is not None, "figures of all groups are told"

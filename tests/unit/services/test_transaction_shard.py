@@ -273,3 +273,31 @@ async def test_markers_of_a_past_end_change_nothing(rig: Rig) -> None:
     rig.shard.markers_written(ending)
     rig.clock.turn()
     assert rig.is_in(TransactionState.ONGOING)
+
+
+async def test_a_coordinator_that_may_be_replaced_answers_nothing_from_memory() -> None:
+    """Without its lease it cannot know what its successor has stored: an old commit is not the one asked for."""
+    rig = made()
+    await rig.do(init)
+    await rig.do(add)
+    await rig.do(classic_commit)
+    rig.shard.markers_written(rig.outbox.sent[-1])
+    rig.clock.turn()
+    assert (await rig.do(classic_commit)).error is ErrorCode.NONE, "the same once more"
+    rig.partition.surely_leads = False
+    for asked in (classic_commit, stranger_adds):
+        with pytest.raises(KafkaError) as refused:
+            await rig.do(asked)
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KafkaError) as refused:
+        rig.shard.transaction("id")
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+
+def classic_commit(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+    assert current is not None
+    return decide_end(current, EndTransaction(current.identity, True, False), new_id, now_ms)
+
+
+def stranger_adds(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+    return decide_add(current, ProducerIdentity(77, 5), frozenset({P0}), BUMPS_EPOCH, now_ms)

@@ -84,10 +84,24 @@ def test_silent_producers_are_forgotten(store: Any) -> None:
     store.produce(0)
     store.clock.now_ms += 1000
     store.produce(0, producer_id=8)
+    store.log.expire_producers(EXPIRATION_MS)
     store.clock.now_ms += EXPIRATION_MS - 1000
+    store.produce(1, producer_id=8)
+    store.clock.now_ms += 1000
     store.log.expire_producers(EXPIRATION_MS)
     assert [row.producer_id for row in store.log.producers.describe()] == [8]
-    assert store.produce(55) == 2
+    assert store.produce(55) == 3
+
+
+def test_a_producer_of_old_records_is_remembered_as_long_as_any_other(store: Any) -> None:
+    """Records that are copied from an archive have the times of then."""
+    stamp = ProducerStamp(3, 0, 0)
+    first = store.append(1, at=1000, producer=stamp)
+    store.log.expire_producers(EXPIRATION_MS)
+    store.clock.now_ms += EXPIRATION_MS - 1
+    store.log.expire_producers(EXPIRATION_MS)
+    assert store.append(1, at=1000, producer=stamp) == first
+    assert store.log.end_offset == 1
 
 
 def test_an_open_transaction_is_not_forgotten(store: Any) -> None:

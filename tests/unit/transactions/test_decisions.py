@@ -225,6 +225,13 @@ def test_init_of_a_stranger_or_of_one_who_is_late_is_fenced(state: TransactionSt
         assert decide_init(txn(state), init(expected), TIMEOUT, None, NOW).error is FENCED
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_zombie_does_not_end_what_its_successor_has_open(keep: bool) -> None:
+    for zombie in (ProducerIdentity(7, 4), ProducerIdentity(7, 6), ProducerIdentity(8, 5)):
+        decision = decide_init(txn(ONGOING), init(zombie, keep_prepared=keep), TIMEOUT, None, NOW)
+        assert (decision.error, decision.changed) == (FENCED, None)
+
+
 def test_init_repeated_by_its_owner_gives_the_same_epoch() -> None:
     first = decide_init(txn(EMPTY), init(HELD), TIMEOUT, None, NOW)
     assert first.changed is not None

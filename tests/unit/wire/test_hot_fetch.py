@@ -52,6 +52,8 @@ def fetch_requests(draw: st.DrawFn, version: int) -> FetchRequest:
             "fetch_offset": draw(int64),
             "partition_max_bytes": draw(int32),
         }
+        if version >= 5:
+            values["log_start_offset"] = draw(int64)
         if version >= 9:
             values["current_leader_epoch"] = draw(int32)
         if version >= 12:
@@ -118,6 +120,7 @@ def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None
             part.fetch_offset,
             part.last_fetched_epoch,
             part.partition_max_bytes,
+            part.log_start_offset,
         )
         for topic in request.topics
         for part in topic.partitions

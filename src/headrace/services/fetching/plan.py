@@ -238,6 +238,7 @@ class FetchPlan:
             parameters = self.parameters
             poll = self.session or SingleFetch()
             partition.follower_fetched(parameters.replica_id, watched.offset, parameters.replica_epoch, poll)
+            partition.follower_starts(parameters.replica_id, watched.log_start)
             limit = self._limit_for(partition)
             if limit is not None and limit.delay() > 0.0:
                 return HELD_BACK

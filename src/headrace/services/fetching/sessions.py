@@ -33,6 +33,7 @@ class Watched:
         "index",
         "last_epoch",
         "leader_epoch",
+        "log_start",
         "max_bytes",
         "offset",
         "partition",
@@ -43,7 +44,9 @@ class Watched:
     )
 
     def __init__(self, want: FetchWant, session: FetchSession | None = None) -> None:
-        self.topic, self.index, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes = want
+        self.topic, self.index, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes, self.log_start = (
+            want
+        )
         self.session = session
         self.partition: Partition | None = None
         self.sent_high_watermark = -1
@@ -51,7 +54,7 @@ class Watched:
 
     def update(self, want: FetchWant) -> None:
         before = self.offset
-        _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes = want
+        _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes, self.log_start = want
         if self.offset <= before:
             self.sent_high_watermark = -1  # named anew: what was told before may have been left aside
 
@@ -180,6 +183,8 @@ class FetchSession:
 
     def _forget(self, watched: Watched | None) -> None:
         if watched is not None:
+            if watched.partition is not None and self.replica_id != CONSUMER_REPLICA_ID:
+                watched.partition.follower_left(self.replica_id, self)
             watched.attach(None)
             self.changed.pop(watched, None)
 

@@ -199,6 +199,8 @@ class GroupShard:
             raise KafkaError(self.state.refusal)
         if group_id in self._distrusted:
             raise KafkaError(self._distrusted[group_id])
+        if group_id is not None and not self.partition.surely_leads:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)  # what another coordinator has stored since is not known
         self._look_at_metadata()
         return self._coordinator
 

@@ -157,6 +157,7 @@ class TransactionShard:
     def transaction(self, transactional_id: str) -> Transaction | None:
         """As it was last stored; KafkaError while this shard is not in charge."""
         self._check_in_charge()
+        self._check_not_replaced()
         return self._transactions.get(transactional_id)
 
     def transactions(self) -> Iterator[Transaction]:
@@ -165,6 +166,11 @@ class TransactionShard:
 
     def prepared_count(self) -> int:
         return sum(self._transactions[transactional_id].prepared for transactional_id in self._open)
+
+    def _check_not_replaced(self) -> None:
+        """Before something is answered from memory: a coordinator of the past knows nothing of what came since."""
+        if not self.partition.surely_leads:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     def _check_in_charge(self) -> None:
         if self.state is not ShardState.ACTIVE:
@@ -195,6 +201,8 @@ class TransactionShard:
             error = await self._store(decision.changed)
             if error is not ErrorCode.NONE:
                 raise KafkaError(error)
+        else:
+            self._check_not_replaced()
         return decision
 
     async def _settled(self, transactional_id: str, give_up_at: float) -> bool:

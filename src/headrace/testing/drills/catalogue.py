@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.testing.drills.churn import kill_controller
 from headrace.testing.drills.damage import failed_directory, reboot, wiped_disk
-from headrace.testing.drills.divergence import double_failover, slow_follower, unclean_off, unclean_on
+from headrace.testing.drills.divergence import double_failover, eligible, slow_follower, unclean_off, unclean_on
 from headrace.testing.drills.faults import kill_all, kill_leader_every, kill_two, none, rolling_restart
 from headrace.testing.drills.groups import groups_through_failovers
 from headrace.testing.drills.moves import move_under_load
@@ -74,7 +74,15 @@ DRILLS: dict[str, Drill] = {
         60,
         mutant="ack-before-replication",
     ),
-    "unclean-off": Drill("only replicas out of sync live", unclean_off, 1, 40, mutant="elect-anybody"),
+    "unclean-off": Drill(
+        "only replicas out of sync live",
+        unclean_off,
+        1,
+        40,
+        topic_configs={"min.insync.replicas": "1"},
+        mutant="elect-anybody",
+    ),
+    "eligible-leaders": Drill("the last in-sync replica, which could commit nothing, dies", eligible, 1, 40),
     "unclean-on": Drill(
         "the same with unclean election: the loss is the tail",
         unclean_on,

@@ -112,10 +112,30 @@ def unclean_off(scene: Scene, seconds: float) -> None:
     repeat(scene, seconds, act)
 
 
+def eligible(scene: Scene, seconds: float) -> None:
+    """Two die, and then the last, which alone could commit nothing: the others have everything, and lead."""
+
+    def act() -> None:
+        last, others = _isolate(scene)
+        scene.brokers[last].kill()
+        for id in others:
+            scene.brokers[id].start()
+        wait_until(
+            lambda: all(state.leader in others for state in scene.states().values()),
+            "those who left an in-sync set that was too small lead",
+        )
+        scene.until_acked()
+        scene.brokers[last].start()
+        scene.until_whole()
+
+    repeat(scene, seconds, act)
+
+
 def unclean_on(scene: Scene, _: float) -> None:
     """The same with unclean election, and one replica enough for an ack: the loss is the tail, and is counted."""
-    shared = {part: _acked_end(scene, part) for part in scene.states()}
-    last, others = _isolate(scene)
+    with scene.workload.held():  # else one that dies may have what the last gets too, and nothing is lost of it
+        shared = {part: _acked_end(scene, part) for part in scene.states()}
+        last, others = _isolate(scene)
     scene.until_acked(TAIL_ACKS)
     scene.workload.rest()
     scene.brokers[last].kill()

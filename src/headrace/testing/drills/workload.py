@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.testing.history import UNKNOWN_OFFSET, Ack, History, value_of
+from headrace.testing.process_cluster import wait_until
 
 TOPIC = "drill"
 PARTITIONS = 6
@@ -86,6 +88,9 @@ class Workload:
     """(when, how many records at once), in order."""
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _held: threading.Event = field(default_factory=threading.Event)
+    _idle: set[threading.Thread] = field(default_factory=set)
+    """Producers that were held and have nothing under way."""
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -107,6 +112,19 @@ class Workload:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Everything that was sent is decided, and nothing more is sent in this block."""
+        self._idle.clear()
+        self._held.set()
+        try:
+            wait_until(
+                lambda: len(self._idle) == self.producers, "producers have nothing under way", FLUSH_SECONDS
+            )
+            yield
+        finally:
+            self._held.clear()
 
     @property
     def acked(self) -> int:
@@ -146,6 +164,10 @@ class Workload:
             count += 1
             producer.poll(0)
             time.sleep(SECONDS_PER_RECORD)
+            while self._held.is_set() and not self._stop.is_set():
+                producer.poll(0.01)
+                if not len(producer):
+                    self._idle.add(threading.current_thread())
         # Not `flush`: with a fatal error pending it goes on calling `_told`, in the middle of the exception.
         deadline = time.monotonic() + FLUSH_SECONDS
         while len(producer) and time.monotonic() < deadline:

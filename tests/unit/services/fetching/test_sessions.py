@@ -13,7 +13,7 @@ from headrace.wire.fetch import FetchParameters
 def request(
     *indexes: int, session_id: int = 0, epoch: int = 0, forgotten: list[tuple[bytes, int]] | None = None
 ) -> FetchParameters:
-    wants = [(b"t", index, -1, 0, -1, 1000) for index in indexes]
+    wants = [(b"t", index, -1, 0, -1, 1000, -1) for index in indexes]
     return FetchParameters(-1, 0, 1, 1000, 0, session_id, epoch, wants, forgotten or [], "")
 
 
