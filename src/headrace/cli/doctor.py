@@ -32,7 +32,7 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
 FEW_DESCRIPTORS = 10_000
 LITTLE_SPACE_BYTES = 5 * 1024**3
-PORTS = {9092: "clients", 8080: "the console", 8081: "the schema registry", 9644: "metrics and health"}
+PORTS = {9092: "clients", 9644: "metrics and health"}
 ZOOKEEPER_TIMEOUT_SECONDS = 3.0
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -55,7 +55,8 @@ def doctor(target: Target, data_dir: str, machine_only: bool, format: str) -> No
         try:
             findings += run(target, _cluster)
         except CommandError as error:
-            findings += [_port(port, purpose) for port, purpose in PORTS.items()]
+            if Reason.REFUSED.value in error.message:  # otherwise something is there that could not be talked to
+                findings += [_port(port, purpose) for port, purpose in PORTS.items()]
             # Without a name nobody may have started one yet.
             unreachable = target.bootstrap_given
             findings.append(Finding(WRONG if unreachable else DOUBT, error.message, error.advice or ""))

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     NO_TLS = "that port does not speak TLS, and this client did"
     UNTRUSTED = "its certificate is not accepted"
     TLS_REFUSED = "the TLS connection was refused"
+    TLS_CLOSED = "the connection was closed during the TLS handshake"
     NOT_KAFKA = "what answers there does not speak Kafka's protocol"
     OTHER = "the connection failed"
 
@@ -83,6 +84,9 @@ def connect_failure(address: Address, error: OSError, timeout_s: float, broker_i
     elif isinstance(error, ConnectionRefusedError) or "refused" in said or "111" in said:
         # Several addresses behind one name, each refused, come as one plain OSError.
         reason, detail = Reason.REFUSED, ""
+    elif isinstance(error, ConnectionResetError | ConnectionAbortedError):
+        # A connection that was made and then closed before it could be used: only a handshake comes in between.
+        reason, detail = Reason.TLS_CLOSED, ""
     else:
         reason = Reason.NO_ROUTE if "unreachable" in said else Reason.OTHER
         detail = error.strerror or str(error)

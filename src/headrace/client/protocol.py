@@ -162,9 +162,9 @@ class ClientProtocol:
         agreed = self.decode(ticket, (yield ticket, out), SaslHandshakeResponse)
         if agreed.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(agreed.mechanisms)
-            raise kafka_error(agreed.error_code, f"The broker has no {login.mechanism}, but {offered}.")
+            raise kafka_error(agreed.error_code, f"The broker does not offer {login.mechanism}, only {offered}.")
         if agreed.error_code:
-            raise kafka_error(agreed.error_code, "This listener asks for no login: take SASL out of the settings.")
+            raise kafka_error(agreed.error_code, "This listener takes no login: remove SASL from the settings.")
         conversation = login.begin()
         message = next(conversation)
         try:

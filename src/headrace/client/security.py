@@ -13,7 +13,7 @@ ssl.endpoint.identification.algorithm=https      empty: any host name is accepte
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,22 @@ OPTIONS = (
 )
 """What a client can be told; `sasl.mechanisms` is librdkafka's other word for the second."""
 Random = Callable[[int], bytes]
+NEAR = 0.85
+"""How alike two names are, of 1, when one is taken for a misspelling of the other."""
+
+
+def misspelt_options(given: Iterable[str]) -> list[tuple[str, str]]:
+    """Names that nothing reads and that are almost one of `OPTIONS`, with that one.
+
+    A client's file has other settings too, which are not our business; a misspelt `security.protocol` would mean
+    plain text in silence.
+    """
+    import difflib  # only who logs in waits for it
+
+    known = {*OPTIONS, "sasl.mechanisms"}
+    others = [name for name in given if name not in known and not name.startswith("sasl.oauthbearer.")]
+    near = [(name, difflib.get_close_matches(name, OPTIONS, n=1, cutoff=NEAR)) for name in others]
+    return [(name, meant[0]) for name, meant in near if meant]
 
 
 @dataclass(frozen=True, slots=True)

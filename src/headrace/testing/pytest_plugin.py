@@ -11,8 +11,8 @@
     headrace_cluster         three brokers for the session
     headrace_broker_factory  starts further brokers for one test: headrace_broker_factory({"node.id": "7"})
 
-When a test that uses one of them fails, the report shows what its broker logged. Every pytest run in an
-environment with headrace loads this, so it imports nothing until a fixture is asked for.
+When a test that uses one of them fails, the report shows what its brokers logged during the test. Every pytest run
+in an environment with headrace loads this, so it imports nothing until a fixture is asked for.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ import pytest
 if TYPE_CHECKING:
     from headrace.testing import AsyncBroker, Broker, BrokerCluster
 
-BROKERS = ("headrace_broker", "headrace_broker_factory", "headrace_cluster")
+SHARED, FACTORY, CLUSTER = "headrace_broker", "headrace_broker_factory", "headrace_cluster"
 LOG_TAIL_LINES = 40
-_running: list[Broker] = []
+_running: list[tuple[str, Broker]] = []
+"""With the fixture that started each."""
+_logged_before: dict[Broker, int] = {}
+"""How much each had logged when the current test began."""
 _numbers = itertools.count(1)
 
 StartBroker = Callable[..., "Broker"]
@@ -44,7 +47,7 @@ def headrace_settings() -> Mapping[str, str]:
 @pytest.fixture(scope="session")
 def headrace_broker(headrace_settings: Mapping[str, str]) -> Iterator[Broker]:
     """A real broker that the tests of a session share: `headrace_broker.bootstrap_servers`."""
-    yield from _run(headrace_settings)
+    yield from _run(SHARED, headrace_settings)
 
 
 @pytest.fixture
@@ -61,9 +64,9 @@ def headrace_cluster(headrace_settings: Mapping[str, str]) -> Iterator[BrokerClu
     from headrace.testing import BrokerCluster
 
     with BrokerCluster(headrace_settings) as cluster:
-        _running.append(cluster)
+        _running.append((CLUSTER, cluster))
         yield cluster
-        _running.remove(cluster)
+        _running.remove((CLUSTER, cluster))
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def headrace_broker_factory() -> Iterator[StartBroker]:
     started: list[Iterator[Broker]] = []
 
     def start(settings: Mapping[str, str] | None = None, **more: Any) -> Broker:
-        running = _run(settings or {}, **more)
+        running = _run(FACTORY, settings or {}, **more)
         broker = next(running)
         started.append(running)
         return broker
@@ -97,13 +100,24 @@ def headrace_topic(headrace_broker: Broker) -> Iterator[MakeTopic]:
             headrace_broker.delete_topic(name)
 
 
-def _run(settings: Mapping[str, str], **more: Any) -> Iterator[Broker]:
+def _run(fixture: str, settings: Mapping[str, str], **more: Any) -> Iterator[Broker]:
     from headrace.testing import Broker
 
     with Broker(settings, **more) as broker:
-        _running.append(broker)
+        _running.append((fixture, broker))
         yield broker
-        _running.remove(broker)
+        _running.remove((fixture, broker))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _logged_before.clear()
+    _logged_before.update((broker, len(broker.log_text())) for broker in _used_by(item))
+
+
+def _used_by(item: pytest.Item) -> list[Broker]:
+    names = getattr(item, "fixturenames", ())
+    return [broker for fixture, broker in _running if fixture in names]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -111,8 +125,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and set(BROKERS) & set(getattr(item, "fixturenames", ())):
-        for broker in _running:
-            tail = "\n".join(broker.log_text().splitlines()[-LOG_TAIL_LINES:])
-            report.sections.append((f"log of the broker at {broker.bootstrap_servers}", tail))
+    if report.failed:
+        for broker in _used_by(item):
+            lines = broker.log_text()[_logged_before.get(broker, 0) :].splitlines()[-LOG_TAIL_LINES:]
+            text = "\n".join(lines) or "Nothing was logged during this test."
+            report.sections.append((f"log of the broker at {broker.bootstrap_servers}", text))
     return report

@@ -80,6 +80,8 @@ class Securing:
         found = {"security.protocol": self.protocol}
         if self.users:
             name = next(iter(self.users)) if user is None else user
+            if name not in self.users:
+                raise ValueError(f"there is no user {name}; the broker was started with {', '.join(self.users)}")
             found |= {"sasl.mechanism": "PLAIN", "sasl.username": name, "sasl.password": self.users[name]}
         if self.tls:
             found["ssl.ca.location"] = str(self.ca_file(folder))

@@ -41,8 +41,8 @@ def test_help_lists_the_commands_on_stdout() -> None:
         (["start", "--override", "num.partitions=many"], "not a number of type INT"),
         (["start", "--override", "listeners=PLAINTEXT://:9092"], "--insecure"),
         (["start", "--override", "log.dirs=a", "--data-dir", "b"], "contradict"),
-        (["start", "missing.properties"], "cannot read missing.properties: No such file or directory"),
-        (["start", "."], "cannot read .: Is a directory"),
+        (["start", "missing.properties"], "Cannot read missing.properties: No such file or directory"),
+        (["start", "."], "Cannot read .: Is a directory"),
     ],
 )
 def test_mistakes_exit_2_with_one_clear_message(arguments: list[str], part: str, tmp_path: Path) -> None:

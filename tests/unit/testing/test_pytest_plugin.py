@@ -35,6 +35,7 @@ def test_others(headrace_broker, headrace_broker_factory):
     print("PIDS", other.pid, headrace_broker.pid)
 
 def test_that_fails(headrace_broker):
+    headrace_broker.create_topic("made-by-the-test-that-fails")
     assert headrace_broker is None
 """
 
@@ -66,6 +67,8 @@ def test_a_run_with_the_fixtures(tmp_path: Path) -> None:
     )
     assert "1 failed, 3 passed" in result.stdout, result.stdout + result.stderr
     assert "log of the broker at 127.0.0.1:" in result.stdout, "the failure comes with the broker's log"
-    assert "is ready at" in result.stdout
+    told = result.stdout.partition("log of the broker at 127.0.0.1:")[2]
+    assert "topic=made-by-the-test-that-fails" in told
+    assert "is ready at" not in told, "what was logged before this test"
     (pids,) = (line for line in result.stdout.splitlines() if line.startswith("PIDS"))
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.split()[1:])

@@ -20,7 +20,7 @@ def read_config_file(path: Path) -> ConfigFile:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from None
     try:
         if path.suffix == ".toml":
             pairs = _parse_toml(raw)

@@ -38,5 +38,5 @@ def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
         )
     click.echo(ready, nl=False)
     click.echo(
-        f"Its log is {files.log}; stop it with `headrace stop --data-dir {files.directory.parent}`.", err=True
+        f"The log is {files.log}; stop it with `headrace stop --data-dir {files.directory.parent}`.", err=True
     )

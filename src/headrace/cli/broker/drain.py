@@ -35,7 +35,7 @@ def drain(target: Target, way: Way, broker: int, leaders: bool) -> None:
         nothing = f"Broker {broker} is not the preferred leader of any partition."
         show_and_carry_out(target, way, lambda cluster: _leaders(cluster, broker), nothing)
         return
-    _drain(target, way, broker)
+    _drain(target, way, broker, must_exist=True)
     if not way.dry_run:
         note(f"Broker {broker} gets no new partitions until `headrace broker undrain {broker}`.")
 
@@ -62,17 +62,21 @@ def decommission(target: Target, way: Way, broker: int) -> None:
 
     Stop it when this command says so. Afterwards its id can be used by a new broker.
     """
-    _drain(target, way, broker)
+    _drain(target, way, broker, must_exist=False)  # one that is dead and empty can still be forgotten
     if way.dry_run or way.no_wait:
         return
     run(target, lambda cluster: _forget_when_stopped(cluster, broker, target.timeout_given))
     note(f"Removed broker {broker} from the cluster.")
 
 
-def _drain(target: Target, way: Way, broker: int) -> None:
+def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
     async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
         view = await cluster.metadata()
         if broker not in view.brokers and not any(broker in held for held in assignment(view).values()):
+            if must_exist:
+                raise CommandError(
+                    f"There is no broker {broker}.", NOT_FOUND, "`headrace cluster info` lists them."
+                )
             return view, {}
         if len([one for one in view.brokers if one != broker]) == 0:
             raise CommandError(f"There is no other broker that could take over from broker {broker}.")

@@ -40,6 +40,10 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
 }
 
+_LOST = (
+    "The broker may have stopped: try again. If this happens every time, the listener may need a login: set "
+    "security.protocol and sasl.* with --client-config."
+)
 _START_ONE = "Start one with `headrace start`, or give another address with --bootstrap-server HOST:PORT."
 _REASON_ADVICE: dict[Reason, str] = {
     Reason.REFUSED: f"Is the broker running? {_START_ONE}",
@@ -52,6 +56,8 @@ _REASON_ADVICE: dict[Reason, str] = {
     Reason.NO_TLS: "Use the port of a TLS listener (often 9093), or leave security.protocol out.",
     Reason.UNTRUSTED: "Name the CA that signed it: ssl.ca.location, with --client-config.",
     Reason.TLS_REFUSED: "Check the TLS versions, and whether the broker asks for a client certificate.",
+    Reason.TLS_CLOSED: "That port may not speak TLS: use the port of a TLS listener (often 9093), or leave "
+    "security.protocol out.",
     Reason.NOT_KAFKA: "Check the port; brokers usually listen on 9092.",
 }
 
@@ -68,7 +74,7 @@ def explain_kafka(error: KafkaError, subject: str = "") -> CommandError:
     name = error.code.name
     message = sentence(f"{subject}: {text}" if subject and subject not in text else text)
     if name not in message:
-        message = f"{message[:-1]} ({name})."
+        message = f"{message} ({name})" if message.endswith("?") else f"{message[:-1]} ({name})."
     return CommandError(message, _EXIT_CODES.get(error.code, FAILED), _ADVICE.get(error.code))
 
 
@@ -82,7 +88,7 @@ def explain_client(error: ClientError) -> CommandError:
             sentence(str(error)), TIMED_OUT, "`headrace cluster health` may show why; --timeout waits longer."
         )
     assert isinstance(error, ConnectionLost)
-    return CommandError(sentence(str(error)), UNREACHABLE, "The broker may have stopped. Try again.")
+    return CommandError(sentence(str(error)), UNREACHABLE, _LOST)
 
 
 def _explain_bootstrap(error: NoneReachable) -> CommandError:

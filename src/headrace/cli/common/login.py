@@ -14,6 +14,7 @@ import click
 
 from headrace.cli.common.failure import USAGE, CommandError
 from headrace.cli.common.options import CLIENT_CONFIG, CLIENT_CONFIG_VARIABLE
+from headrace.cli.common.output import warn
 
 if TYPE_CHECKING:
     from headrace.client.connection import ClientSettings
@@ -38,15 +39,22 @@ def asked_security() -> ClientSecurity | None:
 
 
 def read_security(path: Path) -> ClientSecurity:
-    from headrace.client.security import client_security  # only who logs in waits for these
+    from headrace.client.security import client_security, misspelt_options  # only who logs in waits for these
     from headrace.config.properties import parse_properties
     from headrace.config.setting import ConfigError
+    from headrace.model.tls import TlsFault
 
+    given: dict[str, str] = {}
     try:
         given = parse_properties(path.read_text(encoding="utf-8"))
+        for name, meant in misspelt_options(given):
+            warn(f"{path}: {name} is not used; did you mean {meant}?")
         security = client_security(given.get, os.urandom)
         if security.context is not None:
             security.context()  # a file that is missing is told before anything is asked
+    except TlsFault as error:
+        named = "ssl.ca.location" if given.get("ssl.ca.location") else "ssl.truststore.location"
+        raise CommandError(f"{path}: {str(error).replace('ssl.truststore.location', named)}.", USAGE) from None
     except OSError as error:
         raise CommandError(f"Cannot read {path}: {error.strerror or error}.", USAGE) from None
     except ConfigError as error:

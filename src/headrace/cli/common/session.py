@@ -14,7 +14,7 @@ from headrace.cli.common.options import Target
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientSettings
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, kafka_error
 from headrace.client.view import ClusterView, TopicView
 from headrace.env.real import real_env
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -57,7 +57,7 @@ async def topics_of(cluster: Cluster, names: Sequence[str]) -> tuple[ClusterView
         if view.errors.get(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise missing_topic(name, list((await cluster.metadata()).topics))
         if name in view.errors:
-            view.topic(name)
+            raise explain_kafka(kafka_error(view.errors[name]), f"topic {name}")
     return view, [view.topic(name) for name in names]
 
 

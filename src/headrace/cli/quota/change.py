@@ -98,7 +98,12 @@ def list_command(target: Target, parts: Parts, format: str) -> None:
     """List the quotas that are set; with a user, client id or address those that name it."""
     filters = [QuotaFilter(kind, False, name) for kind, name in parts]
     rows = run(target, lambda cluster: describe_quotas(cluster, filters))
-    emit_rows([_row(one) for one in rows], COLUMNS, format, empty="There are no such quotas.")
+    emit_rows(
+        [_row(one) for one in rows],
+        COLUMNS,
+        format,
+        empty="There are no such quotas." if filters else "There are no quotas.",
+    )
 
 
 @click.command()

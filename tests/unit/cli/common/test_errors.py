@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic
 from headrace.cli.common.failure import CommandError
+from headrace.cli.common.login import read_security
 from headrace.cli.common.session import conclude
 from headrace.client.address import Address
-from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, Reason, RequestTimedOut
+from headrace.client.errors import (
+    CannotReach,
+    ClientError,
+    ConnectionLost,
+    NoneReachable,
+    Reason,
+    RequestTimedOut,
+    connect_failure,
+)
 from headrace.model.errors import ErrorCode, KafkaError
 
 HERE = Address("broker", 9092)
@@ -38,6 +49,30 @@ def test_no_rights_says_whom_to_ask() -> None:
     told = explain_kafka(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed"), "topic t")
     assert told.message == "Topic t: not allowed (TOPIC_AUTHORIZATION_FAILED)."
     assert "administrator" in (told.advice or "")
+
+
+def test_a_question_keeps_its_mark() -> None:
+    told = explain_kafka(KafkaError(ErrorCode.INVALID_CONFIG, "no retention.sm; did you mean retention.ms?"))
+    assert told.message == "No retention.sm; did you mean retention.ms? (INVALID_CONFIG)"
+
+
+def test_tls_to_a_broker_without_it_says_so() -> None:
+    failure = connect_failure(HERE, ConnectionResetError(), 5, None)
+    told = explain_client(NoneReachable([failure]))
+    assert (
+        told.message == "Cannot reach a broker at broker:9092: the connection was closed during the TLS handshake."
+    )
+    assert "leave security.protocol out" in (told.advice or "")
+
+
+def test_a_misspelt_setting_of_a_client_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "securty.protocol=SSL\nacks=all\nsasl.mechanisms=PLAIN\nsasl.oauthbearer.token.endpoint.url=x\n"
+    )
+    assert read_security(path).tls is None
+    said = capsys.readouterr().err
+    assert said == f"Warning: {path}: securty.protocol is not used; did you mean security.protocol?\n"
 
 
 @pytest.mark.parametrize("reason", list(Reason))
