@@ -152,12 +152,14 @@ class InSyncKeeper:
             code = ErrorCode(result.error_code) if result is not None else ErrorCode.UNKNOWN_SERVER_ERROR
             logger.info("%s keeps its in-sync set %s: %s", partition.topic_partition, list(image.isr), code.name)
             if code in _SURELY_NOT_GRANTED:
-                leadership.pending = None
+                partition.end_wish()
             self._env.clock.call_later(REFUSED_SECONDS, lambda: self.ask(partition))
         elif result.leader_epoch == image.leader_epoch:
-            leadership.pending = None
             if result.partition_epoch > image.partition_epoch:
+                leadership.pending = None
                 partition.become_leader(_changed(image, result))
+            else:
+                partition.end_wish()
         # Else a new epoch came with it, which ended a move: who joined counts until the image tells the rest.
 
 

@@ -441,6 +441,12 @@ class Partition:
         start = self.log.start_offset
         return start if self.leadership is None else self.leadership.lowest_start(start)
 
+    def end_wish(self) -> None:
+        """Another in-sync set was not granted: who was to join is waited for no more, and nobody else may stir."""
+        if self.leadership is not None:
+            self.leadership.pending = None
+            self._advance_high_watermark()
+
     def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
         """Where the reader's log parts from this one: (epoch, end offset), if it does not end inside this one."""
         epoch, end_offset = self.log.leader_epochs.end_offset_for(last_epoch, self.log.end_offset)

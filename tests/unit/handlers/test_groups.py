@@ -235,12 +235,13 @@ async def test_while_it_loads(groups: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(groups, "broker", replace(groups.broker, groups=service))
     busy = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert await fetch(groups, "g") == (busy, -1)
-    assert await commit(groups, "g", 8) == busy
+    waits = asyncio.ensure_future(commit(groups, "g", 8))
     assert (await groups.call(join("g"), 2)).error_code == busy
     with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await groups.call(ListGroupsRequest(), 0)
     await loaded(service)
-    assert await fetch(groups, "g") == (0, 7)
+    assert await waits == 0
+    assert await fetch(groups, "g") == (0, 8)
     service.close()
 
 

@@ -34,8 +34,16 @@ def concluded(result: PartitionDataResult | None) -> tuple[InSyncChange | None, 
     leadership = Leadership(1, BEFORE, 0)
     leadership.pending = InSyncChange((1, 2, 3), (7, 7, 7), BEFORE.partition_epoch)
     told: list[PartitionImage] = []
+
+    def end_wish() -> None:
+        leadership.pending = None
+
     partition: Any = SimpleNamespace(
-        leadership=leadership, image=BEFORE, topic_partition="t-0", become_leader=told.append
+        leadership=leadership,
+        image=BEFORE,
+        topic_partition="t-0",
+        become_leader=told.append,
+        end_wish=end_wish,
     )
     later = SimpleNamespace(clock=SimpleNamespace(call_later=lambda seconds, callback: None))
     keeper: Any = SimpleNamespace(_env=later, ask=None)

@@ -15,7 +15,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicPartition
 from headrace.replication.flushing import Flusher
 from headrace.replication.host import PartitionHost
-from headrace.replication.leadership import SingleFetch
+from headrace.replication.leadership import InSyncChange, SingleFetch
 from headrace.replication.partition import ACKS_ALL, COMMITTED, REPLICA, UNCOMMITTED, Partition
 from headrace.replication.sync_rounds import Syncing, SyncRounds
 from headrace.storage.loading import create_log
@@ -75,6 +75,19 @@ def append(partition: Partition, acks: int = 1) -> int:
 def followers(partition: Partition, **ends: int) -> None:
     for name, end in ends.items():
         partition.follower_fetched(int(name.removeprefix("r")), end, 7, SingleFetch(time.monotonic()))
+
+
+def test_what_waited_for_a_joiner_is_committed_when_it_is_refused(partition: Partition) -> None:
+    """A stopping follower may not join, and asks no more: without a look nothing moved until it was back."""
+    lead(partition, (1, 2))
+    assert partition.leadership is not None
+    followers(partition, r2=0, r3=0)
+    partition.leadership.pending = InSyncChange((1, 2, 3), (7, 7, 7), 0)
+    end = append(partition, ACKS_ALL)
+    followers(partition, r2=end)
+    assert not partition.acknowledged(end, ACKS_ALL, EPOCH)
+    partition.end_wish()
+    assert partition.acknowledged(end, ACKS_ALL, EPOCH)
 
 
 def sync_before_ack(partition: Partition) -> None:

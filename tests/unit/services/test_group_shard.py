@@ -437,6 +437,37 @@ async def test_a_group_that_cannot_be_loaded_is_refused_alone(monkeypatch: pytes
     assert errors_of(other) == (NONE,)
 
 
+async def test_a_commit_that_comes_while_it_loads_waits_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by a rolling restart: librdkafka gives a commit up after some tries, and its application fails."""
+    before = World()
+    before.commit(1)
+    before.clock.turn()
+    monkeypatch.setattr(shard_module, "load_events", before.events)
+    world = World(start=False)
+    world.partition.log.end_offset = 1
+    world.shard.start()
+    late = world.commit(2)
+    assert not late.done()
+    world.clock.advance(1.1)
+    world.clock.turn()
+    assert errors_of(late) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,)
+    early = world.commit(3)
+    while world.shard.state is ShardState.LOADING:
+        await asyncio.sleep(0)
+    world.clock.turn()
+    assert (errors_of(early), world.stored()) == ((NONE,), 3)
+
+
+async def test_a_commit_that_waits_is_sent_on_when_it_resigns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_module, "load_events", World().events)
+    world = World(start=False)
+    world.partition.log.end_offset = 1
+    world.shard.start()
+    waits = world.commit(2)
+    world.shard.resign()
+    assert errors_of(waits) == (ErrorCode.NOT_COORDINATOR,)
+
+
 def _raise(*_: object, **__: object) -> None:
     raise AssertionError("our bug")
 

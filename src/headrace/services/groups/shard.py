@@ -1,8 +1,8 @@
 """One `GroupCoordinator` on one partition of `__consumer_offsets`, driven as its docstring asks.
 
 A shard lives as long as this broker leads its partition in one epoch. While it loads, and after it resigned,
-requests are refused with the code that sends the client on. An `Answer` is the coordinator's token: a parked join
-or sync is one that is not done.
+requests are refused with the code that sends the client on (commits wait a moment: `early_commits`). An `Answer`
+is the coordinator's token: a parked join or sync is one that is not done.
 
 A decision that raises is our bug. Nothing of it has happened, so it ends with an error for its own request and the
 group goes on. If what was decided could not be applied, the group's state cannot be trusted: the group is refused
@@ -39,6 +39,7 @@ from headrace.records.builder import ProducerStamp
 from headrace.records.markers import EndMarker
 from headrace.replication.partition import Partition
 from headrace.services.groups.answer import Answer
+from headrace.services.groups.early_commits import EarlyCommits
 from headrace.services.groups.loading import load_events
 from headrace.services.groups.locks import GroupLocks
 from headrace.services.groups.quick_commit import AnswerOf, CommitHost, Member, QuickCommit, QuickCommits
@@ -99,6 +100,7 @@ class GroupShard:
         self._writer = DecisionWriter(env.clock, partition, settings)
         host = CommitHost(coordinator, self._locks, self._timers, self._writer, self.distrust)
         self._commits = QuickCommits(env.clock, host)
+        self._early = EarlyCommits(env.clock)
         self._loading: asyncio.Task[None] | None = None
         self._deleted_meanwhile: frozenset[TopicPartition] = frozenset()
         """Partitions that were deleted while this was loading."""
@@ -133,11 +135,11 @@ class GroupShard:
             try:
                 count = await self._apply_log()
             except (KafkaError, ProtocolError, OSError) as error:
-                self.state = ShardState.FAILED
+                self._fail()
                 log.error("%s could not be loaded; its groups have no coordinator: %s", self.name, error)
                 return
             except Exception:
-                self.state = ShardState.FAILED
+                self._fail()
                 log.exception("%s could not be loaded; its groups have no coordinator", self.name)
                 return
         self._activate()
@@ -174,6 +176,11 @@ class GroupShard:
         decision = self._coordinator.load_finished(now_ms)
         assert not decision.records
         self._carry_out(decision, now_ms)
+        self._early.release(self._begin)
+
+    def _fail(self) -> None:
+        self.state = ShardState.FAILED
+        self._early.refuse(self.state.refusal)
 
     def resign(self) -> None:
         """No longer the coordinator: whoever waits is told to look for the new one."""
@@ -184,6 +191,7 @@ class GroupShard:
                 task.cancel()
         self._timers.clear()
         self._writer.close()
+        self._early.refuse(self.state.refusal)
         if active:
             _answer(self._coordinator.resign().replies)
 
@@ -210,13 +218,18 @@ class GroupShard:
     def ask(self, request: GroupRequest) -> Answer:
         """Decide a request about one group; the answer may take as long as a rebalance."""
         answer = Answer()
-        if self.state is not ShardState.ACTIVE:
+        if self.state is ShardState.ACTIVE:
+            self._begin(request, answer)
+        elif self.state is ShardState.LOADING and isinstance(request, CommitOffsets):
+            self._early.hold(request, answer)
+        else:
             answer.give(error_reply(request, self.state.refusal))
-            return answer
+        return answer
+
+    def _begin(self, request: GroupRequest, answer: Answer) -> None:
         group_id = request if isinstance(request, str) else request.group_id
         work = _RequestWork(self, group_id, request, answer)
         self._locks.acquire(group_id, type(request) is CommitOffsets, work.run)
-        return answer
 
     # -- transactions
 

@@ -20,6 +20,7 @@ from headrace.testing.drills.networks import (
     store_one_way,
     vanished_host,
 )
+from headrace.testing.drills.rolling import rolling_restart_with_clients
 from headrace.testing.drills.scene import Fault
 from headrace.testing.drills.stores import zookeeper_down, zookeeper_one_killed
 from headrace.testing.drills.zombies import pause_leader
@@ -57,6 +58,12 @@ DRILLS: dict[str, Drill] = {
         mutant="move-at-once",
     ),
     "rolling-restart": Drill("one broker after the other is restarted", rolling_restart, 5, 60),
+    "rolling-restart-clients": Drill(
+        "the same five times under four ordinary clients: no error, no rebalance",
+        rolling_restart_with_clients,
+        1,
+        60,
+    ),
     "pause-leader": Drill(
         "a leader is stopped (SIGSTOP) beyond its lease", pause_leader(10), 1, 120, mutant="endless-lease"
     ),

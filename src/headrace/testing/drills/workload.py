@@ -35,13 +35,20 @@ IMPATIENT: dict[str, Any] = {
 def create_topic(bootstrap: str, brokers: int, configs: Mapping[str, str]) -> None:
     """Once all brokers are there."""
     from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     deadline = time.monotonic() + 60
     while len(admin.list_topics(timeout=30).brokers) < brokers and time.monotonic() < deadline:
         time.sleep(0.1)
-    topic = NewTopic(TOPIC, PARTITIONS, REPLICATION, config={"min.insync.replicas": "2", **configs})
+    create(bootstrap, TOPIC, PARTITIONS, configs)
+
+
+def create(bootstrap: str, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    topic = NewTopic(name, partitions, REPLICATION, config={"min.insync.replicas": "2", **configs})
     for future in admin.create_topics([topic], operation_timeout=30).values():
         future.result()
 
