@@ -458,6 +458,15 @@ async def test_a_commit_that_comes_while_it_loads_waits_a_moment(monkeypatch: py
     assert (errors_of(early), world.stored()) == ((NONE,), 3)
 
 
+async def test_a_heartbeat_that_comes_while_it_loads_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka does. Found by a rolling restart: to aiokafka a refusal is the end of its membership."""
+    monkeypatch.setattr(shard_module, "load_events", World().events)
+    world = World(start=False)
+    world.partition.log.end_offset = 1
+    world.shard.start()
+    assert beat(world, "somebody", 3) is NONE
+
+
 async def test_a_commit_that_waits_is_sent_on_when_it_resigns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_module, "load_events", World().events)
     world = World(start=False)

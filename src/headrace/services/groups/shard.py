@@ -28,6 +28,7 @@ from headrace.groups.messages import (
     DeleteOffsets,
     GroupReply,
     Heartbeat,
+    HeartbeatReply,
     JoinGroup,
     LeaveGroup,
     OffsetToCommit,
@@ -222,6 +223,8 @@ class GroupShard:
             self._begin(request, answer)
         elif self.state is ShardState.LOADING and isinstance(request, CommitOffsets):
             self._early.hold(request, answer)
+        elif self.state is ShardState.LOADING and isinstance(request, Heartbeat):
+            answer.give(HeartbeatReply())  # as Kafka does: there is a client that takes a refusal for its end
         else:
             answer.give(error_reply(request, self.state.refusal))
         return answer
