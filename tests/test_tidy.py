@@ -360,10 +360,11 @@ CATCH_ALL_ALLOWED = (
     "services/fetching/parked",
     "services/delayed_produce",
     "testing/sim/world",
+    "testing/drills/everyday_clients",
 )
 """The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shells around
 groups and transactions, where a fault ends with an error for one request, group or partition; callbacks, where a
-fault ends one waiter or, after a sync, the broker; simulated threads."""
+fault ends one waiter or, after a sync, the broker; simulated threads; clients of a drill: every error counts."""
 
 
 def test_nothing_catches_everything() -> None:
