@@ -10,6 +10,7 @@ from headrace.client.address import Address
 from headrace.client.connection import ClientSettings, open_connection
 from headrace.client.errors import CannotReach, Reason
 from headrace.client.login import ClientLogin
+from headrace.client.tokens import TokenSource
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import Store
 from headrace.env import Env
@@ -49,7 +50,10 @@ class Outside:
 
 def real_outside(config: BrokerConfig) -> Outside:
     own = config.own_login
-    login = None if own is None else ClientLogin(own.mechanism, own.user, own.password, real_env().rng.bytes)
+    login = None
+    if own is not None:
+        tokens = None if own.tokens is None else TokenSource(own.tokens)
+        login = ClientLogin(own.mechanism, own.user, own.password, real_env().rng.bytes, tokens)
     identities = TlsIdentities(config)
     shown = identities.of(config.inter_broker_listener.name)
     settings = ClientSettings(

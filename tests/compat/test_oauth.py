@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,13 @@ from headrace.cli.main import command_line
 from headrace.client.address import parse_bootstrap
 from headrace.client.connection import ClientSettings, open_connection
 from headrace.client.login import ClientLogin
+from headrace.client.security import client_security
 from headrace.env.real import real_env
+from headrace.spark.client.cluster import BlockingCluster
+from headrace.spark.client.connection import ClusterSettings
 from headrace.testing.process import BrokerProcess
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
-from tests.compat.issuer import AUDIENCE, ISSUER, Issuer
+from tests.compat.issuer import AUDIENCE, CLIENT, ISSUER, SECRET, Issuer, IssuerServer
 
 pytestmark = pytest.mark.headrace_only
 TIMEOUT_S = 60.0
@@ -51,6 +56,16 @@ class OAuthBroker:
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
             "super.users=User:admin;User:alice\n"
         )
+
+    def credentials(self, server: IssuerServer) -> dict[str, str]:
+        """The settings of a client whose tokens come from the issuer, for its id and secret."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": server.url("token"),
+            "sasl.oauthbearer.client.credentials.client.id": CLIENT,
+            "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+        }
 
     def command(self, *words: str, token: str | None = None) -> Result:
         (self.folder / "token").write_text(self.issuer.token() if token is None else token)
@@ -186,3 +201,40 @@ async def test_a_session_ends_with_its_token_unless_it_is_renewed(
         assert "orders" in [topic.name for topic in answer.topics]
         await asyncio.sleep(0.1)
     connection.close()
+
+
+def test_client_credentials_of_a_command_and_of_the_blocking_client(broker: OAuthBroker) -> None:
+    """The blocking client is what tasks of Spark use."""
+    with closing(IssuerServer(broker.issuer)) as server:
+        given = broker.credentials(server)
+        path = broker.folder / "credentials.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+        words = ["-b", broker.bootstrap, "topic", "list", "--client-config", str(path)]
+        listed = CliRunner().invoke(command_line, words)
+        assert listed.exit_code == 0, listed.output
+        assert "orders" in listed.output
+        security = client_security(given.get, os.urandom)
+        settings = ClusterSettings(broker.bootstrap, request_timeout_s=TIMEOUT_S, security=security)
+        with closing(BlockingCluster(settings)) as cluster:
+            assert "orders" in cluster.topics()
+        assert len(server.requests) >= 2
+        path.write_text(path.read_text().replace(SECRET, "guessed"))
+        refused = CliRunner().invoke(command_line, words)
+        assert refused.exit_code != 0
+        assert "gives no token: HTTP Error 401" in refused.output
+
+
+async def test_an_issuer_that_hangs_does_not_stop_the_loop(broker: OAuthBroker) -> None:
+    with closing(IssuerServer(broker.issuer)) as server:
+        server.go.clear()
+        security = client_security(broker.credentials(server).get, os.urandom)
+        (address,) = parse_bootstrap(broker.bootstrap)
+        opening = asyncio.ensure_future(open_connection(address, ClientSettings(login=security.login)))
+        async with asyncio.timeout(TIMEOUT_S):
+            while not server.requests:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        assert not opening.done()
+        server.go.set()
+        connection = await opening
+        connection.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.address import Address
@@ -160,6 +160,9 @@ class ClientConnection:
     async def log_in(self) -> None:
         login = self._settings.login
         if login is not None:
+            if login.token is not None:  # its issuer may be slow: nobody else waits
+                token = await asyncio.get_running_loop().run_in_executor(None, login.token)
+                login = replace(login, token=lambda: token)
             conversation = self._protocol.log_in(login, self._settings.connect_timeout_s)
             step = next_step(conversation)
             while step is not None:

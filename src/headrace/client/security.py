@@ -18,9 +18,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.client.login import ClientLogin
-from headrace.client.tokens import token_source
+from headrace.client.tokens import TokenSource
 from headrace.config.listeners import SECURITY_PROTOCOLS
-from headrace.config.oauth_settings import OAUTHBEARER
+from headrace.config.oauth_settings import (
+    CLIENT_ID,
+    CLIENT_SCOPE,
+    CLIENT_SECRET,
+    ENCODE,
+    LIBRDKAFKA_CA,
+    OAUTHBEARER,
+    TOKEN_URL,
+    token_endpoint,
+)
 from headrace.config.sasl_config import SERVED_MECHANISMS, parse_jaas
 from headrace.config.setting import ConfigError
 from headrace.config.tls_config import Get, client_material
@@ -56,6 +65,12 @@ OPTIONS = (
     "ssl.cipher.suites",
     "ssl.endpoint.identification.algorithm",
     "enable.ssl.certificate.verification",
+    TOKEN_URL,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    CLIENT_SCOPE,
+    ENCODE,
+    LIBRDKAFKA_CA,
 )
 """What a client can be told; `sasl.mechanisms` is librdkafka's other word for the second."""
 Random = Callable[[int], bytes]
@@ -116,7 +131,7 @@ def _login(get: Get, random: Random) -> ClientLogin:
     if mechanism == OAUTHBEARER:
         given = get("sasl.jaas.config")
         jaas = parse_jaas("sasl.jaas.config", given, mechanism) if given else {}
-        return ClientLogin(mechanism, "", "", random, token_source(get, jaas))
+        return ClientLogin(mechanism, "", "", random, TokenSource(token_endpoint(get, jaas)))
     user, password = get("sasl.username"), get("sasl.password")
     if text := get("sasl.jaas.config"):
         options = parse_jaas("sasl.jaas.config", text, mechanism)

@@ -19,6 +19,7 @@ from headrace.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from headrace.config.oauth_settings import OAUTHBEARER, TOKEN_URL
 from headrace.config.quota_settings import CONNECTION_RATE, is_listener_rate, listener_rate
 from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
 from headrace.config.secrets import refuse_in_flags
@@ -296,6 +297,11 @@ def _text(texts: Mapping[str, str], name: str) -> str:
 def _no_own_login(config: BrokerConfig) -> str:
     listener = config.inter_broker_listener.name
     mechanism = config.text(INTER_BROKER) or config.sasl[listener].mechanisms[0]
+    if mechanism == OAUTHBEARER:
+        return (
+            f"the listener between brokers, {listener}, has OAUTHBEARER, and this broker has no token: write "
+            f"{TOKEN_URL}, or choose another mechanism with sasl.mechanism.inter.broker.protocol"
+        )
     key = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     return (
         f"the listener between brokers, {listener}, has SASL, and this broker has no name and password of its own "

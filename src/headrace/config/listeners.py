@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from headrace.config.setting import ConfigError
 
+LISTENER_PREFIX = "listener.name."
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _META_ADDRESSES = ("0.0.0.0", "::")
 MAX_PORT = 65535

@@ -1,11 +1,14 @@
-"""The broker settings of OAUTHBEARER: where the keys are, and what a token must say. Kafka's names."""
+"""The settings of OAUTHBEARER: where keys and tokens come from, and what a token must say. Kafka's names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from headrace.config.setting import ConfigError, ConfigType, Importance, Setting
+from headrace.config.tls_config import Get, client_material
+from headrace.model.tls import TlsMaterial
 
 OAUTHBEARER = "OAUTHBEARER"
 JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
@@ -17,6 +20,26 @@ SCOPE = "sasl.oauthbearer.scope.claim.name"
 REFRESH = "sasl.oauthbearer.jwks.endpoint.refresh.ms"
 BACKOFF = "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"
 BACKOFF_MAX = "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
+CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
+CLIENT_SCOPE = "sasl.oauthbearer.scope"
+ENCODE = "sasl.oauthbearer.header.urlencode"
+LIBRDKAFKA_CA = "https.ca.location"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEndpoint:
+    """Where a client, or a broker that is one, gets its token."""
+
+    url: str
+    client: str = ""
+    secret: str = field(default="", repr=False)
+    scope: str | None = None
+    encode: bool = False
+    """Whether id and secret are encoded as in a form before they are sent (RFC 6749, 2.3.1)."""
+    tls: TlsMaterial | None = None
+    """Whom it trusts to be the issuer, if not the system's authorities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +55,14 @@ class OAuthSettings:
     refresh_seconds: float = 3600.0
     backoff_seconds: float = 0.1
     backoff_max_seconds: float = 10.0
+    tls: TlsMaterial | None = None
+    """Whom it trusts to be the issuer, if not the system's authorities."""
 
 
 def _url_problem(text: str) -> str | None:
     if text.startswith(("file:", "https://", "http://")):
         return None
-    return "it must be the URL of a JWKS: file:///path or https://host/path"
+    return "it must be a URL: file:///path or https://host/path"
 
 
 OAUTH_SETTINGS: tuple[Setting, ...] = (
@@ -109,6 +134,25 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         "The longest such time.",
         minimum=10,
     ),
+    Setting(
+        TOKEN_URL,
+        ConfigType.STRING,
+        None,
+        Importance.MEDIUM,
+        "Where this broker gets its own token from, if OAUTHBEARER is spoken between brokers: https://... of the "
+        "issuer, or file:///path of a token.",
+        check=_url_problem,
+    ),
+    Setting(CLIENT_ID, ConfigType.STRING, None, Importance.MEDIUM, "This broker's id at the issuer of tokens."),
+    Setting(CLIENT_SECRET, ConfigType.PASSWORD, None, Importance.MEDIUM, "Its secret there."),
+    Setting(CLIENT_SCOPE, ConfigType.STRING, None, Importance.MEDIUM, "The scope that it asks for there."),
+    Setting(
+        ENCODE,
+        ConfigType.BOOLEAN,
+        "false",
+        Importance.LOW,
+        "Whether its id and secret are encoded as in a form before they are sent (RFC 6749, 2.3.1).",
+    ),
 )
 _TABLE = {setting.name: setting for setting in OAUTH_SETTINGS}
 
@@ -118,7 +162,33 @@ def is_oauth_setting(name: str) -> bool:
     return any(name.endswith(f".{known}") for known in _TABLE)
 
 
-def oauth_of(listener: object, text_of: Callable[[str], str | None]) -> OAuthSettings:
+def token_endpoint(get: Get, jaas: Mapping[str, str]) -> TokenEndpoint:
+    """From the settings of a client, in the names of Kafka's Java client or of librdkafka, and its JAAS text."""
+    url = get(TOKEN_URL) or ""
+    scheme = urlsplit(url).scheme
+    if scheme == "file":
+        return TokenEndpoint(url)
+    if scheme not in ("http", "https"):
+        raise ConfigError(f"{TOKEN_URL} must be file:///path or https://...")
+    client = get(CLIENT_ID) or get("sasl.oauthbearer.client.id") or jaas.get("clientId")
+    secret = get(CLIENT_SECRET) or get("sasl.oauthbearer.client.secret") or jaas.get("clientSecret")
+    scope = get(CLIENT_SCOPE) or jaas.get("scope")
+    if not client or not secret:
+        raise ConfigError(
+            f"{CLIENT_ID} and ...client.secret are missing: {url} gives tokens to clients that it knows"
+        )
+    encode = (get(ENCODE) or "false").strip().lower() == "true"
+    return TokenEndpoint(url, client, secret, scope, encode, issuer_tls(jaas, get(LIBRDKAFKA_CA)))
+
+
+def issuer_tls(jaas: Mapping[str, str], ca: str | None = None) -> TlsMaterial | None:
+    """`ssl.*` of a JAAS text is about the connection to the issuer; None if nothing is said about it."""
+    if not ca and not any(name.startswith("ssl.") for name in jaas):
+        return None
+    return client_material(lambda name: jaas.get(name) or (ca if name == "ssl.ca.location" else None))
+
+
+def oauth_of(listener: object, text_of: Callable[[str], str | None], jaas: Mapping[str, str]) -> OAuthSettings:
     """`text_of` gives a setting as it stands for the listener."""
 
     def value(name: str) -> object:
@@ -144,4 +214,5 @@ def oauth_of(listener: object, text_of: Callable[[str], str | None]) -> OAuthSet
         numbers[REFRESH] / 1000,
         numbers[BACKOFF] / 1000,
         numbers[BACKOFF_MAX] / 1000,
+        issuer_tls(jaas),
     )

@@ -5,7 +5,8 @@
     listener.name.NAME.MECHANISM.sasl.jaas.config=CLASS required username="..." password="..." user_NAME="...";
 
 Of a JAAS text, `user_NAME` are the users of PLAIN and their passwords; `username` and `password` are the broker's
-own, with which it logs in at other brokers. The class is one of Kafka's two, and only checked.
+own, with which it logs in at other brokers. The class is one of Kafka's, and only checked. With OAUTHBEARER a
+broker logs in with a token, from where `sasl.oauthbearer.token.endpoint.url` says.
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.config.listeners import ConfiguredListener
-from headrace.config.oauth_settings import OAUTHBEARER, OAuthSettings, is_oauth_setting, oauth_of
+from headrace.config.listeners import LISTENER_PREFIX, ConfiguredListener
+from headrace.config.oauth_settings import (
+    CLIENT_SECRET,
+    OAUTHBEARER,
+    TOKEN_URL,
+    OAuthSettings,
+    TokenEndpoint,
+    is_oauth_setting,
+    oauth_of,
+    token_endpoint,
+)
 from headrace.config.secrets import refuse_in_flags
 from headrace.config.setting import ConfigError
 
 PLAIN = "PLAIN"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SERVED_MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
-LISTENER_PREFIX = "listener.name."
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
 INTER_BROKER = "sasl.mechanism.inter.broker.protocol"
@@ -38,6 +47,11 @@ _HANDLERS = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
 """Kafka's own for tokens with a signature: what is done here anyway."""
+_LOGIN_HANDLER = "sasl.login.callback.handler.class"
+_LOGIN_HANDLERS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+)
 _OPTION = re.compile(r"""\s*([\w.\-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))""")
 _ESCAPE = re.compile(r"\\(.)")
 
@@ -47,8 +61,10 @@ class Login:
     """With which a broker logs in at another one."""
 
     mechanism: str
-    user: str
-    password: str = field(repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenEndpoint | None = None
+    """With OAUTHBEARER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +84,7 @@ class SaslSettings:
 def is_sasl_setting(name: str) -> bool:
     """Whether a setting of a listener is one of these."""
     return name.startswith(LISTENER_PREFIX) and (
-        name.endswith((ENABLED, JAAS, MAX_REAUTH, _HANDLER)) or is_oauth_setting(name)
+        name.endswith((ENABLED, JAAS, MAX_REAUTH, _HANDLER, _LOGIN_HANDLER)) or is_oauth_setting(name)
     )
 
 
@@ -76,7 +92,7 @@ def sasl_of(
     listeners: tuple[ConfiguredListener, ...], texts: Mapping[str, str], sources: Mapping[str, str]
 ) -> dict[str, SaslSettings]:
     """By the names of those listeners that have SASL."""
-    refuse_in_flags(sources, JAAS)
+    refuse_in_flags(sources, JAAS, CLIENT_SECRET)
     return {
         listener.name: _of_one(listener, texts)
         for listener in listeners
@@ -97,13 +113,16 @@ def _of_one(listener: ConfiguredListener, texts: Mapping[str, str]) -> SaslSetti
             )
     passwords: dict[str, str] = {}
     own: dict[str, Login] = {}
+    of_tokens: dict[str, str] = {}
     for mechanism in mechanisms:
         key = f"{prefix}{mechanism.lower()}.{JAAS}"
         text = texts.get(key) or texts.get(JAAS) or ""
         if not text:
             continue
         options = parse_jaas(key, text, mechanism)
-        if mechanism == PLAIN:
+        if mechanism == OAUTHBEARER:
+            of_tokens = options
+        elif mechanism == PLAIN:
             passwords = {name[5:]: value for name, value in options.items() if name.startswith("user_")}
         if "username" in options and "password" in options:
             own[mechanism] = Login(mechanism, options["username"], options["password"])
@@ -114,15 +133,23 @@ def _of_one(listener: ConfiguredListener, texts: Mapping[str, str]) -> SaslSetti
         )
     oauth = None
     if OAUTHBEARER in mechanisms:
-        _check_handler(f"{prefix}{OAUTHBEARER.lower()}.{_HANDLER}", texts)
-        oauth = oauth_of(listener, lambda name: texts.get(prefix + name) or texts.get(name))
+        named = f"{prefix}{OAUTHBEARER.lower()}."
+        _check_handler(named + _HANDLER, texts, _HANDLERS)
+        _check_handler(named + _LOGIN_HANDLER, texts, _LOGIN_HANDLERS)
+
+        def text_of(name: str) -> str | None:
+            return texts.get(prefix + name) or texts.get(name)
+
+        oauth = oauth_of(listener, text_of, of_tokens)
+        if text_of(TOKEN_URL):
+            own[OAUTHBEARER] = Login(OAUTHBEARER, tokens=token_endpoint(text_of, of_tokens))
     return SaslSettings(mechanisms, passwords, _max_reauth(prefix, texts), own, oauth)
 
 
-def _check_handler(name: str, texts: Mapping[str, str]) -> None:
+def _check_handler(name: str, texts: Mapping[str, str], known: tuple[str, ...]) -> None:
     given = texts.get(name)
-    if given and given not in _HANDLERS:
-        raise ConfigError(f"{name}: Java classes cannot be loaded here. Leave it out, or write {_HANDLERS[0]}")
+    if given and given not in known:
+        raise ConfigError(f"{name}: Java classes cannot be loaded here. Leave it out, or write {known[0]}")
 
 
 def _max_reauth(prefix: str, texts: Mapping[str, str]) -> int:

@@ -141,8 +141,8 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.MEDIUM,
-        "SASL mechanism between brokers; the first one with a password of the broker if it is not set.",
-        allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "SASL mechanism between brokers; the first one with a password or token of the broker if it is not set.",
+        allowed=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     ),
     Setting(
         "connections.max.reauth.ms",

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headrace.config.cipher_suites import split_suites
-from headrace.config.listeners import ConfiguredListener
+from headrace.config.listeners import LISTENER_PREFIX, ConfiguredListener
 from headrace.config.principal_rules import PrincipalRules
-from headrace.config.sasl_config import LISTENER_PREFIX
 from headrace.config.secrets import refuse_in_flags
 from headrace.config.setting import ConfigError
 from headrace.model.tls import (

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headrace.security.scram import AuthenticationFailed
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 OAUTHBEARER = "OAUTHBEARER"
 MAX_TOKEN_BYTES = 64 * 1024
 MAX_KEYS = 1000
+END_OF_TIME_S = 1e12
+"""Nothing that JSON calls a number is a time beyond it."""
 MISSING = "OAUTHBEARER needs PyJWT and cryptography: pip install 'headrace[security]'"
 _ALGORITHMS = {
     "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
@@ -81,7 +83,7 @@ def parse_keys(text: bytes) -> TokenKeySet:
     jwt = _jwt()
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     rows = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(rows, list) or len(rows) > MAX_KEYS:
@@ -91,8 +93,8 @@ def parse_keys(text: bytes) -> TokenKeySet:
         if isinstance(row, dict) and row.get("kty") in _ALGORITHMS and row.get("use", "sig") == "sig":
             try:
                 keys.append(jwt.PyJWK.from_dict(row))
-            except jwt.PyJWTError:
-                continue  # of a kind that nobody here knows
+            except (jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError):
+                continue  # of a kind that nobody here knows, or none at all
     if not keys:
         raise ValueError("it holds no public key for signatures")
     return TokenKeySet(keys)
@@ -121,18 +123,22 @@ def check_token(token: str, keys: TokenKeySet, rules: TokenRules, now_s: float) 
         )
     except jwt.PyJWTError as error:
         raise AuthenticationFailed(f"the token is not valid: {error}") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise AuthenticationFailed(f"the token is malformed: {error}") from None
     expires = claims.get("exp")
-    if not isinstance(expires, (int, float)) or expires + rules.skew_seconds <= now_s:
+    if not _is_time(expires) or expires + rules.skew_seconds <= now_s:
         raise AuthenticationFailed("the token has expired, or does not say when it does")
     begins = claims.get("nbf", 0)
-    if not isinstance(begins, (int, float)) or begins - rules.skew_seconds > now_s:
+    if not _is_time(begins) or begins - rules.skew_seconds > now_s:
         raise AuthenticationFailed("the token is not valid yet")
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject:
         raise AuthenticationFailed(f"the token has no {rules.subject_claim}")
     return CheckedToken(subject, float(expires), _scopes(claims.get(rules.scope_claim)))
+
+
+def _is_time(claim: object) -> TypeGuard[float]:
+    return isinstance(claim, (int, float)) and not isinstance(claim, bool) and abs(claim) < END_OF_TIME_S
 
 
 def _scopes(claim: object) -> frozenset[str]:

@@ -8,13 +8,14 @@ than every few seconds, whatever clients send.
 from __future__ import annotations
 
 import logging
-import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
 from headrace.config.oauth_settings import OAuthSettings
 from headrace.env import Env
 from headrace.env.env import READ_ONLY
+from headrace.env.http import fetch
+from headrace.env.tls import client_context
 from headrace.security.tokens import (
     CheckedToken,
     TokenKeySet,
@@ -42,6 +43,8 @@ class TokenKeys:
         self._settings = settings
         self._keys = TokenKeySet(())
         self._read_at = float("-inf")
+        self._reading = False
+        """One at a time: a server that hangs holds one thread."""
         self.rules = TokenRules(
             settings.issuer,
             settings.audiences,
@@ -79,7 +82,7 @@ class TokenKeys:
 
     async def refresh(self, unknown: UnknownKey) -> None:
         """A token names a key that is not known; raises that again if there is nothing new to be had."""
-        if self._env.clock.monotonic() < self._read_at + ASKED_AGAIN_SECONDS:
+        if self._reading or self._env.clock.monotonic() < self._read_at + ASKED_AGAIN_SECONDS:
             raise unknown
         try:
             await self._read()
@@ -88,18 +91,21 @@ class TokenKeys:
             raise unknown from None
 
     async def _read(self) -> None:
+        if self._reading:
+            return
+        self._reading = True
         self._read_at = self._env.clock.monotonic()
-        self._keys = await self._env.run_blocking(lambda: parse_keys(self._fetch()))
+        try:
+            self._keys = await self._env.run_blocking(lambda: parse_keys(self._fetch()))
+        finally:
+            self._reading = False
 
     def _fetch(self) -> bytes:
         parts = urlsplit(self._settings.jwks_url)
         if parts.scheme == "file":
             return self._read_file(urllib.request.url2pathname(parts.path))
-        with urllib.request.urlopen(self._settings.jwks_url, timeout=FETCH_SECONDS) as response:
-            data: bytes = response.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"it has more than {MAX_BYTES} bytes")
-        return data
+        tls = None if self._settings.tls is None else client_context(self._settings.tls)
+        return fetch(self._settings.jwks_url, FETCH_SECONDS, MAX_BYTES, tls=tls)
 
     def _read_file(self, path: str) -> bytes:
         disk = self._env.disk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -72,6 +73,11 @@ def test_claims_of_other_names() -> None:
         ({"exp": NOW - 31}, "expired"),
         ({"exp": None}, "expired"),
         ({"exp": "soon"}, "expired"),
+        ({"exp": float("nan")}, "expired"),
+        ({"exp": float("inf")}, "expired"),
+        ({"exp": 10**400}, "expired"),
+        ({"exp": True}, "expired"),
+        ({"nbf": float("nan")}, "not valid yet"),
         ({"nbf": NOW + 31}, "not valid yet"),
         ({"iss": "https://other"}, "issuer"),
         ({"iss": None}, "iss"),
@@ -98,7 +104,8 @@ def test_who_signs_it_counts() -> None:
     head, body, signature = token().split(".")
     changed = ".".join((head, body[:-2] + "AA", signature))
     crossed = token(EC_KEY, "ES256", "r")
-    for bad in (forged, unsigned, shared, secret, changed, crossed, "", "a.b.c", "é", "." * 1000):
+    deep = base64.urlsafe_b64encode(b"[" * 40_000).decode().rstrip("=") + ".e30.AA"
+    for bad in (forged, unsigned, shared, secret, changed, crossed, deep, "", "a.b.c", "é", "." * 1000):
         with pytest.raises(AuthenticationFailed):
             check_token(bad, KEYS, RULES, NOW)
 
