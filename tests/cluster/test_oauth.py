@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 from confluent_kafka import Producer
@@ -53,7 +54,7 @@ def test_replication_with_tokens(tmp_path: Path) -> None:
             stack.callback(broker.close)
             broker.launch()
         bootstrap = ",".join(broker.bootstrap for broker in brokers)
-        client = {
+        client: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
