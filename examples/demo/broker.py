@@ -18,8 +18,8 @@ from examples.demo.stopping import stop_process
 HOST = "127.0.0.1"
 FIRST_PORT = 9092
 PORTS_TRIED = 50
-READY_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0
 
 
 class DemoFailed(Exception):

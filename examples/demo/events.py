@@ -26,7 +26,7 @@ BURST_AT = 0.5
 BROKEN_SHARE = 0.004
 CLOCK_SPEED = 20
 SLICE_S = 0.02
-DRAIN_TIMEOUT_S = 20.0
+DRAIN_TIMEOUT_S = 120.0
 
 SERVICES = ("checkout", "search", "login", "catalog", "payments", "mail")
 LEVELS = ("info",) * 17 + ("warn",) * 2 + ("error",)

@@ -15,7 +15,7 @@ from examples.demo.broker import DemoFailed
 from examples.demo.stopping import stop_process
 
 FILE = Path(__file__).resolve().parent.parent / "pipelines" / "logs" / "pipeline.yml"
-STOP_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 300.0
 
 
 class PipelineProcess:

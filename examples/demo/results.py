@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.dataset
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-READ_TIMEOUT_S = 20.0
+READ_TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)

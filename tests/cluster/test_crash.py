@@ -125,7 +125,7 @@ def broker_with_topic(configs: dict[str, str]) -> Iterator[BrokerProcess]:
     with BrokerProcess() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         topic = NewTopic(TOPIC, PARTITIONS, 1, config=configs)
-        admin.create_topics([topic])[TOPIC].result(20)
+        admin.create_topics([topic])[TOPIC].result(60)
         yield broker
 
 
@@ -247,9 +247,9 @@ def test_topics_survive_a_crash() -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         names = [f"t{number}" for number in range(20)]
         for future in admin.create_topics([NewTopic(name, 2, 1) for name in names]).values():
-            future.result(20)
+            future.result(60)
         for future in admin.delete_topics(names[:10]).values():
-            future.result(20)
+            future.result(60)
         broker.kill()
         broker.start()
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -265,8 +265,8 @@ def test_cluster_and_ids_stay_the_same() -> None:
 
         def identity() -> tuple[str, str]:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            cluster = admin.describe_cluster().result(20)
-            described = admin.describe_topics(ck.TopicCollection([TOPIC]))[TOPIC].result(20)
+            cluster = admin.describe_cluster().result(60)
+            described = admin.describe_topics(ck.TopicCollection([TOPIC]))[TOPIC].result(60)
             return str(cluster.cluster_id), str(described.topic_id)
 
         before = identity()

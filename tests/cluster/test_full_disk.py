@@ -48,7 +48,7 @@ def broker(small_disk: Path) -> Iterator[BrokerProcess]:
         topics = [NewTopic("t", num_partitions=2, config={"segment.bytes": "1048576", "retention.ms": "-1"})]
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         for made in admin.create_topics(topics).values():
-            made.result(10)
+            made.result(60)
         yield running
 
 
@@ -135,7 +135,7 @@ def test_a_start_on_a_full_disk_says_so(small_disk: Path) -> None:
         [sys.executable, "-m", "headrace", "start", "--data-dir", str(small_disk / "data"), *LISTEN],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert started.returncode == 1

@@ -102,7 +102,7 @@ def test_acknowledged_commits_never_go_back(kind: type[Confluent]) -> None:
         records = [Record(b"v", partition=number % PARTITIONS) for number in range(RECORDS * PARTITIONS)]
         Producer().produce(broker.bootstrap, TOPIC, records)
         ledger, stopping = Ledger(), threading.Event()
-        membership = Membership(GROUP, (TOPIC,))
+        membership = Membership(GROUP, (TOPIC,), session_ms=45_000)
         threads = [
             threading.Thread(target=live, args=(kind(broker.bootstrap, membership), ledger, stopping))
             for _ in range(3)

@@ -40,7 +40,7 @@ async def until(store: Store, holds: Callable[[int | None], bool]) -> int | None
 
 def write_and_read(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     Confluent().produce(broker.bootstrap, topic, [Record(b"v", partition=0)])
     assert len(Confluent().read(broker.bootstrap, topic, 0, 1)) == 1
 

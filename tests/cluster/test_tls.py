@@ -121,9 +121,15 @@ def test_replication_and_a_change_of_leader(cluster: SecuredCluster) -> None:
             return -1, set()
         return topic.partitions[0].leader, set(topic.partitions[0].isrs)
 
-    wait_until(lambda: partition()[1] == {1, 2, 3}, "all replicas in sync")
+    leader = -1
+
+    def all_in_sync() -> bool:
+        nonlocal leader
+        leader, in_sync = partition()
+        return in_sync == {1, 2, 3}
+
+    wait_until(all_in_sync, "all replicas in sync")
     write(b"before")
-    leader = partition()[0]
     cluster.brokers[leader - 1].kill()
     wait_until(lambda: partition()[0] not in (leader, -1), "another leader")
     write(b"after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -150,7 +151,7 @@ def test_no_worker_outlives_its_supervisor_and_a_second_ctrl_c_kills(workers: Wo
 
 def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=200, check=False
     )
 
 
@@ -168,13 +169,13 @@ def test_in_the_background_one_is_stopped_and_then_all(tmp_path: Path) -> None:
     data = tmp_path / "data"
     where = ("--data-dir", str(data))
     started = subprocess.run(
-        command(data, 3, "--background"), capture_output=True, text=True, timeout=60, check=False
+        command(data, 3, "--background"), capture_output=True, text=True, timeout=200, check=False
     )
     supervisor = run_files(str(data), 4).supervisor()
     try:
         match = READY.fullmatch(started.stdout)
         assert match, started.stderr
-        again = subprocess.run(command(data, 3), capture_output=True, text=True, timeout=60, check=False)
+        again = subprocess.run(command(data, 3), capture_output=True, text=True, timeout=200, check=False)
         assert (again.returncode, "is already running" in again.stderr) == (1, True)
         assert headrace("stop", "--broker", "5", *where).stderr == "Broker 5 has stopped.\n"
         wait_until(lambda: states(data) == ["running", "stopped", "running"], "it is not restarted")
@@ -190,17 +191,27 @@ def test_in_the_background_one_is_stopped_and_then_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["0", "-1", "three", "1000"])
 def test_a_number_that_makes_no_sense(tmp_path: Path, number: str) -> None:
-    refused = subprocess.run(command(tmp_path, number), capture_output=True, text=True, timeout=60, check=False)
+    refused = subprocess.run(command(tmp_path, number), capture_output=True, text=True, timeout=200, check=False)
     assert refused.returncode == 2
     assert "--workers" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
+def two_ports_in_a_row() -> tuple[int, socket.socket]:
+    """A free one, and the next one, taken."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port: int = first.getsockname()[1]
+            with contextlib.suppress(OSError):
+                return port, socket.create_server(("127.0.0.1", port + 1))
+
+
 def test_a_port_that_is_taken_is_named_with_its_broker(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    free, taken = two_ports_in_a_row()
+    with taken:
         port = taken.getsockname()[1]
-        listeners = f"listeners=PLAINTEXT://127.0.0.1:{port - 1}"
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{free}"
         arguments = command(tmp_path / "data", 2, "--override", listeners)
-        refused = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+        refused = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=False)
     assert refused.returncode == 1
     assert f"127.0.0.1:{port} (broker 5): the port is already in use" in refused.stderr

@@ -43,7 +43,8 @@ class Membership:
     auto_commit: bool = False
     instance_id: str | None = None
     cooperative: bool = False
-    session_ms: int = 6_000
+    session_ms: int = 30_000
+    """Long, so that a busy machine ends no session; those that are to end say so."""
     commit_on_revoke: bool = False
 
 

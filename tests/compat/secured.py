@@ -126,6 +126,7 @@ class TlsBroker(FileBroker):
             "security.inter.broker.protocol=SASL_SSL",
             f"log.dirs={self.folder / 'data'}",
             "headrace.admin.port=0",
+            "group.initial.rebalance.delay.ms=0",
             "headrace.tls.reload.interval.ms=50",
             "ssl.keystore.type=PKCS12",
             f"ssl.keystore.location={self.folder / 'broker.p12'}",

@@ -278,7 +278,7 @@ def test_reading_in_a_group(group_bootstrap: str, cli: Cli, topic: str) -> None:
     group = unique_name("g")
     first = cli("topic", "consume", topic, "-g", group, "-n", "7").split()
     second = cli("kafka-console-consumer", "--topic", topic, "--group", group, "--max-messages", "5").split()
-    rest = cli("kafka-console-consumer", "--topic", topic, "--group", group, "--timeout-ms", "1500").split()
+    rest = cli("kafka-console-consumer", "--topic", topic, "--group", group, "--max-messages", "8").split()
     assert sorted(map(int, first + second + rest)) == list(range(20))
     assert positions(cli, group) == [10, 10]
     assert described(cli, group)["members"] == [], "it has said that it leaves"

@@ -68,6 +68,6 @@ def test_topic_codec_can_change(bootstrap: str, topic: str, admin: AdminClient) 
     Confluent().produce(bootstrap, topic, [Record(b"x" * 500)], Settings("gzip"))
     entry = ConfigEntry("compression.type", "lz4", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     Confluent().produce(bootstrap, topic, [Record(b"y" * 500)], Settings("gzip"))
     assert [batch.codec for batch in stored_batches(bootstrap, topic)] == [CODECS["gzip"], CODECS["lz4"]]

@@ -22,7 +22,7 @@ DUMPED = (".log", ".index", ".timeindex")
 
 def create_table(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("table", 1, 1, config=TABLE)])["table"].result(20)
+    admin.create_topics([NewTopic("table", 1, 1, config=TABLE)])["table"].result(60)
 
 
 def write_rounds(client: Client, bootstrap: str, topic: str, codec: str) -> None:

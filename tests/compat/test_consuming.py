@@ -310,7 +310,7 @@ def test_reading_past_the_end_is_out_of_range(bootstrap: str, topic: str, offset
 def test_reading_below_the_start_is_out_of_range(bootstrap: str, topic: str, admin: AdminClient) -> None:
     fill(bootstrap, topic, 10)
     for future in admin.delete_records([ck.TopicPartition(topic, 0, 6)]).values():
-        assert future.result(10).low_watermark == 6
+        assert future.result(60).low_watermark == 6
     with RawClient(bootstrap) as raw:
         assert raw.fetch(topic, 0, 5).error == OFFSET_OUT_OF_RANGE
         assert raw.fetch(topic, 0, 6).log_start_offset == 6

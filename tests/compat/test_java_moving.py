@@ -23,7 +23,7 @@ def cluster() -> Iterator[ProcessCluster]:
     with ProcessCluster(3) as brokers:
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
         wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "three brokers")
-        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(60)
         yield brokers
 
 

@@ -85,13 +85,13 @@ def read(bootstrap: str, topic: str, group: str, count: int) -> list[bytes]:
 def positions(admin: AdminClient, group: str) -> list[str]:
     """The topics in which it has some."""
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    return [place.topic for place in asked[group].result(30).topic_partitions or []]
+    return [place.topic for place in asked[group].result(60).topic_partitions or []]
 
 
 def test_records_and_positions_are_mirrored(tmp_path: Path) -> None:
     with BrokerProcess({}) as source, BrokerProcess({}) as target:
         maker = AdminClient({"bootstrap.servers": source.bootstrap})
-        maker.create_topics([NewTopic("orders", 2)])["orders"].result(30)
+        maker.create_topics([NewTopic("orders", 2)])["orders"].result(60)
         values = [str(number).encode() for number in range(RECORDS)]
         producer = Producer({"bootstrap.servers": source.bootstrap})
         for value in values:

@@ -44,6 +44,7 @@ class OAuthBroker:
         self.bootstrap = f"127.0.0.1:{port}"
         (folder / "server.properties").write_text(
             f"listeners=SASL_PLAINTEXT://{self.bootstrap}\n"
+            "group.initial.rebalance.delay.ms=0\n"
             f"log.dirs={folder / 'data'}\n"
             "headrace.admin.port=0\n"
             "sasl.enabled.mechanisms=OAUTHBEARER,SCRAM-SHA-512\n"

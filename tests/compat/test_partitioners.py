@@ -112,7 +112,7 @@ def test_own_function(bootstrap: str, make_topic: MakeTopic) -> None:
     """R-TOP-2: a user's own partitioner."""
     name = make_topic(6)
     producer = KafkaProducer(bootstrap_servers=bootstrap, partitioner=LastPartition())
-    assert producer.send(name, b"v", key=b"k").get(20).partition == 5
+    assert producer.send(name, b"v", key=b"k").get(60).partition == 5
     producer.close()
 
     async def send() -> int:

@@ -27,7 +27,7 @@ from tests.compat.conftest import wait_until_served
 from tests.conftest import StartBroker
 
 PARTITIONS = 3
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 TOPIC = "through-the-proxy"
 
 
@@ -41,7 +41,7 @@ class Cut:
 
 def make_topic(server: ServerProcess, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
     wait_until_served(server.bootstrap, name, partitions)
 
 
@@ -270,7 +270,7 @@ def test_data_survives_a_restart(own_broker: StartBroker) -> None:
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     deletion = admin.delete_records([ck.TopicPartition(TOPIC, 0, 10)])
     for future in deletion.values():
-        future.result(20)
+        future.result(60)
     server.restart()
     read = Confluent().read(server.bootstrap, TOPIC, 1, 50)
     assert [one.value for one in read] == [b"%d" % number for number in range(1, 100, 2)]

@@ -143,7 +143,7 @@ def test_limit_can_be_changed(bootstrap: str, topic: str, admin: AdminClient) ->
     for limit, fits in (("2000000", True), ("1000", False), ("3000000", True)):
         entry = ConfigEntry("max.message.bytes", limit, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
         time.sleep(0.2)
         if fits:
             Confluent().produce(bootstrap, topic, big, settings)

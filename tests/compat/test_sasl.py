@@ -41,6 +41,7 @@ class SaslBroker:
             f"listeners=SASL_PLAINTEXT://{self.bootstrap}\n"
             f"log.dirs={folder / 'data'}\n"
             "headrace.admin.port=0\n"
+            "group.initial.rebalance.delay.ms=0\n"
             f"sasl.enabled.mechanisms={','.join(MECHANISMS)}\n"
             "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512\n"
             f"listener.name.sasl_plaintext.plain.sasl.jaas.config={PLAIN_MODULE} required {plain};\n"

@@ -47,7 +47,7 @@ def scraped() -> str:
         message = consumer.poll(60)
         assert message is not None
         consumer.commit(message=message, asynchronous=False)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while f"\n{LAST_TO_COME}{{" not in (text := scrape(port)) and time.monotonic() < deadline:
             time.sleep(0.1)
         consumer.close()

@@ -23,7 +23,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -32,6 +32,7 @@ import pytest
 
 from headrace.testing import Broker
 from headrace.testing.process import free_port
+from tests.spark.surroundings import surroundings
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN_PORT_DISTANCE = 552
@@ -83,8 +84,9 @@ def ports_in_a_row(count: int) -> int:
 class Reader:
     """Somebody who does what a page says."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, surroundings: Mapping[str, str]) -> None:
         self.directory = directory
+        self._surroundings = surroundings
         self.port = ports_in_a_row(PORTS)
         self._background: list[subprocess.Popen[str]] = []
         self.output = ""
@@ -146,6 +148,7 @@ class Reader:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
+            **self._surroundings,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HEADRACE_STATE_DIR": str(self.directory / "state"),
             **self._listeners,
@@ -180,9 +183,15 @@ class Reader:
                 os.kill(int(file.read_text()), signal.SIGKILL)
 
 
+@pytest.fixture(scope="module")
+def spark_surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Spark as the other tests start it: the pages do so a dozen times."""
+    return surroundings(tmp_path_factory.mktemp("python"))
+
+
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    reader = Reader(tmp_path)
+def reader(tmp_path: Path, spark_surroundings: dict[str, str]) -> Iterator[Reader]:
+    reader = Reader(tmp_path, spark_surroundings)
     yield reader
     reader.leave()
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import KINDS
-from tests.spark.patient_python import patient_python
-from tests.spark.quick_java import quick_options
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -55,17 +53,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The Java that Spark runs on, or a failure that says what to install. The Python beside it is chosen too."""
-    from headrace.spark.pipelines.running.session import NoJava, find_java
+    from headrace.spark.pipelines.running.session import NoJava
+    from tests.spark.surroundings import surroundings
 
     try:
-        found = find_java(os.environ)
+        os.environ |= surroundings(tmp_path_factory.mktemp("python"))
     except NoJava as error:
         pytest.fail(f"{error}: {error.advice}", pytrace=False)
-    python = patient_python(tmp_path_factory.mktemp("python"))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    os.environ["JAVA_HOME"] = str(found.home)
-    os.environ["SPARK_SUBMIT_OPTS"] = quick_options(found.home)
-    return str(found.home)
+    return os.environ["JAVA_HOME"]
 
 
 @pytest.fixture(scope="session")

@@ -217,7 +217,8 @@ def test_a_broker_that_is_killed_while_spark_writes(
     killing = threading.Thread(target=kill_and_start)
     killing.start()
     try:
-        writer(frame, proxy.address, topic=name, **{"kafka.batch.size": "20000"}).save()
+        patient = {"kafka.batch.size": "20000", "kafka.delivery.timeout.ms": "400000"}
+        writer(frame, proxy.address, topic=name, **patient).save()
         assert restarted.is_set(), "the broker was to be killed while records were written"
         proxy.cutting = False
         assert proxy.cuts > 0

@@ -57,7 +57,7 @@ class Streams:
     def run(self, **options: str) -> list[Batch]:
         """Everything that is there now, in batches; ends then."""
         query, batches = self.start(self.load(**options).selectExpr("string(value) AS text"), availableNow=True)
-        assert query.awaitTermination(60), "still running"
+        assert query.awaitTermination(int(TIMEOUT_S)), "still running"
         return batches
 
     def failure(self, **options: str) -> str:
@@ -115,7 +115,7 @@ def test_limit_in_bytes(streams: Streams, topics: Topics, make_topic: MakeTopic)
         topics.send(topic, ["x" * 1000] * 40)
     batches = streams.run(subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="100k")
     assert sum(len(batch) for batch in batches) == 400
-    assert 4 <= len(batches) <= 6
+    assert 4 <= len(batches) <= 8
 
 
 def test_latest_is_kept_from_the_first_moment_on(streams: Streams, topics: Topics, make_topic: MakeTopic) -> None:

@@ -13,7 +13,7 @@ import confluent_kafka as ck
 from headrace.testing.raw_client import FetchLimits, RawClient
 from tests.compat.confluent_admin import AdminClient, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 POLL_S = 0.05
 ANY_PARTITION = -1
 NOW = 0

@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.scheduling import OWN_SPARK, SECONDS, SPARK_SESSION, seconds_of, unit_of
+from tests.scheduling import (
+    OWN_SPARK,
+    SECONDS,
+    SPARK_SESSION,
+    WITHOUT_JAVA_FIRST,
+    place_of,
+    seconds_of,
+    unit_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +29,16 @@ def test_the_nearest_folder_counts() -> None:
     assert seconds_of("elsewhere/test_new.py") == 0
 
 
+def test_what_goes_first() -> None:
+    units = ["tests/compat/test_new.py", *OWN_SPARK, *WITHOUT_JAVA_FIRST, SPARK_SESSION]
+    ordered = sorted(units, key=place_of)
+    assert ordered[0] == SPARK_SESSION
+    assert set(ordered[1:3]) == set(WITHOUT_JAVA_FIRST)
+    assert ordered[-1] == "tests/compat/test_new.py"
+
+
 def test_what_is_named_is_there() -> None:
+    assert [name for name in WITHOUT_JAVA_FIRST if not (ROOT / name).exists()] == []
     assert [name for name in SECONDS if name != SPARK_SESSION and not (ROOT / name).exists()] == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from headrace.config.broker_config import BrokerConfig
@@ -54,14 +54,22 @@ class InProcessCluster:
         return replicas.by_name[partition.topic.encode()][partition.partition]
 
     def state(self, partition: TopicPartition) -> PartitionImage:
-        """As the first of the brokers sees it."""
+        """As the first of the brokers sees it; `LookupError` if it has not heard of it yet."""
         found = self.image(next(iter(self.nodes))).partition(partition)
-        assert found is not None
+        if found is None:
+            raise LookupError(f"{partition} is not known")
         return found
 
     async def until(self, holds: Callable[[], bool]) -> None:
+        """Also while what it asks about is not there yet: brokers hear of a topic one after the other."""
+
+        def holds_now() -> bool:
+            with suppress(LookupError):
+                return holds()
+            return False
+
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not holds():
+            while not holds_now():
                 await asyncio.sleep(0.01)
         assert not self.failures, self.failures
 

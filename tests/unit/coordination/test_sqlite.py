@@ -143,7 +143,7 @@ from headrace.env.real import real_env
 
 def open_each(number, paths, all_here):
     for path in paths:
-        all_here.wait(30)
+        all_here.wait(60)
         SqliteTree(real_env(), path, f"session-{number}", 6.0).close()
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ async def create(cluster: InProcessCluster, through: int, replicas: list[int], *
 async def produce(
     cluster: InProcessCluster, acks: int = -1, timeout_ms: int = 20_000, key: bytes | None = None
 ) -> PartitionProduceResponse:
+    await cluster.until(lambda: cluster.replica(cluster.state(T0).leader, T0).is_leader)
     client = await cluster.client(cluster.state(T0).leader)
     data = [PartitionProduceData(index=0, records=bytes(build_batch([NewRecord(b"v", key)])))]
     request = ProduceRequest(
@@ -97,7 +98,7 @@ async def test_records_are_copied_and_survive_their_leader(tmp_path: Path) -> No
 
 
 async def test_too_few_replicas_refuse_and_time_out(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path, 2, replica_lag_time_max_ms="400") as cluster:
+    async with running_cluster(tmp_path, 2, replica_lag_time_max_ms="2000") as cluster:
         await create(cluster, through=1, replicas=[1, 2], min_insync_replicas="2")
         assert (await produce(cluster)).error_code == 0
         fetchers = cluster.nodes[2].replicas

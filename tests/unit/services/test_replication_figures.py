@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from headrace.model.topics import TopicPartition
 from headrace.replication.host import InSyncChanges
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
@@ -47,7 +49,8 @@ async def create(cluster: InProcessCluster, name: str, replicas: list[int], mini
     assert answer.topics[0].error_code == 0, answer
 
 
-async def test_a_broker_that_is_gone_shows(tmp_path: Path) -> None:
+async def test_a_broker_that_is_gone_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.services.handover.LIMIT_SECONDS", 0.1)  # nobody else can lead `alone`
     async with running_cluster(tmp_path, 3, headrace_admin_port="0") as cluster:
         await create(cluster, "t", [1, 2, 3], "3")
         await create(cluster, "alone", [3], "1")
