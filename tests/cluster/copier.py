@@ -1,10 +1,11 @@
 """Consume, transform, produce: copies a topic in transactions, until it is killed or anything goes wrong.
 
-    python copier.py confluent|aiokafka BOOTSTRAP SOURCE TARGET NUMBER COUNT
+    python copier.py confluent|consumer|aiokafka BOOTSTRAP SOURCE TARGET NUMBER COUNT
 
 This is copier NUMBER of COUNT. Each record becomes two, in two partitions of the target, so that a transaction
-that is seen in part would show. With confluent-kafka the copiers are members of a group (KIP-447); with aiokafka,
-which does not tell the broker its generation, each has partitions of its own. Whoever started it starts it again.
+that is seen in part would show. With confluent-kafka the copiers are members of a group (KIP-447); `consumer` is
+the same with the newer protocol (KIP-848), where member epochs fence them. With aiokafka, which does not tell the
+broker its generation, each has partitions of its own. Whoever started it starts it again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def outputs(partition: int, value: bytes) -> list[tuple[int, bytes]]:
     return [(partition, b"a " + value), ((partition + 1) % PARTITIONS, b"b " + value)]
 
 
-def copy_with_confluent(bootstrap: str, source: str, target: str, number: int) -> None:
+def copy_with_confluent(bootstrap: str, source: str, target: str, number: int, protocol: str) -> None:
     producer = ck.Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -39,6 +40,7 @@ def copy_with_confluent(bootstrap: str, source: str, target: str, number: int) -
         {
             "bootstrap.servers": bootstrap,
             "group.id": target,
+            "group.protocol": protocol,
             "group.instance.id": str(number),
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -93,8 +95,9 @@ async def copy_with_aiokafka(bootstrap: str, source: str, target: str, number: i
 
 def main() -> None:
     client, bootstrap, source, target, number, count = sys.argv[1:]
-    if client == "confluent":
-        copy_with_confluent(bootstrap, source, target, int(number))
+    if client in ("confluent", "consumer"):
+        protocol = "classic" if client == "confluent" else "consumer"
+        copy_with_confluent(bootstrap, source, target, int(number), protocol)
     else:
         asyncio.run(copy_with_aiokafka(bootstrap, source, target, int(number), int(count)))
 

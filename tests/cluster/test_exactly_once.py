@@ -200,6 +200,12 @@ def test_a_hundred_thousand_records() -> None:
 
 
 @pytest.mark.long
-def test_coordinators_on_zookeeper() -> None:
+@pytest.mark.parametrize("client", ["confluent", "consumer", "aiokafka"])
+def test_coordinators_on_zookeeper(client: str) -> None:
     with ZooKeeperServer() as server:
-        copy("confluent", 20_000, everything_dies, f"{server.connect}/exactly-once")
+        copy(client, 20_000, everything_dies, f"{server.connect}/exactly-once")
+
+
+@pytest.mark.long
+def test_positions_of_the_newer_group_protocol() -> None:
+    copy("consumer", 5_000, copiers_and_a_broker_die)

@@ -23,6 +23,7 @@ from headrace.testing.drills.networks import (
 from headrace.testing.drills.rolling import rolling_restart_with_clients
 from headrace.testing.drills.scene import Fault
 from headrace.testing.drills.stores import zookeeper_down, zookeeper_one_killed
+from headrace.testing.drills.transactions import coordinators_die
 from headrace.testing.drills.zombies import pause_leader
 
 
@@ -99,6 +100,13 @@ DRILLS: dict[str, Drill] = {
     ),
     "groups": Drill(
         "a classic and a KIP-848 group commit while leaders are killed", groups_through_failovers, 10, 60
+    ),
+    "coordinators": Drill(
+        "the coordinator of a transaction is killed at each step; producers never come back",
+        coordinators_die,
+        1,
+        60,
+        mutant="forget-ends",
     ),
     "wiped-disk": Drill(
         "all die, and one returns first, with an empty disk", wiped_disk, 1, 40, mutant="trust-every-disk"

@@ -75,6 +75,13 @@ def move_at_once() -> None:
     partition_decisions.end_move = at_once
 
 
+def forget_ends() -> None:
+    """A transaction that was open when its coordinator died is never aborted."""
+    from headrace.services.transactions.shard import TransactionShard
+
+    TransactionShard.abort_overdue = lambda self: None  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "ack-before-replication": ack_before_replication,
     "elect-anybody": elect_anybody,
@@ -82,6 +89,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "endless-lease": endless_lease,
     "trust-every-disk": trust_every_disk,
     "move-at-once": move_at_once,
+    "forget-ends": forget_ends,
 }
 """What is broken, by name."""
 
