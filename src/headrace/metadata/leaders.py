@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import SessionLost, Unknown
@@ -45,8 +45,6 @@ class Leaders:
             TRANSACTION_STATE_TOPIC: config.integer("transaction.state.log.replication.factor"),
         }
         """How many replicas the cluster's own topics should have."""
-        self._by_settings = False
-        """Whether another setting could have changed something when all were last looked at."""
 
     def start(self) -> Callable[[], None]:
         """Look now and after every change; returns how to stop it."""
@@ -57,7 +55,7 @@ class Leaders:
         if new.controller_id != self._broker_id:
             return
         took_over = old.controller_epoch != new.controller_epoch
-        if took_over or old.brokers is not new.brokers or (self._by_settings and _settings_differ(old, new)):
+        if took_over or old.brokers is not new.brokers or any(map(_waits_for_settings, _set_anew(old, new))):
             self._look()
 
     def _look(self) -> None:
@@ -98,23 +96,24 @@ class Leaders:
             decided.setdefault(topic.name, {}).update(partitions)
             for index, after in partitions.items():
                 _tell(topic, index, after)
-        self._by_settings = any(
-            partition.leader == NO_LEADER or partition.elr
-            for topic in image.with_partitions(decided).topics.values()
-            for partition in topic.partitions
-        )
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
         changes += [SuspectCleared(broker.id) for broker in image.brokers.values() if broker.suspect]
         return None, changes
 
 
-def _settings_differ(old: MetadataImage, new: MetadataImage) -> bool:
-    if old.broker_configs is not new.broker_configs:
-        return True
-    if old.topics is new.topics:
-        return False
-    before = old.topics
-    return any(name not in before or before[name].configs is not now.configs for name, now in new.topics.items())
+def _set_anew(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
+    """The topics that have other settings now."""
+    all_of_them = old.broker_configs is not new.broker_configs
+    if all_of_them or old.topics is not new.topics:
+        before = old.topics
+        for name, now in new.topics.items():
+            if all_of_them or name not in before or before[name].configs is not now.configs:
+                yield now
+
+
+def _waits_for_settings(topic: TopicImage) -> bool:
+    """Whether another setting might give a partition a leader, or let one commit again."""
+    return any(partition.leader == NO_LEADER or partition.elr for partition in topic.partitions)
 
 
 def _tell(topic: TopicImage, index: int, after: PartitionImage) -> None:

@@ -151,6 +151,24 @@ async def test_who_leaves_too_small_a_set_stays_eligible_while_it_is_too_small(
     await cluster.until(lambda state: state.elr == ())
 
 
+@pytest.mark.parametrize(("kind", "name"), [(ResourceType.TOPIC, "t"), (ResourceType.BROKER, "")])
+async def test_fewer_replicas_are_enough_as_soon_as_that_is_set(
+    cluster: Cluster, kind: ResourceType, name: str
+) -> None:
+    """The others live and lag: no broker came or went since the last look, and nothing could be committed."""
+    await set_min_in_sync(cluster, kind, name, "2")
+    state = await cluster.until(lambda state: state.isr == (1, 2, 3))
+    topic_id, leader = cluster.controller.image.topics["t"].id, cluster.nodes[1].broker
+    for isr in ((1, 2), (1,)):
+        members = [(broker, cluster.nodes[broker].broker.epoch) for broker in isr]
+        wish = InSyncWish(topic_id, 0, state.leader_epoch, state.partition_epoch, members)
+        await cluster.controller.controller.alter_in_sync(1, leader.epoch, [wish])
+        state = await cluster.until(lambda state, isr=isr: state.isr == isr)  # type: ignore[misc]
+    assert state.elr == (2,)
+    await set_min_in_sync(cluster, kind, name, "1")
+    assert (await cluster.until(lambda state: state.elr == ())).isr == (1,)
+
+
 async def test_a_last_member_that_lost_records_does_not_lead_while_others_have_them(cluster: Cluster) -> None:
     """Seed 1021 of the simulation: killed brokers whose sessions ended first, and a machine that crashed."""
     await set_min_in_sync(cluster, ResourceType.TOPIC, "t", "2")
