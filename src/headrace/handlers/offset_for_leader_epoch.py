@@ -43,7 +43,7 @@ async def offset_for_leader_epoch(
 def _answer(ctx: Context, topic: str, asked: OffsetForLeaderPartition, is_consumer: bool) -> EpochEndOffset:
     try:
         partition = ctx.broker.replicas.leader(TopicPartition(topic, asked.partition), asked.current_leader_epoch)
+        epoch, end_offset = partition.epoch_end(asked.leader_epoch, UNCOMMITTED if is_consumer else REPLICA)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
-    epoch, end_offset = partition.epoch_end(asked.leader_epoch, UNCOMMITTED if is_consumer else REPLICA)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

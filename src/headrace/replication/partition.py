@@ -266,7 +266,7 @@ class Partition:
         return self.leadership.all_fetched_since(self._host.clock.monotonic() - self._host.silence_seconds)
 
     def check_lease(self) -> None:
-        """For what has waited for long: NOT_LEADER_OR_FOLLOWER if this leader may have been replaced unawares."""
+        """NOT_LEADER_OR_FOLLOWER if this leader may have been replaced unawares."""
         if self.leadership is not None and not self._host.lease.valid():
             self._check_not_replaced()
 
@@ -305,6 +305,7 @@ class Partition:
         """Up to where this kind of reader may read."""
         if reader == REPLICA:
             return self.log.end_offset
+        self.check_lease()
         if not self.is_confirmed:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return self.last_stable_offset if reader == COMMITTED else self.high_watermark
@@ -355,6 +356,8 @@ class Partition:
 
     def epoch_end(self, epoch: int, reader: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs part (KIP-101, 279)."""
+        if reader != REPLICA:
+            self.check_lease()
         end = self.high_watermark if reader != REPLICA else self.log.end_offset
         found, end_offset = self.log.leader_epochs.end_offset_for(epoch, end)
         return found, min(end_offset, end)

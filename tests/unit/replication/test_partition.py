@@ -257,6 +257,11 @@ async def test_without_a_lease_nobody_surely_leads_whom_not_all_follow(partition
     assert partition.surely_leads
     partition.follower_fetched(2, 0, 7, SingleFetch(time.monotonic() - 60))
     assert not partition.surely_leads
+    for ask in (lambda: partition.visible_end(UNCOMMITTED), lambda: partition.epoch_end(EPOCH, COMMITTED)):
+        with pytest.raises(KafkaError) as refusal:
+            ask()
+        assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER, "where the log ends now is not known"
+    assert partition.visible_end(REPLICA) == 0
     LEASE.is_valid = True
     assert partition.surely_leads
 
