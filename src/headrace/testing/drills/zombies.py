@@ -22,6 +22,7 @@ from headrace.testing.raw_client import (
     frame,
     produce_body,
     request_header,
+    text,
 )
 
 PROBER = 900
@@ -30,6 +31,8 @@ SETTLE_SECONDS = 2.0
 ANSWER_SECONDS = 60.0
 PROBE_TIMEOUT_MS = 3_000
 UNANSWERED = -100
+LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 2
+CONSUMER, LATEST = -1, -1
 _numbers = iter(range(1_000_000))
 
 
@@ -61,10 +64,11 @@ class Probe:
 
 
 def probes(bootstrap: str, partition: int, epoch: int) -> Sequence[Probe]:
-    """Two writes, and a read by a client that knows this broker as the leader of `epoch`."""
+    """Two writes, a read by a client that knows this broker as the leader of `epoch`, and a look at the end."""
     name = 2 + len(TOPIC)
     produced_at = 4 + 4 + name + 4 + 4
     fetched_at = 4 + 4 + 2 + 4 + 4 + name + 4 + 4
+    listed_at = 4 + 4 + 4 + name + 4 + 4
     writes = [
         Probe(
             bootstrap,
@@ -77,7 +81,9 @@ def probes(bootstrap: str, partition: int, epoch: int) -> Sequence[Probe]:
         for acks in (1, -1)
     ]
     body = fetch_body(TOPIC, partition, 0, leader_epoch=epoch)
-    return [*writes, Probe(bootstrap, "read", FETCH, FETCH_VERSION, body, fetched_at)]
+    read = Probe(bootstrap, "read", FETCH, FETCH_VERSION, body, fetched_at)
+    end = struct.pack(">ibi", CONSUMER, 0, 1) + text(TOPIC) + struct.pack(">iiq", 1, partition, LATEST)
+    return [*writes, read, Probe(bootstrap, "end offset", LIST_OFFSETS, LIST_OFFSETS_VERSION, end, listed_at)]
 
 
 def pause_leader(pause_s: float) -> Fault:
