@@ -24,13 +24,14 @@ from headrace.testing.spark_connector import SparkConnector, fetch_connector
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SIZES = {"100 B": 100, "1 KB": KB}
-READ_BYTES, QUICK_READ_BYTES = 1 << 30, 200 << 20
-WRITE_BYTES, QUICK_WRITE_BYTES = 300 << 20, 60 << 20
+READ_BYTES, QUICK_READ_BYTES = {100: 400 << 20, KB: 800 << 20}, 40 << 20
+WRITE_BYTES, QUICK_WRITE_BYTES = {100: 150 << 20, KB: 500 << 20}, 20 << 20
+"""By size, so that each run takes some seconds: what starts a job of Spark does not count then."""
 BATCH_BYTES = 16 * KB
 """As a producer with default settings makes them."""
 FORMATS = ("kafka", "headrace")
 """Spark's own connector, and ours."""
-REPEATS = 3
+REPEATS = 5
 WARM_UP_ROWS = 100_000
 TIMEOUT_S = 1800
 
@@ -41,7 +42,7 @@ def spark_rows(run: Run) -> Iterator[Measurement]:
     in turn, in the same session and on the same broker, with Spark's own `kafka` connector: batch reads of all
     columns and of the value only into the `noop` sink, and batch writes of key and value with default settings.
     `connector` figures are the other one's, `against connector` is ours by theirs. CPU is that of Spark: driver,
-    JVM and Python workers. Each figure is the median of three runs."""
+    JVM and Python workers. Each figure is the median of five runs."""
     connector = find_connector()
     cases = [case for name, size in SIZES.items() for case in cases_of(run, name, size)]
     spec = {
@@ -65,12 +66,12 @@ def find_connector() -> SparkConnector:
 
 def cases_of(run: Run, name: str, size: int) -> Iterator[dict[str, Any]]:
     """Two reads of a topic that is filled now, and a write to a topic for each format."""
-    topic, rows = filled_topic(run, size, run.choose(READ_BYTES, QUICK_READ_BYTES))
+    topic, rows = filled_topic(run, size, run.choose(READ_BYTES[size], QUICK_READ_BYTES))
     shared = {"formats": FORMATS, "topic": topic, "size": size, "rows": rows, "write": False}
     yield {"name": f"read all columns, {name}", "value_only": False, **shared}
     yield {"name": f"read value only, {name}", "value_only": True, **shared}
     topics = {kind: run.topic(PARTITIONS) for kind in FORMATS}
-    rows = run.choose(WRITE_BYTES, QUICK_WRITE_BYTES) // size
+    rows = run.choose(WRITE_BYTES[size], QUICK_WRITE_BYTES) // size
     written = {"topics": topics, "rows": rows, "warm_up_rows": WARM_UP_ROWS, "write": True}
     yield {"name": f"write, {name}", "formats": FORMATS, "size": size, **written}
 
@@ -92,16 +93,18 @@ def filled_topic(run: Run, size: int, volume: int) -> tuple[str, int]:
 
 def run_spark(connector: SparkConnector, spec: dict[str, Any]) -> list[dict[str, Any]]:
     command = [str(connector.python), "-m", "bench.spark_rates", json.dumps(spec)]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command, cwd=ROOT, env=spark_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     if done.returncode != 0:
         raise ValueError(f"Spark ended with {done.returncode}: {done.stderr[-1500:]}")
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def spark_environment() -> dict[str, str]:
+    """Without what was set for another Spark."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
 
 
 def figures_of(runs: list[dict[str, Any]], size: int) -> Figures:

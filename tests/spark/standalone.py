@@ -103,7 +103,7 @@ class SparkCluster:
 
     def __enter__(self) -> Self:
         try:
-            self.master.start()
+            self.master.start(WAIT_S)
             for worker in self.workers:
                 worker.launch()
             deadline_s = time.monotonic() + WAIT_S

@@ -43,15 +43,18 @@ def connector_dir() -> Path:
 
 
 def fetch_connector(project: Path) -> SparkConnector:
-    """The environment, made the first time only; the project in it is the source tree itself."""
+    """The environment, made the first time only; the project in it is the source tree that asked last."""
     target = connector_dir()
-    if not (target / READY).exists():
+    ready, python = target / READY, target / "venv" / "bin" / "python"
+    if not ready.exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         _copy_jars(target / "jars")
         _make_environment(target / "venv", project)
-        (target / READY).touch()
-    return SparkConnector(target / "venv" / "bin" / "python", tuple(sorted((target / "jars").glob("*.jar"))))
+    elif ready.read_text() != str(project):
+        _run([*_pip(python), "--no-deps", "-e", str(project)])
+    ready.write_text(str(project))
+    return SparkConnector(python, tuple(sorted((target / "jars").glob("*.jar"))))
 
 
 def _copy_jars(directory: Path) -> None:
@@ -70,15 +73,12 @@ def _make_environment(directory: Path, project: Path) -> None:
         constraints = Path(work) / "constraints.txt"
         given = (project / "constraints.txt").read_text().splitlines()
         constraints.write_text("\n".join(without(given, OWN_VERSIONS)) + "\n")
-        pip = [
-            str(directory / "bin" / "python"),
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "--no-input",
-        ]
+        pip = _pip(directory / "bin" / "python")
         _run([*pip, "-c", str(constraints), f"pyspark=={SPARK_VERSION}", "-e", f"{project}[spark]"])
+
+
+def _pip(python: Path) -> list[str]:
+    return [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
 
 
 def without(constraints: Iterable[str], packages: Iterable[str]) -> list[str]:

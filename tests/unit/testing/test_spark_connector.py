@@ -31,6 +31,7 @@ def test_made_once_and_never_half(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         if len(calls) == 2:
             raise OracleUnavailable("no network")
 
+    monkeypatch.setattr(spark_connector, "_run", lambda command: calls.append(command[-1]))
     monkeypatch.setattr(spark_connector, "_copy_jars", copy_jars)
     monkeypatch.setattr(spark_connector, "_make_environment", make_environment)
     with pytest.raises(OracleUnavailable):
@@ -40,6 +41,9 @@ def test_made_once_and_never_half(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert calls == ["jars", "environment"] * 2
     assert found.jars == (connector_dir() / "jars" / "a.jar",)
     assert found.python == connector_dir() / "venv" / "bin" / "python"
+    for _ in range(2):
+        assert fetch_connector(tmp_path / "another") == found
+    assert calls[4:] == [str(tmp_path / "another")]  # it is the project of whoever asks that runs in it
 
 
 def test_maven_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headrace.spark.pipelines.running.session import (
     java_version,
     session_defaults,
     shuffle_partitions,
+    with_java_options,
 )
 
 
@@ -99,3 +101,15 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
 def test_an_address_without_a_port_is_none(master: str) -> None:
     with pytest.raises(NoMaster, match="spark://HOST:PORT"):
         check_master(master)
+
+
+def test_the_options_that_a_user_gives_java_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java takes the last of two that contradict each other."""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xmx1g")
+    with with_java_options("-Xmx2g -Xshare:auto"):
+        assert os.environ["SPARK_SUBMIT_OPTS"] == "-Xmx2g -Xshare:auto -Xmx1g"
+    assert os.environ["SPARK_SUBMIT_OPTS"] == "-Xmx1g"
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+    with with_java_options("-Xmx2g"):
+        assert os.environ["SPARK_SUBMIT_OPTS"] == "-Xmx2g"
+    assert "SPARK_SUBMIT_OPTS" not in os.environ
