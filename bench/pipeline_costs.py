@@ -4,8 +4,10 @@ Flights of a year in one topic, in disorder by some minutes: windows per airport
 airlines, and a split into a topic for each airline. By hand that is one streaming query for each of the three, as
 one would write it with `format("headrace")`; as a pipeline it is one query, and malformed records go to a topic of
 dead letters besides. Both run in one Spark session, in turn, until everything is processed; the first round only
-warms up. Shown are wall time and the CPU of Spark and its Python workers, without that of the broker. The results
-of both are compared with a computation in plain Python.
+warms up. Shown are wall time and the CPU of Spark and its Python workers, without that of the broker, and how many
+jobs, batches and Python workers it took. The results of both are compared with a computation in plain Python.
+After `--minutes` no more rounds begin. A run that Spark gave up, because Python did not start in its ten seconds,
+is done again.
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from bench.probes import process_tree
 from bench.spark_rates import SESSION, start_spark, tree_cpu_seconds
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.creating import TopicShape, ensure_topic
@@ -39,6 +44,9 @@ from headrace.spark.pipelines.running.session import SQL_DEFAULTS, find_java, ma
 from headrace.testing.process import BrokerProcess
 
 ONCE = {"availableNow": True}
+ATTEMPTS = 5
+NO_PYTHON = ("failed to connect back", "reading the port number", "Cannot run program")
+"""What Spark says when Python does not start in time."""
 SOURCE = "flights"
 SCHEMA = "id bigint, at timestamp, carrier string, origin string, minutes int, miles int"
 CARRIERS = {f"C{number}": f"Airline {number}" for number in range(16)}
@@ -135,8 +143,8 @@ def fill(place: Place, rows: Sequence[dict[str, Any]]) -> None:
     (place.folder / "airlines.csv").write_text("".join(f"{one},{name}\n" for one, name in CARRIERS.items()))
 
 
-def as_pipeline(place: Place, run: str) -> int:
-    """How many queries there were."""
+def as_pipeline(place: Place, run: str) -> list[StreamingQuery]:
+    """The queries, which have ended."""
     path = place.folder / f"{run}.yml"
     path.write_text(PIPELINE.format(run=run, schema=SCHEMA))
     pipeline = load_pipeline(str(path))
@@ -146,10 +154,10 @@ def as_pipeline(place: Place, run: str) -> int:
     queries = [plan.start(ONCE) for plan in plans]
     for query in queries:
         query.awaitTermination()
-    return len(queries)
+    return queries
 
 
-def by_hand(place: Place, run: str) -> int:
+def by_hand(place: Place, run: str) -> list[StreamingQuery]:
     session = place.session
     with closing(BlockingCluster(ClusterSettings(place.bootstrap))) as cluster:
         for sink in ("hours", "named"):
@@ -182,7 +190,7 @@ def by_hand(place: Place, run: str) -> int:
     ]
     for query in queries:
         query.awaitTermination()
-    return len(queries)
+    return queries
 
 
 def begun(writer: DataStreamWriter) -> StreamingQuery:
@@ -207,45 +215,85 @@ def results(place: Place, run: str) -> Results:
     return Results(hours, named, Counter(row["carrier"] for row in values(f"{run}[.]late[.].*")))
 
 
-def measured(way: Callable[[Place, str], int], place: Place, run: str) -> dict[str, Any]:
-    began, cpu = time.perf_counter(), place.cpu_seconds()
+def measured(way: Callable[[Place, str], list[StreamingQuery]], place: Place, run: str) -> dict[str, Any]:
+    began, cpu, jobs = time.perf_counter(), place.cpu_seconds(), spark_jobs(place.session)
     queries = way(place, run)
     seconds = time.perf_counter() - began
-    return {"way": way.__name__, "run": run, "queries": queries, "wall": seconds, "cpu": place.cpu_seconds() - cpu}
+    return {
+        "way": way.__name__,
+        "run": run,
+        "wall": seconds,
+        "cpu": place.cpu_seconds() - cpu,
+        "queries": len(queries),
+        "batches": sum(len({report["batchId"] for report in query.recentProgress}) for query in queries),
+        "jobs": spark_jobs(place.session) - jobs,
+        "processes": len(process_tree(os.getpid())),
+    }
+
+
+def spark_jobs(session: SparkSession) -> int:
+    """How many there have been."""
+    return int(session.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
+def measured_at_last(
+    way: Callable[[Place, str], list[StreamingQuery]], place: Place, number: int
+) -> dict[str, Any]:
+    name = f"{way.__name__.replace('_', '-')}-{number}"
+    for attempt in range(ATTEMPTS):
+        try:
+            return measured(way, place, name if not attempt else f"{name}-again-{attempt}")
+        except StreamingQueryException as error:
+            if attempt == ATTEMPTS - 1 or not any(words in str(error) for words in NO_PYTHON):
+                raise
+            print(f"{name}: Python did not start in time; once more", flush=True)
+            for query in place.session.streams.active:
+                query.stop()
+    raise AssertionError("the last attempt returns or raises")
+
+
+def all_rounds(place: Place, given: argparse.Namespace, right: Results) -> list[dict[str, Any]]:
+    """Without the first, which warms up."""
+    give_up_s = time.monotonic() + given.minutes * 60
+    found = []
+    for number in range(given.rounds + 1):
+        for way in (by_hand, as_pipeline) if number % 2 else (as_pipeline, by_hand):
+            one = measured_at_last(way, place, number)
+            agree = results(place, one["run"]) == right
+            print(json.dumps(one | {"right": agree, "load": os.getloadavg()[0]}), flush=True)
+            if not agree:
+                sys.exit("the results differ from the computation in Python")
+            found += [one] if number else []
+        if found and time.monotonic() > give_up_s:
+            print(f"{given.minutes:g} minutes are over after {number} rounds", flush=True)
+            break
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=6.0)
     given = parser.parse_args()
     os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
     SESSION.update(SQL_DEFAULTS)
     with tempfile.TemporaryDirectory() as folder, BrokerProcess() as broker:
         place = Place(start_spark([]), broker, Path(folder))
         rows = flights(given.rows)
-        right = expected(rows)
         fill(place, rows)
-        found = []
-        for number in range(given.rounds + 1):
-            for way in (by_hand, as_pipeline):
-                found.append(measured(way, place, f"{way.__name__.replace('_', '-')}-{number}"))
-                agree = results(place, found[-1]["run"]) == right
-                print(json.dumps(found[-1] | {"right": agree, "load": os.getloadavg()[0]}), flush=True)
-                if not agree:
-                    sys.exit("the results differ from the computation in Python")
-        report([one for one in found if not one["run"].endswith("-0")])
+        report(all_rounds(place, given, expected(rows)))
         place.session.stop()
 
 
 def report(found: Sequence[dict[str, Any]]) -> None:
-    for figure in ("wall", "cpu"):
+    """Medians, and for the times their ratio."""
+    print(f"\n{'':12}{'by hand':>12}{'pipeline':>12}{'ratio':>8}")
+    for figure in ("wall", "cpu", "queries", "batches", "jobs", "processes"):
         hand, pipeline = (
-            sorted(one[figure] for one in found if one["way"] == way) for way in ("by_hand", "as_pipeline")
+            median(one[figure] for one in found if one["way"] == way) for way in ("by_hand", "as_pipeline")
         )
-        middle = len(hand) // 2
-        ratio = pipeline[middle] / hand[middle]
-        print(f"{figure}: by hand {hand[middle]:.1f} s, pipeline {pipeline[middle]:.1f} s: {ratio:.2f}x (medians)")
+        print(f"{figure:12}{hand:>12.1f}{pipeline:>12.1f}{pipeline / hand:>8.2f}")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,9 @@ def start(spark: SparkSession, bootstrap: str, case: dict[str, Any], checkpoint:
 def await_first_batch(query: StreamingQuery) -> None:
     give_up_s = time.monotonic() + FIRST_BATCH_S
     while not any(one["numInputRows"] for one in query.recentProgress):
-        query.awaitTermination(POLL_S)
+        time.sleep(POLL_S)
+        if not query.isActive:
+            query.awaitTermination()  # raises what it died of
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"no batch within {FIRST_BATCH_S:g} s")
 
