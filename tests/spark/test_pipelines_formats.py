@@ -105,6 +105,24 @@ def test_json_written_is_read_as_it_was(session: SparkSession) -> None:
     assert (str(found["x"]), str(found["y"])) == ("nan", "-inf")
 
 
+def test_raw_records_go_to_the_topic_of_the_sink(session: SparkSession) -> None:
+    """Not to the one in their column `topic`, where they come from."""
+    columns = (
+        "binary('k') key, binary('v') value, 'from' topic, 1 partition, 7L offset, timestamp'2026-01-01' timestamp"
+    )
+    view = session.sql(f"SELECT {columns}")
+    sink = Sink("out", 1, "topic", "v", topic="to", format="raw")
+    assert rows_to_write(view, sink).columns == ["key", "value", "partition", "timestamp"]
+    named = replace(sink, topic="{topic}.copy")
+    assert [row["topic"] for row in rows_to_write(view, named).collect()] == ["from.copy"]
+    both = exploded(view, [sink, named]).select("topic", "value").collect()
+    assert {row["topic"]: bytes(row["value"]) for row in both} == {"to": b"v", "from.copy": b"v"}
+    with pytest.raises(SinkProblem, match="there is no column day"):
+        rows_to_write(view, replace(sink, topic="{day}"))
+    with pytest.raises(SinkProblem, match="raw needs a column value"):
+        rows_to_write(view.drop("value"), sink)
+
+
 def test_records_have_times_and_headers_and_results_can_delete(session: SparkSession) -> None:
     view = session.sql(
         "SELECT 'a' k, 1 n, timestamp'2026-01-01' at, 'x' trace UNION ALL "
@@ -300,8 +318,8 @@ def test_what_sinks_write(session: SparkSession, schema_file: str) -> None:
     )
     ((value,),) = written(orders.drop("kind", "note"), framed)
     assert value == b"\0\0\0\0\x07" + avro({**ORDER, "note": None, "kind": "A"})
-    raw = session.sql("SELECT 'k' AS key, 'v' AS value, 'x' AS other, 't' AS topic")
-    assert written(raw, sink(format="raw")) == [("k", "v", "t")]
+    raw = session.sql("SELECT 'k' AS key, 'v' AS value, 'x' AS other, 'from' AS topic")
+    assert written(raw, sink(format="raw")) == [("k", "v")], "to the topic of the sink, not back to the source"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.testing.apache_kafka import FETCH_TIMEOUT_S, OracleUnavailable, cache_dir
+from headrace.testing.apache_kafka import OracleUnavailable, cache_dir
 
 SPARK_VERSION = "4.0.0"
 SCALA = "2.13"
@@ -30,6 +30,8 @@ OWN_VERSIONS = ("pyspark", "py4j")
 """Packages that are not held to the project's constraints here."""
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy"
 READY = "ready"
+RUN_TIMEOUT_S = 3600.0
+"""PySpark comes as 400 MB of source, and is packed again: on a busy machine that takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def without(constraints: Iterable[str], packages: Iterable[str]) -> list[str]:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise OracleUnavailable(f"{os.path.basename(command[0])} failed:\n{done.stdout}{done.stderr}")
 

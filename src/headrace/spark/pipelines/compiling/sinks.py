@@ -1,6 +1,7 @@
 """Sinks: the columns that are written, and the streaming writer they go to.
 
-    topic     key, value, and topic when the name holds {column}; raw: key, value, headers, ... as they are
+    topic     key, value, and topic when the name holds {column}; raw: key, value, headers, ... as they are, but
+              not the topic, which is that of the source: records would go back to where they came from
     parquet   the columns, without metadata; delta the same
     console   all columns
 
@@ -28,7 +29,6 @@ from headrace.spark.pipelines.formats.json import encode_json
 
 ROW, GONE = "__row", "__gone"
 FOLDERS = ("parquet", "delta")
-RAW_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 RAW_TYPES = {
     "key": "binary",
@@ -37,6 +37,7 @@ RAW_TYPES = {
     "headers": HEADERS_TYPE,
     "timestamp": "timestamp",
 }
+"""The columns that a raw sink takes."""
 MAX_TOPIC_NAME = 249
 _TEMPLATE = re.compile(r"\{([^{}]+)\}")
 _NOT_IN_NAMES = "[^a-zA-Z0-9._-]"
@@ -74,7 +75,7 @@ def written_columns(frame: DataFrame, sink: Sink) -> list[str]:
 def rows_to_write(frame: DataFrame, sink: Sink) -> DataFrame:
     """What goes to the writer."""
     if sink.kind == "topic":
-        return _raw_records(frame) if sink.format == "raw" else _records(frame, sink)
+        return _records(frame, sink)
     names = written_columns(frame, sink) if sink.kind in FOLDERS else list(dict.fromkeys(frame.columns))
     missing = [name for name in sink.partition_by if name not in names]
     if missing:
@@ -82,11 +83,12 @@ def rows_to_write(frame: DataFrame, sink: Sink) -> DataFrame:
     return frame.select(*(F.col(quoted(name)) for name in names)) if sink.kind in FOLDERS else frame
 
 
-def _raw_records(frame: DataFrame) -> DataFrame:
-    names = [name for name in frame.columns if name in RAW_COLUMNS]
-    if "value" not in names:
-        raise SinkProblem("format", "raw needs a column value", f"It takes {', '.join(RAW_COLUMNS)}.")
-    return frame.select(*names)
+def _raw_columns(frame: DataFrame, sink: Sink) -> dict[str, Column]:
+    _require(frame, "topic", template_columns(sink.topic))
+    if "value" not in frame.columns:
+        raise SinkProblem("format", "raw needs a column value", f"It takes {', '.join(RAW_TYPES)}.")
+    columns = {name: F.col(name) for name in frame.columns if name in RAW_TYPES}
+    return columns | ({"topic": topic_name(sink.topic)} if template_columns(sink.topic) else {})
 
 
 def _records(frame: DataFrame, sink: Sink) -> DataFrame:
@@ -106,7 +108,7 @@ def _records(frame: DataFrame, sink: Sink) -> DataFrame:
 def record_columns(frame: DataFrame, sink: Sink) -> dict[str, Column]:
     """What becomes of a row, by the name of the column. Avro is not made of columns."""
     if sink.format == "raw":
-        return {name: F.col(name) for name in _raw_records(frame).columns}
+        return _raw_columns(frame, sink)
     options = format_options(sink.options, sink.format)
     text = {"json": encode_json, "csv": encode_csv}.get(sink.format)
     row = _row(frame, sink)

@@ -163,7 +163,7 @@ SINK_KEYS: Keys = {
     "console": Key("`true`", "Show the rows on the screen.", goes_with=("console",)),
     "format": Key(
         "json, avro, csv, text, raw",
-        "How values are written. `raw` takes the columns key, value, headers, ... as they are.",
+        "How values are written. `raw` takes key, value, partition, headers and timestamp as they are.",
         "json",
         goes_with=("topic",),
     ),
