@@ -23,7 +23,7 @@ from headrace.testing.process import HOST, ServerFailed, ServerProcess, free_por
 KAFKA_VERSION = "4.3.1"
 FETCH_TIMEOUT_S = 600
 FORMAT_TIMEOUT_S = 120
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
 CLUSTER_ID = "SGVhZHJhY2VPcmFjbGUxMQ"
 
 LOGGER = ("org.slf4j", "slf4j-simple", "1.7.36")
