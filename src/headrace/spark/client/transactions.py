@@ -244,6 +244,12 @@ class TransactionClient:
         return self._cluster.retrying(attempt, within_s=self._patience_s)
 
 
+def can_prepare(cluster: BlockingCluster) -> bool:
+    """Whether it has two-phase commit (KIP-939), as far as its versions tell."""
+    with cluster.entry() as connection:
+        return connection.version_for(InitProducerIdRequest) >= TWO_PHASE_SINCE
+
+
 def _init(connection: BlockingConnection, request: InitProducerIdRequest, highest: int) -> Begun:
     response = connection.request(request, InitProducerIdResponse, highest=highest)
     if response.error_code:

@@ -1,4 +1,5 @@
-"""What a pipeline needs of the cluster: its topics are there, and those read as tables are compacted."""
+"""What a pipeline needs of the cluster: its topics are there, and those read as tables are compacted. And what it
+can promise there: a cluster that cannot prepare transactions allows less than exactly once."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import HIDDEN_TOPICS
 from headrace.spark.client.cluster import BlockingCluster, TopicInfo
+from headrace.spark.client.transactions import can_prepare
 from headrace.spark.pipelines.definition import BROKER_DEFAULT, Pipeline, Problem, Sink, Source
 from headrace.spark.pipelines.nearest import nearest
+from headrace.spark.sink.options import AT_LEAST_ONCE, DEFAULT_TRANSACTION_TIMEOUT_MS, EXACTLY_ONCE
 from headrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -35,7 +38,38 @@ def check_cluster(pipeline: Pipeline, cluster: BlockingCluster, *, made: Collect
     if tables:
         policies = cleanup_policies(cluster, [source.topics[0] for source in tables])
         found += [problem for source in tables for problem in _table(pipeline, source, policies)]
+    if any(sink.kind == "topic" for sink in pipeline.sinks) and not can_prepare(cluster):
+        found += unprepared(pipeline)
     return sorted(found, key=lambda problem: (problem.line, problem.column))
+
+
+def unprepared(pipeline: Pipeline) -> Iterator[Problem]:
+    """What the sinks of a pipeline can promise on a cluster that cannot prepare transactions."""
+    for sink in pipeline.sinks:
+        options = {name.lower(): value for name, value in sink.options.items()}
+        delivery = options.get("delivery", "").lower()
+        if sink.kind != "topic" or delivery == AT_LEAST_ONCE:
+            continue
+        if delivery == EXACTLY_ONCE:
+            timeout_ms = options.get("kafka.transaction.timeout.ms", str(DEFAULT_TRANSACTION_TIMEOUT_MS))
+            what = (
+                f"sink {sink.name}: the cluster cannot prepare transactions (KIP-939): exactly once holds only if "
+                f"a batch is committed within {timeout_ms} ms of its first record (kafka.transaction.timeout.ms)"
+            )
+            advice = (
+                "If Spark dies after the decision and is not back by then, the cluster aborts the batch, and the "
+                "next run ends with an error."
+            )
+        else:
+            what = (
+                f"sink {sink.name}: the cluster cannot prepare transactions (KIP-939), so the topic is written at "
+                "least once"
+            )
+            advice = (
+                "After a failure rows may be there twice. Set options: {delivery: exactly-once} for as much as the "
+                "cluster allows, or at-least-once if this is what you want."
+            )
+        yield pipeline.problem(sink, "options" if delivery else "topic", what, advice, warning=True)
 
 
 def topics_made(pipeline: Pipeline) -> set[str]:

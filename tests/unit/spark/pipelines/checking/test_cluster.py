@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
-from headrace.spark.pipelines.checking.cluster import partitions_read, topics_made
+from headrace.spark.pipelines.checking.cluster import partitions_read, topics_made, unprepared
 from headrace.spark.pipelines.checking.static import check_cluster
 from headrace.spark.pipelines.loading.files import load_pipeline
 from headrace.testing import Broker
@@ -106,3 +106,29 @@ def test_partitions_of_all_streams(cluster: BlockingCluster, tmp_path: Path) -> 
         "  gone: {topic: check.gone}\nsinks:\n  out: {from: a, console: true}\n"
     )
     assert partitions_read(load_pipeline(str(file)), cluster.topics()) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("topic: out", "so the topic is written at least once\n    After a failure rows may be there twice."),
+        ("topic: out, options: {delivery: at-least-once}", ""),
+        (
+            "topic: out, options: {delivery: exactly-once}",
+            "only if a batch is committed within 900000 ms of its first record",
+        ),
+        (
+            "topic: out, options: {delivery: exactly-once, kafka.transaction.timeout.ms: 5000}",
+            "only if a batch is committed within 5000 ms of its first record",
+        ),
+        ("parquet: out", ""),
+    ],
+)
+def test_what_a_cluster_without_prepared_transactions_allows(tmp_path: Path, text: str, wanted: str) -> None:
+    """Apache Kafka, today. Nobody is to find out from their data."""
+    file = tmp_path / "pipeline.yml"
+    file.write_text(sink(text))
+    problems = list(unprepared(load_pipeline(file, {})))
+    assert all(problem.warning for problem in problems)
+    assert wanted in "".join(map(str, problems))
+    assert bool(problems) == bool(wanted)
