@@ -66,7 +66,7 @@ def unprepared(pipeline: Pipeline) -> Iterator[Problem]:
                 "least once"
             )
             advice = (
-                "After a failure rows may be there twice. Set options: {delivery: exactly-once} for as much as the "
+                "After a failure rows may be there twice. Set options: {delivery: exactly-once} for what the "
                 "cluster allows, or at-least-once if this is what you want."
             )
         yield pipeline.problem(sink, "options" if delivery else "topic", what, advice, warning=True)
