@@ -3,7 +3,8 @@
 Two pipelines over a thousand records for each topic, which are processed in an instant: what is left is the start
 of Java, Spark and Python. One copies a topic; the other joins two topics and counts one of them, with three sinks
 and the dead letters of two sources, which were five queries when each had one of its own. Both run without a class
-archive, and with the one that a first run has made (`running/class_archive`). For the steps see `run_steps`.
+archive, with the one that a first run has made (`running/class_archive`), and with that while Java compiles as much
+as it does by itself (`COMPILE_LATER` in `running/session`). For the steps see `run_steps`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,14 @@ sinks:
 PIPELINES = {"one-topic": ONE_TOPIC, "join": JOIN}
 NO_ARCHIVE = {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}
 """Whoever gives Java options about archives is left alone: it runs with Java's own."""
-KINDS = WITHOUT, MAKING, WITH = "without an archive", "making one", "with it"
+ALL_COMPILED = {
+    "SPARK_SUBMIT_OPTS": (
+        "-XX:Tier4InvocationThreshold=5000 -XX:Tier4MinInvocationThreshold=600 "
+        "-XX:Tier4CompileThreshold=15000 -XX:Tier4BackEdgeThreshold=40000"
+    )
+}
+"""Java's own: what a user gives wins."""
+KINDS = WITHOUT, MAKING, EAGER, WITH = "no archive", "making one", "compiling more", "as it is"
 
 
 def headrace(broker: BrokerProcess, *arguments: str, text: str | None = None) -> None:
@@ -100,6 +108,7 @@ def rounds(
     for _ in range(count):
         for name in names:
             yield name, WITHOUT, run_once(broker, folder, name, NO_ARCHIVE)
+            yield name, EAGER, run_once(broker, folder, name, cache | ALL_COMPILED)
             yield name, WITH, run_once(broker, folder, name, cache)
 
 
