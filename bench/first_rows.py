@@ -3,8 +3,8 @@
 Two pipelines over a thousand records for each topic, which are processed in an instant: what is left is the start
 of Java, Spark and Python. One copies a topic; the other joins two topics and counts one of them, with three sinks
 and the dead letters of two sources, which were five queries when each had one of its own. Both run without a class
-archive, with the one that a first run has made (`running/class_archive`), and with that while Java compiles as much
-as it does by itself (`COMPILE_LATER` in `running/session`). For the steps see `run_steps`.
+archive, with the one that a first run has made (`running/class_archive`), and with that while Java compiles as
+much as it does by itself (`COMPILE_LATER` in `running/session`). For the steps see `run_steps`.
 """
 
 from __future__ import annotations
