@@ -210,3 +210,74 @@ async def test_what_the_user_must_change_is_said(cluster: Cluster, database: Dat
         await run_to_the_end(cluster, definition)
     definition.connector.remove()
     assert database.rows("SELECT * FROM pg_publication") == []
+
+
+async def test_a_truncated_table_empties_its_topic(cluster: Cluster, database: Database) -> None:
+    """Also what the same transaction wrote before, and not what it wrote after; and again after a kill."""
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1), (2, 'cup', 2)")
+    definition = capture(database, batch_records=1)
+    await run_to_the_end(cluster, definition)
+    database.run("DELETE FROM orders WHERE id = 2")
+    database.run(
+        "BEGIN; INSERT INTO orders VALUES (3, 'x', 3); TRUNCATE orders;"
+        "INSERT INTO orders VALUES (4, 'y', 4); COMMIT"
+    )
+    await run_killed(cluster, definition, "stored")
+    await run_to_the_end(cluster, definition)
+    await run_to_the_end(cluster, definition)
+    assert [
+        (key["id"], value is None, operation) for key, value, operation in await changes(cluster, "orders")
+    ] == [
+        (1, False, "r"),
+        (1, True, "t"),
+        (2, False, "r"),
+        (2, True, "d"),
+        (3, False, "c"),
+        (3, True, "t"),
+        (4, False, "c"),
+    ]
+
+
+async def test_a_truncated_table_may_be_kept(
+    cluster: Cluster, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1)")
+    definition = capture(database, truncate="keep")
+    await run_to_the_end(cluster, definition)
+    database.run("TRUNCATE orders; INSERT INTO orders VALUES (2, 'y', 4)")
+    await run_to_the_end(cluster, definition)
+    assert [operation for _, _, operation in await changes(cluster, "orders")] == ["r", "c"]
+    assert "topic orders keeps its rows" in caplog.text
+
+
+async def test_a_partitioned_table_is_one_table(cluster: Cluster, database: Database) -> None:
+    database.run(
+        "CREATE TABLE orders (id int, year int, item text, PRIMARY KEY (id, year)) PARTITION BY RANGE (year)"
+    )
+    for year in (2025, 2026):
+        database.run(f"CREATE TABLE orders_{year} PARTITION OF orders FOR VALUES FROM ({year}) TO ({year + 1})")
+    database.run("INSERT INTO orders VALUES (1, 2025, 'tea'), (2, 2026, 'cup')")
+    definition = capture(database, "public.*")
+    await run_to_the_end(cluster, definition)
+    database.run("INSERT INTO orders VALUES (3, 2026, 'pot'); UPDATE orders SET item = 'mug' WHERE id = 1")
+    database.run("CREATE TABLE orders_2027 PARTITION OF orders FOR VALUES FROM (2027) TO (2028)")
+    database.run("UPDATE orders SET year = 2027 WHERE id = 2; INSERT INTO orders VALUES (4, 2027, 'jug')")
+    await run_to_the_end(cluster, definition)
+    found = await changes(cluster, "orders")
+    assert [(key["id"], key["year"], operation) for key, _, operation in found if key["id"] != 2] == [
+        (1, 2025, "r"),
+        (1, 2025, "u"),
+        (3, 2026, "c"),
+        (4, 2027, "c"),
+    ]
+    assert sorted((key["year"], value is None) for key, value, _ in found if key["id"] == 2) == [
+        (2026, False),
+        (2026, True),
+        (2027, False),
+    ]
+    database.run("TRUNCATE orders")
+    await run_to_the_end(cluster, definition)
+    truncated = [
+        (key["id"], key["year"]) for key, _, operation in await changes(cluster, "orders") if operation == "t"
+    ]
+    assert sorted(truncated) == [(1, 2025), (2, 2027), (3, 2026), (4, 2027)]

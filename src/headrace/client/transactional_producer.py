@@ -69,6 +69,10 @@ class TransactionalProducer:
         self._coordinator: ClientConnection | None = None
 
     @property
+    def producer_id(self) -> int:
+        return self._stamp.id
+
+    @property
     def is_open(self) -> bool:
         """Whether something was sent that is neither committed nor aborted."""
         return bool(self._added)

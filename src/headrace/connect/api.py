@@ -50,6 +50,15 @@ class SourceRecord(NamedTuple):
     """None leaves it to the key."""
 
 
+class EmptiedTopic(NamedTuple):
+    """Every key that the topic holds is deleted: what it was copied from was emptied in one step."""
+
+    topic: str
+    timestamp_ms: int | None = None
+    headers: RecordHeaders = ()
+    """Of the tombstones."""
+
+
 class SourceBatch(NamedTuple):
     records: Sequence[SourceRecord]
     position: Position | None
@@ -57,6 +66,8 @@ class SourceBatch(NamedTuple):
     with the next batch that has one."""
     schemas: Sequence[TopicSchema] = ()
     """Of topics whose schema is new or has changed."""
+    emptied: Sequence[EmptiedTopic] = ()
+    """After the records of this batch."""
 
 
 class SourceTask(ABC):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from headrace.client.admin import NewTopic
 from headrace.client.partitioner import partition_for_key
 from headrace.client.transactional_producer import TransactionalProducer
-from headrace.connect.api import Position, Source, SourceBatch, SourceRecord, SourceTask
+from headrace.connect.api import EmptiedTopic, Position, Source, SourceBatch, SourceRecord, SourceTask
+from headrace.connect.emptying import live_keys
 from headrace.connect.run import Run, TaskThread
 from headrace.connect.schema import TopicSchema
 from headrace.connect.store import (
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 STEPS = ("fenced", "positions", "opened", "polled", "sent", "stored", "committed", "told")
 ONCE_PAUSE_S = 0.05
 """Between polls of a run that is to end: what is not ready yet will be soon."""
+TOMBSTONES_AT_ONCE = 5000
 ID_PREFIX = "headrace.connector."
 
 
@@ -130,6 +132,8 @@ class SourceRun:
         for schema in batch.schemas:
             self._notice(schema)
         await self._send(batch.records)
+        for emptied in batch.emptied:
+            await self._empty(emptied)
         if batch.position is None:
             self._partial.add(one.id)
         else:
@@ -169,6 +173,23 @@ class SourceRun:
         if placed:
             await self._producer.send(placed)
         self._sent[0] += len(records)
+
+    async def _empty(self, emptied: EmptiedTopic) -> None:
+        """A tombstone for every key that is there, in the same transaction."""
+        count = self._partition_counts.get(emptied.topic) or await self._count_partitions(emptied.topic)
+        deleted = 0
+        for number in range(count):
+            partition = TopicPartition(emptied.topic, number)
+            keys = await live_keys(self._run.cluster, partition, self._producer.producer_id)
+            for start in range(0, len(keys), TOMBSTONES_AT_ONCE):
+                await self._send(
+                    [
+                        SourceRecord(emptied.topic, None, key, emptied.timestamp_ms, emptied.headers, number)
+                        for key in keys[start : start + TOMBSTONES_AT_ONCE]
+                    ]
+                )
+            deleted += len(keys)
+        log.warning("Topic %s is emptied: %d keys are deleted.", emptied.topic, deleted)
 
     async def _partition_of(self, record: SourceRecord) -> int:
         if record.partition is not None:

@@ -10,12 +10,13 @@ import click
 
 from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.cli.common.options import format_option
-from headrace.cli.common.output import Column, emit_rows
+from headrace.cli.common.output import Column, emit_rows, terminal_width
 from headrace.connect.api import Connector, ConnectorError, Sink
 from headrace.connect.definition import FILE_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS
 from headrace.connect.options import ConfigOption
 from headrace.connect.registry import find_connector, known_connectors
 
+LINE_WIDTH = 100
 CONNECTORS = (
     Column("name", "CONNECTOR"),
     Column("kind", "KIND"),
@@ -57,14 +58,31 @@ def describe(connector: str, format: str) -> None:
         found = find_connector(connector, Path())
     except ConnectorError as error:
         raise CommandError(f"{str(error)[:1].upper()}{str(error)[1:]}.", NOT_FOUND) from None
-    if format == "table":
-        click.echo(f"{connector} ({kind_of(found)}): {found.summary}\n")
-        if told := inspect.getdoc(found):
-            click.echo(f"{told}\n")
     common = SINK_OPTIONS if issubclass(found, Sink) else SOURCE_OPTIONS
     rows = [_option(option, "config.") for option in found.options]
     rows += [_option(option, "") for option in (*FILE_OPTIONS[:3], *common)]
-    emit_rows(rows, OPTIONS, format, "It has no options.")
+    if format == "table":
+        _print(f"{connector} ({kind_of(found)}): {found.summary}", inspect.getdoc(found) or "", rows)
+    else:
+        emit_rows(rows, OPTIONS, format, "It has no options.")
+
+
+def _print(title: str, told: str, rows: list[dict[str, Any]]) -> None:
+    """Options as a list: a table has no room for what they mean."""
+    width = min(terminal_width() or LINE_WIDTH, LINE_WIDTH)
+
+    def echo(text: str, indent: str = "") -> None:
+        click.echo(click.wrap_text(text, width, indent, indent, preserve_paragraphs=True))
+
+    echo(title)
+    if told:
+        click.echo()
+        echo(told)
+    for row in rows:
+        default = row["default"]
+        more = "" if default is None else ", required" if default == "required" else f", default {default}"
+        click.echo(f"\n{row['name']}  ({row['kind']}{more})")
+        echo(row["meaning"], "    ")
 
 
 def _option(option: ConfigOption, prefix: str) -> dict[str, Any]:

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from headrace.cli.common.options import duration, format_option, size
-from headrace.cli.common.output import PEOPLE, emit_data, emit_pairs, size_text
+from headrace.cli.common.failure import CommandError
+from headrace.cli.common.options import Target, cluster_options, duration, format_option, size
+from headrace.cli.common.output import PEOPLE, duration_text, emit_data, emit_pairs, note, size_text
+from headrace.cli.common.session import run
+from headrace.cli.planning.comparing import compare
+from headrace.cli.planning.measure import MeasuredCluster, measure
 from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, SizingReason, decide
 
 
 @click.command()
 @click.option(
-    "-t", "--throughput", type=size, required=True, metavar="RATE", help="Peak write rate, such as 50MB/s."
+    "-t",
+    "--throughput",
+    type=size,
+    metavar="RATE",
+    help="Peak write rate, such as 50MB/s.  [required without -b]",
+)
+@click.option(
+    "--measure",
+    "measure_s",
+    type=duration,
+    default="10s",
+    show_default=True,
+    help="How long to measure the write rate of the cluster given with -b.",
 )
 @click.option(
     "--average",
@@ -59,12 +77,52 @@ from headrace.cli.planning.sizing import ClusterPlan, ExpectedLoad, Machine, Siz
 @click.option("--partition-speed", type=size, default="20MB", show_default=True, metavar="RATE")
 @click.option("--partitions-per-broker", type=click.IntRange(min=1), default=2000, show_default=True)
 @format_option
-def plan(format: str, **given: Any) -> None:
+@cluster_options
+@click.pass_context
+def plan(ctx: click.Context, /, target: Target, format: str, measure_s: float, **given: Any) -> None:
     """Work out how many partitions, brokers and disks a load needs, and explain why.
 
     Rates are bytes per second (50MB/s, 200k), durations are 7d or 12h. Plan for growth: partitions can
     be added later, but then keys map to other partitions.
+
+    With -b it plans for the cluster that exists: write rate, replication factor, retention, groups and
+    disks are taken from there unless they are given, and the result is compared with what it has.
     """
+    named = ctx.get_parameter_source("bootstrap") is ParameterSource.COMMANDLINE
+    found: MeasuredCluster | None = None
+    if named or (given["throughput"] is None and target.bootstrap_given):
+        if format in PEOPLE:
+            note(f"Measuring for {duration_text(measure_s)} ...")
+        found = run(target, lambda cluster: measure(cluster, cluster.env.clock, measure_s))
+        given |= _from_cluster(ctx, given, found)
+    if given["throughput"] is None:
+        raise click.UsageError("Give --throughput RATE, or measure a cluster with -b HOST:PORT.")
+    _show(_decided(given), found, format)
+
+
+def _from_cluster(ctx: click.Context, given: dict[str, Any], found: MeasuredCluster) -> dict[str, Any]:
+    """What the cluster says in place of the defaults; what was given counts."""
+    if given["throughput"] is None and found.write_rate < 1:
+        raise CommandError(
+            "Nothing was written to the cluster while it was measured.",
+            advice="Give the peak with --throughput, or measure for longer: --measure 5m.",
+        )
+    totals = [disk.total_bytes for disk in found.disks.values() if disk.total_bytes]
+    said: dict[str, Any] = {
+        "throughput": math.ceil(found.write_rate / given["average_share"]),
+        "groups": found.groups,
+        "replication": found.replication,
+        "retention_s": found.retention_s,
+        "disk": min(totals, default=None),
+    }
+    return {
+        name: value
+        for name, value in said.items()
+        if value is not None and ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+    }
+
+
+def _decided(given: dict[str, Any]) -> ClusterPlan:
     if given["throughput"] <= 0 or given["consumer_speed"] <= 0 or given["partition_speed"] <= 0:
         raise click.UsageError("Rates must be above zero.")
     load_names = (
@@ -79,14 +137,52 @@ def plan(format: str, **given: Any) -> None:
     machine_names = ("disk", "network", "broker_speed", "partition_speed", "partitions_per_broker")
     if min(given[name] for name in machine_names) <= 0:
         raise click.UsageError("Disk, network and speed of a broker must be above zero.")
-    decided = decide(
+    return decide(
         ExpectedLoad(**{name: given[name] for name in load_names}),
         Machine(**{name: given[name] for name in machine_names}),
     )
-    if format in PEOPLE:
-        _print(decided)
-    else:
-        emit_data(_as_data(decided), format)
+
+
+def _show(decided: ClusterPlan, found: MeasuredCluster | None, format: str) -> None:
+    if format not in PEOPLE:
+        now = {} if found is None else {"cluster": _cluster_data(decided, found)}
+        emit_data(_as_data(decided) | now, format)
+        return
+    if found is not None:
+        emit_pairs(_facts(found))
+        click.echo("\nThe load needs:")
+    _print(decided)
+    if found is not None:
+        click.echo("\nThe cluster has")
+        for text in compare(decided, found):
+            click.echo(f"  {text}")
+
+
+def _facts(found: MeasuredCluster) -> list[tuple[str, Any]]:
+    return [
+        ("Brokers", len(found.disks)),
+        ("Topics", f"{found.topics:,}, with {found.partitions:,} partitions and {found.replicas:,} replicas"),
+        ("Stored", size_text(sum(disk.used_bytes for disk in found.disks.values()))),
+        ("Written", f"{size_text(round(found.write_rate))}/s, without replicas"),
+        ("Fastest partition", f"{size_text(round(found.fastest_partition))}/s"),
+        ("Groups", found.groups),
+    ]
+
+
+def _cluster_data(decided: ClusterPlan, found: MeasuredCluster) -> dict[str, Any]:
+    return {
+        "brokers": len(found.disks),
+        "topics": found.topics,
+        "partitions": found.partitions,
+        "replicas": found.replicas,
+        "replication": found.replication,
+        "groups": found.groups,
+        "stored_bytes": sum(disk.used_bytes for disk in found.disks.values()),
+        "write_bytes_per_second": round(found.write_rate),
+        "fastest_partition_bytes_per_second": round(found.fastest_partition),
+        "retention_seconds": found.retention_s,
+        "notes": compare(decided, found),
+    }
 
 
 def _print(plan: ClusterPlan) -> None:
@@ -107,8 +203,8 @@ def _print(plan: ClusterPlan) -> None:
         for reason in reasons:
             mark = "*" if reason.need == max(one.need for one in reasons) else " "
             click.echo(f" {mark}{reason.need:>5}  {reason.what:<12} {reason.how}")
-    for note in plan.notes:
-        click.echo(f"\n{note}")
+    for text in plan.notes:
+        click.echo(f"\n{text}")
 
 
 def _as_data(plan: ClusterPlan) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.cli.common.output import plural, size_text
+from headrace.cli.common.output import duration_text, plural, size_text
 
 DISK_HEADROOM = 0.7
 """A disk is planned to be this full: the rest is for a failed broker's share and what is not deleted yet."""
@@ -69,12 +69,14 @@ def decide(load: ExpectedLoad, machine: Machine) -> ClusterPlan:
     notes = []
     if spread != partitions:
         notes.append(
-            f"{partitions} partitions become {spread}: the same number of leaders on each of {brokers} brokers."
+            f"{plural(partitions, 'partition')} become {spread}: "
+            f"the same number of leaders on each of {brokers} brokers."
         )
     others = max(reason.need for reason in broker_reasons if reason.what != STORE)
     if brokers > others:
         notes.append(
-            f"Disk space decides. With larger disks, or less retention, {others} brokers would be enough."
+            "Disk space decides. "
+            f"With larger disks, or less retention, {plural(others, 'broker')} would be enough."
         )
     if load.replication < 2:
         notes.append("With one replica, losing a broker loses its records.")
@@ -121,7 +123,8 @@ def _broker_reasons(
         ),
         SizingReason(
             STORE,
-            f"{size_text(int(stored))} over {load.retention_s / 86400:g} days with {load.replication} replicas"
+            f"{size_text(int(stored))} over {duration_text(load.retention_s)}"
+            f" with {plural(load.replication, 'replica')}"
             f" / {size_text(int(usable_disk))} ({DISK_HEADROOM:.0%} of a disk)",
             math.ceil(stored / usable_disk),
         ),
@@ -143,7 +146,7 @@ def _broker_reasons(
         ),
         SizingReason(
             "to hold",
-            f"{replicas} replicas / {machine.partitions_per_broker} per broker",
+            f"{plural(replicas, 'replica')} / {machine.partitions_per_broker} per broker",
             math.ceil(replicas / machine.partitions_per_broker),
         ),
     )

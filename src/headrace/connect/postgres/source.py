@@ -30,8 +30,8 @@ class PostgresSource(Source):
     """Every row of a table becomes a record: the key is the primary key, the value the row, both as JSON objects.
 
     An update is a record with the new row, a delete one without a value (a tombstone). The headers say the
-    operation (`op`: r snapshot, c insert, u update, d delete), its place in the log (`lsn`) and its transaction
-    (`xid`).
+    operation (`op`: r snapshot, c insert, u update, d delete, t truncate), its place in the log (`lsn`) and its
+    transaction (`xid`).
 
     The server needs `wal_level = logical`, the user the right to replicate. The connector makes a publication and
     a replication slot. While the slot is there, the server keeps its log until the connector has read it: when it
@@ -65,6 +65,11 @@ class PostgresSource(Source):
             "not change are there too. `keep` leaves the tables alone: such a column is left out of the record, "
             "and the header `unchanged` names it.",
             "keep", choices=("keep", "full"),
+        ),
+        ConfigOption(
+            "truncate", "text",
+            "When a table is truncated: `delete` writes a tombstone for every key of its topic, `keep` nothing.",
+            "delete", choices=("delete", "keep"),
         ),
         ConfigOption("batch_records", "whole number", "How many changes are read at a time.", 1000, minimum=1),
         ConfigOption("snapshot_timeout", "duration", "How long the snapshot of one table may take.", "15m"),
@@ -200,6 +205,7 @@ class Capture(SourceTask):
             self._owner.topic_of,
             batch_records=config.number("batch_records"),
             split=config.text("transactions") == "split",
+            keep_truncated=config.text("truncate") == "keep",
         )
 
     # --- what the runtime calls

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.connect.api import ConnectorError, Position, SourceBatch, SourceRecord
+from headrace.connect.api import ConnectorError, EmptiedTopic, Position, SourceBatch, SourceRecord
 from headrace.connect.postgres.catalog import Catalog, TableName
 from headrace.connect.postgres.pgoutput import (
     BeginMessage,
@@ -79,6 +79,7 @@ class ChangeStream:
         *,
         batch_records: int,
         split: bool,
+        keep_truncated: bool,
     ) -> None:
         self._connection = connection
         self._catalog = catalog
@@ -86,12 +87,15 @@ class ChangeStream:
         self._topic_of = topic_of
         self._batch_records = batch_records
         self._split = split
+        self._keep_truncated = keep_truncated
         self._shapes: dict[int, TableShape] = {}
         self._begin: BeginMessage | None = None
         self._index = 0
         """Changes of the open transaction so far."""
         self._records: list[SourceRecord] = []
         self._schemas: list[TopicSchema] = []
+        self._emptied: list[EmptiedTopic] = []
+        """After `_records`: a batch ends with them."""
         self._in_parts = False
         """A part of a transaction was handed out without a position, and what ends it was not yet."""
         self._pending = False
@@ -109,7 +113,7 @@ class ChangeStream:
     @property
     def _has_more(self) -> bool:
         """Also a position alone: the last part of a transaction may have taken all of its records."""
-        return bool(self._records or self._schemas or self._in_parts)
+        return bool(self._records or self._schemas or self._emptied or self._in_parts)
 
     def poll(self) -> SourceBatch | None:
         while True:
@@ -122,7 +126,7 @@ class ChangeStream:
                 self._keepalive(received)
             else:
                 self._take(received)
-            if len(self._records) >= self._batch_records:
+            if len(self._records) >= self._batch_records or self._emptied:
                 return self._taken()
 
     def ask(self) -> None:
@@ -135,15 +139,15 @@ class ChangeStream:
         self._report()
 
     def _taken(self) -> SourceBatch:
-        records, schemas = self._records, self._schemas
-        self._records, self._schemas = [], []
+        records, schemas, emptied = self._records, self._schemas, self._emptied
+        self._records, self._schemas, self._emptied = [], [], []
         self._pending = True
         self._in_parts = self._begin is not None and not self._split
         if self._begin is not None:
             if not self._split:
-                return SourceBatch(records, None, schemas)
+                return SourceBatch(records, None, schemas, emptied)
             self._progress.part_of, self._progress.part_done = self._begin.final_lsn, self._index
-        return SourceBatch(records, self._progress.to_json(), schemas)
+        return SourceBatch(records, self._progress.to_json(), schemas, emptied)
 
     # --- what comes
 
@@ -203,15 +207,21 @@ class ChangeStream:
         return snapshot is not None and final_lsn >= snapshot
 
     def _truncate(self, message: TruncateMessage) -> None:
+        """PostgreSQL does not say which rows there were: the runtime finds the keys in the topic."""
+        assert self._begin is not None
+        self._index += 1
+        begin = self._begin
         for relation_id in message.relation_ids:
             shape = self._shapes[relation_id]
-            if self._is_new(str(shape.table)):
-                self.truncated += 1
-                log.warning(
-                    "Table %s was truncated: PostgreSQL does not say which rows it had, so topic %s keeps them.",
-                    shape.table,
-                    shape.topic,
-                )
+            if not self._is_new(str(shape.table)):
+                continue
+            self.truncated += 1
+            if self._keep_truncated:
+                log.warning("Table %s was truncated; topic %s keeps its rows.", shape.table, shape.topic)
+                continue
+            log.warning("Table %s was truncated.", shape.table)
+            headers = Origin(lsn_text(begin.final_lsn), begin.xid, begin.commit_ms).headers("t")
+            self._emptied.append(EmptiedTopic(shape.topic, begin.commit_ms, headers))
 
     # --- how far we are
 

@@ -66,6 +66,13 @@ def quoted(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
+def check_address(address: str) -> None:
+    """Whether it names a kind of database that there is; nothing is opened."""
+    if not address.startswith((*POSTGRES, SQLITE)):
+        kind = address.partition(":")[0]
+        raise ConnectorError(f"connection: {kind} is not supported; write postgresql://... or sqlite:PATH")
+
+
 def open_database(address: str) -> SqlDatabase:
     if address.startswith(POSTGRES):
         from headrace.connect.tables.postgres import PostgresDatabase
@@ -73,9 +80,8 @@ def open_database(address: str) -> SqlDatabase:
         return PostgresDatabase(address)
     if address.startswith(SQLITE):
         return SqliteDatabase(address.removeprefix(SQLITE).removeprefix("//"))
-    raise ConnectorError(
-        f"{address.partition(':')[0]}: is not a database that is known; write postgresql:// or sqlite:"
-    )
+    check_address(address)
+    raise AssertionError(address)
 
 
 @contextmanager

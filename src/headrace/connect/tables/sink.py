@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask, TryAgain
 from headrace.connect.options import ConfigOption, ConnectorConfig
 from headrace.connect.schema import COLUMN_TYPES, ColumnSchema, ColumnType, TopicSchema
-from headrace.connect.tables.database import FoundTable, SqlDatabase, open_database, quoted
+from headrace.connect.tables.database import FoundTable, SqlDatabase, check_address, open_database, quoted
 from headrace.connect.tables.values import column_value, parse_row
 from headrace.model.topics import TopicPartition
 
@@ -45,6 +45,7 @@ class TableSink(Sink):
     )
 
     def check(self) -> None:
+        check_address(self.config.text("connection"))
         columns = self.config.table("columns")
         for name, type_name in columns.items():
             if type_name not in COLUMN_TYPES:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.connect.api import ConnectorError, Position, Source, SourceBatch, SourceRecord, SourceTask
 from headrace.connect.options import ConfigOption, ConnectorConfig
 from headrace.connect.schema import ColumnSchema, TopicSchema
-from headrace.connect.tables.database import FoundTable, SqlDatabase, open_database, quoted
+from headrace.connect.tables.database import FoundTable, SqlDatabase, check_address, open_database, quoted
 from headrace.connect.tables.values import json_object, position_value
 
 
@@ -34,6 +34,9 @@ class TableSource(Source):
     def __init__(self, name: str, config: ConnectorConfig) -> None:
         super().__init__(name, config)
         self.idle_pause_s = config.seconds("interval")
+
+    def check(self) -> None:
+        check_address(self.config.text("connection"))
 
     def tasks(self) -> Sequence[str]:
         return self.config.texts("tables")
