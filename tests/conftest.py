@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headrace.testing.apache_kafka import ApacheKafka
-from headrace.testing.process import BrokerProcess, ServerProcess
+from headrace.testing.process import BrokerProcess, ServerProcess, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -109,6 +109,12 @@ def pytest_runtest_makereport(
             tail = "\n".join(server.log_text().splitlines()[-LOG_TAIL_LINES:])
             report.sections.append((f"log of {server.name} on {server.bootstrap}", tail))
     return report
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """In place of pytest-asyncio's, whose ports the system may give to somebody else before they are used."""
+    return free_port()
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from headrace.cli.broker.run_files import is_broker, run_files
+from headrace.testing.process import free_port
 
 PATIENCE_S = 60
 READY = re.compile(r"Headrace brokers 4, 5, 6 are ready at ((?:127\.0\.0\.1:\d+,?){3}), data in (.+)\n")
@@ -200,10 +201,9 @@ def test_a_number_that_makes_no_sense(tmp_path: Path, number: str) -> None:
 def two_ports_in_a_row() -> tuple[int, socket.socket]:
     """A free one, and the next one, taken."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            with contextlib.suppress(OSError):
-                return port, socket.create_server(("127.0.0.1", port + 1))
+        port = free_port()
+        with contextlib.suppress(OSError):
+            return port, socket.create_server(("127.0.0.1", port + 1))
 
 
 def test_a_port_that_is_taken_is_named_with_its_broker(tmp_path: Path) -> None:

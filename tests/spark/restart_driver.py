@@ -6,8 +6,8 @@ STAGES says which queries run and where each of them dies, as `early:plan,copy:w
 waits until the others are where they are to be; then all are killed. `end` is the end of a query's work; where
 that is so for all, the driver ends by itself.
 
-`early` and `late` count the records of TOPIC from `latest` on, with state, and write the counts of each batch to a
-file that bears the number of the batch:
+`early`, `late` and `last` count the records of TOPIC from `latest` on, with state, and write the counts of each
+batch to a file that bears the number of the batch:
 
     plan     the first batch is in the checkpoint, nothing was read    (planning of the first batch)
     offsets  the end of a batch is chosen, but not yet written down    (latestOffset)
@@ -286,7 +286,7 @@ class Driver:
 
 def make_session() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.Builder().master("local[3]")
+    builder = SparkSession.Builder().master("local[6]")
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -23,8 +23,8 @@ def scene(java: str, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_every_row_is_there_once_wherever_drivers_die(scene: Scene) -> None:
-    """Killed in a task, around the decision, between two ends; then a commit and a task that fail."""
-    scene.killed("task", batch=1)
+    """Killed around the decision and between two ends; then a commit and a task that fail. (In a task, and the
+    others: `make sink-drills`.)"""
     scene.killed("before", batch=1)
     scene.killed("decided", batch=2)
     scene.killed("first", batch=3)

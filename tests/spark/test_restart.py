@@ -1,6 +1,6 @@
 """R-SPK-1: a driver killed at every stage of a batch and started again: what a restart reads and writes.
 
-Three queries, each with one checkpoint and one death per run, so that each restart has what the one before left
+Four queries, each with one checkpoint and one death per run, so that each restart has what the one before left
 behind. Those that count begin at `latest`, and what they are to read arrives after they have asked where that is:
 asking again would lose all of it. All die together, for a start of Spark takes longer than their work.
 """
@@ -24,11 +24,11 @@ from tests.spark.topics import Stored, Topics
 
 DRIVER = Path(__file__).with_name("restart_driver.py")
 RUNS = (
-    "early:plan,late:read,copy:write",
+    "early:plan,late:read,last:commit,copy:write",
     "early:offsets,late:sink,copy:done",
-    "early:commit,copy:end",
-    "early:end,late:end",
+    "early:end,late:end,last:end,copy:end",
 )
+COUNTING = ("early", "late", "last")
 OLD = 50
 RUN_TIMEOUT_S = 600
 
@@ -61,7 +61,7 @@ def run_until_killed(topics: Topics, names: list[str], folder: Path, stages: str
         run = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         if stages == RUNS[0]:
-            for query in ("early", "late"):
+            for query in COUNTING:
                 wait_for(folder / f"started-{query}", run, log)
             for partition in range(2):
                 topics.send(names[0], [f"new {number}" for number in range(NEW)], partition=partition)
@@ -89,7 +89,7 @@ def end(run: subprocess.Popen[bytes]) -> None:
     run.wait()
 
 
-@pytest.mark.parametrize("query", ["early", "late"])
+@pytest.mark.parametrize("query", COUNTING)
 def test_no_row_is_lost_and_none_is_counted_twice(survived: Survived, query: str) -> None:
     *_, last = sorted((survived.folder / query).glob("batch-*.json"))
     sums = [sum(range(OLD, OLD + NEW)), sum(range(NEW))]

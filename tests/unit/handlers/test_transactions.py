@@ -37,7 +37,11 @@ from headrace.wire.messages.produce import (
 )
 
 WAIT_SECONDS = 30
-SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
 NONE = ErrorCode.NONE
 
 
