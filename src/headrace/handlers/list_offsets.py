@@ -1,6 +1,7 @@
 """ListOffsets (2), v1-11. The offset at a point in time, or at one of the log's landmarks.
 
-v2 isolation level; v4 leader epochs. Landmarks are negative times: -1 latest, -2 earliest, v7 -3 the largest
+v2 isolation level; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE (KIP-207), for older clients LEADER_NOT_AVAILABLE:
+aiokafka sends v3 and gives up at an error that it does not know. Landmarks are negative times: -1 latest, -2 earliest, v7 -3 the largest
 timestamp (KIP-734), v8 -4 earliest on local disk (KIP-405), v9 -5 latest in tiered storage (KIP-1005), v11 -6
 earliest that waits for its upload there (KIP-1023); there is no tiered storage, so neither is found. Consumers
 see up to the high watermark, or with read_committed up to the last stable offset.
@@ -46,6 +47,7 @@ LANDMARK_SINCE = {
 }
 assert LANDMARK_SINCE.keys() == set(Landmark)
 LEADER_EPOCH_SINCE = 4
+NOT_AVAILABLE_SINCE = 5
 CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NO_TIMESTAMP = -1
@@ -90,9 +92,10 @@ async def _answer(
         if asked.timestamp < 0:
             _check_landmark(asked.timestamp, ctx.version)
         partition = ctx.broker.replicas.leader(topic_partition, asked.current_leader_epoch)
-        found = await _look_up(ctx, partition, asked.timestamp, _visible_end(partition, request))
+        found = await _look_up(ctx, partition, asked.timestamp, _reader(request))
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+        code = _for_client(error.code, ctx.version)
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
     response = ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, timestamp=found.timestamp, offset=found.offset
     )
@@ -106,10 +109,16 @@ def _check_landmark(timestamp: int, version: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:
+def _for_client(error: ErrorCode, version: int) -> ErrorCode:
+    if error is ErrorCode.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_SINCE:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return error
+
+
+def _reader(request: ListOffsetsRequest) -> int:
     if request.replica_id != CONSUMER:
-        return partition.visible_end(REPLICA)
-    return partition.visible_end(COMMITTED if request.isolation_level == READ_COMMITTED else UNCOMMITTED)
+        return REPLICA
+    return COMMITTED if request.isolation_level == READ_COMMITTED else UNCOMMITTED
 
 
 async def _search(ctx: Context, work: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
@@ -117,10 +126,10 @@ async def _search(ctx: Context, work: Callable[[], TimestampOffset | None]) -> T
     return await ctx.broker.env.run_blocking(work)
 
 
-async def _look_up(ctx: Context, partition: Partition, timestamp: int, end: int) -> TimestampOffset:
+async def _look_up(ctx: Context, partition: Partition, timestamp: int, reader: int) -> TimestampOffset:
     match timestamp:
         case Landmark.LATEST:
-            return TimestampOffset(NO_TIMESTAMP, end, partition.leader_epoch)
+            return TimestampOffset(NO_TIMESTAMP, partition.visible_end(reader), partition.leader_epoch)
         case Landmark.EARLIEST | Landmark.EARLIEST_LOCAL:
             return partition.start
         case Landmark.MAX_TIMESTAMP:
@@ -129,4 +138,7 @@ async def _look_up(ctx: Context, partition: Partition, timestamp: int, end: int)
             found = None
         case _:
             found = await _search(ctx, lambda: partition.find_timestamp(timestamp))
-    return found if found is not None and found.offset < end else NOT_FOUND
+    if found is not None and found.offset < partition.readable_end(reader):
+        return found
+    partition.visible_end(reader)  # "nothing there" needs a known end
+    return NOT_FOUND

@@ -302,12 +302,16 @@ class Partition:
         return high_watermark, stable, log.start_offset, found
 
     def visible_end(self, reader: int) -> int:
+        """Where the log ends for this kind of reader, if that is known."""
+        if reader != REPLICA and not self.is_confirmed:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return self.readable_end(reader)
+
+    def readable_end(self, reader: int) -> int:
         """Up to where this kind of reader may read."""
         if reader == REPLICA:
             return self.log.end_offset
         self.check_lease()
-        if not self.is_confirmed:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return self.last_stable_offset if reader == COMMITTED else self.high_watermark
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,25 @@ async def test_offsets_of_an_empty_partition(filled: Any) -> None:
         (5, NOT_FOUND),
     ):
         assert await answer(filled, asking(timestamp, index=1)) == expected
+
+
+async def test_a_leader_that_does_not_know_the_end_yet(filled: Any) -> None:
+    """After an election, until the in-sync set has confirmed where the epoch begins (KIP-207)."""
+    partition = filled.partition("a")
+    partition.leadership = SimpleNamespace(epoch_start=9)
+    partition.high_watermark = 3
+    for version, error in (
+        (1, ErrorCode.LEADER_NOT_AVAILABLE),
+        (4, ErrorCode.LEADER_NOT_AVAILABLE),
+        (5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (9, ErrorCode.OFFSET_NOT_AVAILABLE),
+    ):
+        for timestamp in (LATEST, 3000, 3001):
+            assert (await answer(filled, asking(timestamp), version))[0] == error
+        for timestamp, offset in ((EARLIEST, 0), (1000, 0)):
+            assert (await answer(filled, asking(timestamp), version))[::2] == (0, offset)
+    partition.high_watermark = 9
+    assert await answer(filled, asking(LATEST)) == (0, -1, 9, 0)
 
 
 async def test_landmarks_need_their_versions(filled: Any) -> None:
