@@ -83,12 +83,14 @@ async def produce(client: Client, topic: str, partition: int, value: bytes = b"v
     return answer.responses[0].partition_responses[0].error_code
 
 
-async def fetch(client: Client, topic: str, partition: int, offset: int = 0) -> tuple[int, bytes]:
+async def fetch(
+    client: Client, topic: str, partition: int, offset: int = 0, version: int = 11
+) -> tuple[int, bytes]:
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=50_000_000)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=50_000_000, topics=[FetchTopic(topic=topic, partitions=[wanted])]
     )
-    found = (await client.ask(request, FetchResponse, 11)).responses[0].partitions[0]
+    found = (await client.ask(request, FetchResponse, version)).responses[0].partitions[0]
     return found.error_code, bytes(found.records or b"")
 
 
@@ -202,6 +204,8 @@ async def test_a_failed_directory_takes_only_its_partitions_offline(places: Plac
         for index in gone:
             assert await produce(client, "t", index) == STORAGE
             assert (await fetch(client, "t", index))[0] == STORAGE
+            assert (await fetch(client, "t", index, version=6))[0] == STORAGE
+            assert (await fetch(client, "t", index, version=5))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (await end_offset(client, "t", index))[0] == STORAGE
         for index in left:
             assert await produce(client, "t", index) == 0

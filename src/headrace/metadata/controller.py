@@ -69,6 +69,7 @@ from headrace.metadata.layout import (
     CHANGES,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    DIRECTORIES,
     broker_config_path,
     change_path,
     decode_json,
@@ -97,6 +98,7 @@ from headrace.metadata.topic_decisions import (
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
+    short_of_brokers,
 )
 from headrace.metadata.topic_rules import TopicRules
 from headrace.metadata.user_decisions import UserAlteration, decide_alter_users
@@ -203,10 +205,10 @@ class Controller:
         """For each the new topic or its error."""
 
         def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
-            outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id)
+            outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id, known)
             return outcomes, [TopicCreated(topic) for topic in _successes(outcomes)]
 
-        await self._see_all_brokers()
+        known = await self._see_all_brokers_for(topics)
         return await self.change(decide, validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicOutcome]:
@@ -224,11 +226,11 @@ class Controller:
         """For each the topic as it is then or its error."""
 
         def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
-            outcomes = decide_create_partitions(image, requests)
+            outcomes = decide_create_partitions(image, requests, known)
             grown = _successes(outcomes)
             return outcomes, [PartitionsAdded(topic, len(image.topics[topic.name].partitions)) for topic in grown]
 
-        await self._see_all_brokers()
+        known = await self._see_all_brokers_for(requests)
         return await self.change(decide, validate_only)
 
     async def alter_configs(
@@ -375,6 +377,16 @@ class Controller:
         if self._term is not None:
             with suppress(StoreError):
                 await self._metadata.catch_up(BROKER_IDS)
+
+    async def _see_all_brokers_for(self, wanted: Sequence[TopicCreation | NewPartitions]) -> list[int]:
+        """Those that run, and if they are too few the ids of all that ever registered and were not forgotten."""
+        await self._see_all_brokers()
+        if self._term is not None and short_of_brokers(
+            self._metadata.image, wanted, self._config.integer("default.replication.factor")
+        ):
+            with suppress(StoreError):
+                return [int(name) for name in await self._store.children(DIRECTORIES)]
+        return []
 
     def _defaults(self, image: MetadataImage) -> TopicDefaults:
         return TopicDefaults(

@@ -7,7 +7,7 @@ runs, or what its file says, which it tells when it registers.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.metadata.image import BrokerImage, MetadataImage
 
@@ -37,6 +37,15 @@ def open_brokers(image: MetadataImage) -> Mapping[int, BrokerImage]:
     ):
         return image.brokers
     return {id: broker for id, broker in image.brokers.items() if not is_cordoned(image, broker)}
+
+
+def stopped_brokers(image: MetadataImage, known: Iterable[int]) -> list[int]:
+    """Of those that ever registered and were not forgotten: the ones that may get replicas for when they are back."""
+    return [
+        broker_id
+        for broker_id in known
+        if broker_id not in image.brokers and CORDONED not in image.broker_configs.get(str(broker_id), {})
+    ]
 
 
 def parse_directories(text: str) -> tuple[str, ...]:

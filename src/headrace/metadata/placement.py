@@ -6,12 +6,15 @@ Each partition takes, one after the other, the broker that has
   this topic, then of all topics; among equals the next one after the leader, so that a broker's followers are
   spread as well.
 The topic comes first so that a new, empty broker does not become the leader of all of a new topic.
+
+Brokers that are stopped get replicas only where too few live, and never as the first: they fetch them when they are
+back.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.metadata.image import BrokerImage, PartitionImage
@@ -38,20 +41,27 @@ class Load:
 
 
 def place(
-    brokers: Mapping[int, BrokerImage], count: int, replication_factor: int, topic: Load, cluster: Load
+    brokers: Mapping[int, BrokerImage],
+    count: int,
+    replication_factor: int,
+    topic: Load,
+    cluster: Load,
+    stopped: Collection[int] = (),
 ) -> list[tuple[int, ...]]:
     """Replicas for `count` more partitions of a topic; adds them to both loads."""
-    if replication_factor > len(brokers):
+    if not brokers or replication_factor > len(brokers) + len(stopped):
+        counted = f"alive, and not cordoned: {len(brokers)}" + (f"; stopped: {len(stopped)}" if stopped else "")
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{replication_factor} replicas need as many brokers; alive, and not cordoned: {len(brokers)}.",
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"{replication_factor} replicas need as many brokers; {counted}."
         )
     order = sorted(brokers)
     placed = []
     for _ in range(count):
         replicas = [min(order, key=lambda b: (topic.leaders[b], cluster.leaders[b], cluster.replicas[b], b))]
-        while len(replicas) < replication_factor:
+        while len(replicas) < min(replication_factor, len(brokers)):
             replicas.append(_next_follower(brokers, order, replicas, topic, cluster))
+        by_load = sorted(stopped, key=lambda b: (topic.replicas[b], cluster.replicas[b], b))
+        replicas += by_load[: replication_factor - len(replicas)]
         topic.add(replicas)
         cluster.add(replicas)
         placed.append(tuple(replicas))

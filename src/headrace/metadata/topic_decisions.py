@@ -8,13 +8,13 @@ one request the second is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.config.naming import is_allowed
 from headrace.config.settings import Value
 from headrace.config.topic_config import check_topic_overrides
-from headrace.metadata.cordons import open_brokers
+from headrace.metadata.cordons import open_brokers, stopped_brokers
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, place
 from headrace.model.errors import ErrorCode, KafkaError
@@ -57,14 +57,37 @@ class TopicDefaults:
     """What the name of a new topic must match."""
 
 
+def short_of_brokers(
+    image: MetadataImage, requests: Iterable[TopicCreation | NewPartitions], default_factor: int
+) -> bool:
+    """Whether there is something for brokers that are stopped: more replicas than others, or their very names."""
+    live = open_brokers(image)
+    for request in requests:
+        if isinstance(request, NewPartitions):
+            topic = image.topics.get(request.name)
+            factor = len(topic.partitions[0].replicas) if topic is not None else 0
+            named = [broker_id for replicas in request.assignments or () for broker_id in replicas]
+        else:
+            factor = default_factor if request.replication_factor == DEFAULT else request.replication_factor
+            named = [broker_id for _, replicas in request.assignments for broker_id in replicas]
+        if factor > len(live) or any(broker_id not in live for broker_id in named):
+            return True
+    return False
+
+
 def decide_create_topics(
-    image: MetadataImage, requests: Sequence[TopicCreation], defaults: TopicDefaults, new_id: Callable[[], TopicId]
+    image: MetadataImage,
+    requests: Sequence[TopicCreation],
+    defaults: TopicDefaults,
+    new_id: Callable[[], TopicId],
+    stopped: Collection[int] = (),
 ) -> list[TopicOutcome]:
+    """`stopped` are brokers that will be back, for replicas that the others cannot take; some may be back by now."""
     wanted = sum(len(request.assignments) or max(request.num_partitions, 0) for request in requests)
     if wanted > MAX_PARTITIONS_PER_REQUEST:
         return [_too_many(wanted) for _ in requests]
     counts = Counter(request.name for request in requests)
-    creation = _Creation(image, defaults, new_id)
+    creation = _Creation(image, defaults, new_id, stopped_brokers(image, stopped))
     outcomes: list[TopicOutcome] = []
     for request in requests:
         try:
@@ -92,14 +115,16 @@ def decide_delete_topics(image: MetadataImage, topics: Sequence[str | TopicId]) 
     return outcomes
 
 
-def decide_create_partitions(image: MetadataImage, requests: Sequence[NewPartitions]) -> list[TopicOutcome]:
+def decide_create_partitions(
+    image: MetadataImage, requests: Sequence[NewPartitions], stopped: Collection[int] = ()
+) -> list[TopicOutcome]:
     counts = Counter(request.name for request in requests)
-    cluster = _cluster_load(image)
+    cluster, stopped = _cluster_load(image), stopped_brokers(image, stopped)
     outcomes: list[TopicOutcome] = []
     for request in requests:
         try:
             _check_once(request.name, counts)
-            outcomes.append(_grown(image, request, cluster))
+            outcomes.append(_grown(image, request, cluster, stopped))
         except KafkaError as error:
             outcomes.append(error)
     return outcomes
@@ -108,8 +133,15 @@ def decide_create_partitions(image: MetadataImage, requests: Sequence[NewPartiti
 class _Creation:
     """One request's topics: each sees the load and the names of those before it."""
 
-    def __init__(self, image: MetadataImage, defaults: TopicDefaults, new_id: Callable[[], TopicId]) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        defaults: TopicDefaults,
+        new_id: Callable[[], TopicId],
+        stopped: Collection[int],
+    ) -> None:
         self._image = image
+        self._stopped = stopped
         self._defaults = defaults
         self._new_id = new_id
         self._load = _cluster_load(image)
@@ -149,7 +181,7 @@ class _Creation:
 
     def _replicas(self, request: TopicCreation) -> list[ReplicaAssignment]:
         if request.assignments:
-            return _manual_replicas(open_brokers(self._image), request)
+            return _manual_replicas(open_brokers(self._image), self._stopped, request)
         if request.replication_factor < DEFAULT or request.replication_factor == 0:
             detail = "The replication factor must be at least 1, or -1 for the broker's default."
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
@@ -159,10 +191,12 @@ class _Creation:
         count = self._defaults.num_partitions if request.num_partitions == DEFAULT else request.num_partitions
         factor = request.replication_factor
         factor = self._defaults.replication_factor if factor == DEFAULT else factor
-        return place(open_brokers(self._image), count, factor, Load(), self._load)
+        return place(open_brokers(self._image), count, factor, Load(), self._load, self._stopped)
 
 
-def _manual_replicas(brokers: Mapping[int, BrokerImage], request: TopicCreation) -> list[ReplicaAssignment]:
+def _manual_replicas(
+    brokers: Mapping[int, BrokerImage], stopped: Collection[int], request: TopicCreation
+) -> list[ReplicaAssignment]:
     if (request.num_partitions, request.replication_factor) != (DEFAULT, DEFAULT):
         detail = "With assignments of replicas, the numbers of partitions and replicas must both be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
@@ -174,20 +208,25 @@ def _manual_replicas(brokers: Mapping[int, BrokerImage], request: TopicCreation)
     if sorted(by_partition) != list(range(len(by_partition))):
         raise _bad_assignment("The assigned partitions must be 0, 1, 2 and so on, without a gap.")
     ordered = [by_partition[partition] for partition in range(len(by_partition))]
-    _check_assignments(brokers, ordered, len(ordered[0]))
+    _check_assignments(brokers, stopped, ordered, len(ordered[0]))
     return ordered
 
 
 def _check_assignments(
-    brokers: Mapping[int, BrokerImage], assignments: Sequence[ReplicaAssignment], replication_factor: int
+    brokers: Mapping[int, BrokerImage],
+    stopped: Collection[int],
+    assignments: Sequence[ReplicaAssignment],
+    replication_factor: int,
 ) -> None:
     for replicas in assignments:
         if not replicas:
             raise _bad_assignment("A partition is assigned to no broker.")
-        unknown = [broker_id for broker_id in replicas if broker_id not in brokers]
+        unknown = [broker_id for broker_id in replicas if broker_id not in brokers and broker_id not in stopped]
         if unknown:
             detail = f"Broker {unknown[0]} is in an assignment, and is not registered, or is cordoned."
             raise _bad_assignment(detail)
+        if not any(broker_id in brokers for broker_id in replicas):
+            raise _bad_assignment(f"All brokers of an assignment are stopped: {list(replicas)}.")
         if len(set(replicas)) < len(replicas):
             raise _bad_assignment(f"An assignment names a broker twice: {list(replicas)}.")
         if len(replicas) != replication_factor:
@@ -195,7 +234,9 @@ def _check_assignments(
             raise _bad_assignment(detail)
 
 
-def _grown(image: MetadataImage, request: NewPartitions, cluster: Load) -> TopicImage:
+def _grown(
+    image: MetadataImage, request: NewPartitions, cluster: Load, stopped: Collection[int]
+) -> TopicImage:
     topic = image.topics.get(request.name)
     if topic is None:
         raise _no_topic()
@@ -204,12 +245,12 @@ def _grown(image: MetadataImage, request: NewPartitions, cluster: Load) -> Topic
     _check_growth(request, present)
     factor = len(topic.partitions[0].target or topic.partitions[0].replicas)
     if request.assignments is None:
-        replicas = place(open_brokers(image), added, factor, Load.of(topic.partitions), cluster)
+        replicas = place(open_brokers(image), added, factor, Load.of(topic.partitions), cluster, stopped)
     elif len(request.assignments) != added:
         raise _bad_assignment(f"{added} partitions to add, but {len(request.assignments)} assignments.")
     else:
         replicas = list(request.assignments)
-        _check_assignments(open_brokers(image), replicas, factor)
+        _check_assignments(open_brokers(image), stopped, replicas, factor)
     new = (_new_partition(image, assignment) for assignment in replicas)
     return replace(topic, partitions=(*topic.partitions, *new))
 
@@ -228,7 +269,7 @@ def _check_growth(request: NewPartitions, present: int) -> None:
 def _new_partition(image: MetadataImage, replicas: ReplicaAssignment) -> PartitionImage:
     """All replicas of a new partition are alike, so those that live are in sync and the first of them leads."""
     live = tuple(replica for replica in replicas if replica in image.brokers)
-    assert live, "replicas are only placed on registered brokers"
+    assert live, "at least one replica is placed on a broker that runs"
     incarnation = image.brokers[live[0]].epoch
     return PartitionImage(replicas, leader=live[0], leader_epoch=0, isr=live, leader_incarnation=incarnation)
 
@@ -245,7 +286,7 @@ def _checked_configs(configs: Mapping[str, str | None], defaults: Mapping[str, V
 
 def _cluster_load(image: MetadataImage) -> Load:
     if len(image.brokers) <= 1:
-        return Load()  # There is no choice to make.
+        return Load()  # There is no choice to make, at least of who leads.
     return Load.of(partition for topic in image.topics.values() for partition in topic.partitions)
 
 

@@ -226,6 +226,32 @@ async def test_another_broker_takes_over_when_the_controller_goes(
     assert set(other.image.topics) == {"before", "after"}
 
 
+async def test_a_broker_that_is_stopped_gets_replicas_for_when_it_is_back(node: Node, other: Node) -> None:
+    """As in Kafka: while one of three brokers is down, topics with three replicas can be made."""
+    wanted = [TopicCreation("before", 1, 2), TopicCreation("too-many", 1, 3)]
+    _, refused = await node.controller.create_topics(wanted)
+    assert isinstance(refused, KafkaError)
+    await other.close()
+    async with asyncio.timeout(10):
+        await node.metadata.wait_for(lambda image: 1 not in image.brokers)
+    wanted = [TopicCreation("factor", 1, 2), TopicCreation("named", assignments=[(0, (1, 0))])]
+    for topic in await node.controller.create_topics(wanted):
+        assert isinstance(topic, TopicImage)
+        (partition,) = topic.partitions
+        assert set(partition.replicas) == {0, 1}
+        assert (partition.isr, partition.leader) == ((0,), 0)
+    (grown,) = await node.controller.create_partitions([NewPartitions("before", 2)])
+    assert isinstance(grown, TopicImage)
+    assert grown.partitions[1].replicas == (0, 1)
+    wanted = [TopicCreation("nobody", assignments=[(0, (1,))]), TopicCreation("unknown", assignments=[(0, (0, 2))])]
+    for refused in await node.controller.create_topics(wanted):
+        assert isinstance(refused, KafkaError)
+        assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    (refused,) = await node.controller.create_topics([TopicCreation("factor-3", 1, 3)])
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 async def test_a_replaced_controller_that_does_not_know_it_cannot_write(
     node: Node, other: Node, ensemble: MemoryCluster
 ) -> None:

@@ -27,6 +27,18 @@ def test_not_enough_brokers_is_an_invalid_replication_factor() -> None:
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_brokers_that_are_stopped_take_what_the_others_cannot() -> None:
+    cluster = Load()
+    assert place(brokers(None, None), 1, 2, Load(), cluster, stopped=[7]) == [(0, 1)]
+    placed = place(brokers(None, None), 4, 3, Load(), cluster, stopped=[7, 8])
+    assert all({0, 1} == set(replicas[:2]) for replicas in placed), "those that run come first"
+    assert Counter(replicas[2] for replicas in placed) == {7: 2, 8: 2}
+    for alive, factor in ((brokers(None, None), 5), ({}, 1)):
+        with pytest.raises(KafkaError) as caught:
+            place(alive, 1, factor, Load(), Load(), stopped=[7, 8])
+        assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 @given(
     racks=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=7),
     count=st.integers(1, 40),

@@ -46,6 +46,8 @@ from headrace.wire.leader_hints import LeaderHint, endpoints_tag, leader_tag
 LEADER_IS_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 FOLLOWER_READS = 11
 """From this version on consumers read from followers too (KIP-392)."""
+STORAGE_ERROR_SINCE = 6
+"""Clients of older versions give up at KAFKA_STORAGE_ERROR; at NOT_LEADER_OR_FOLLOWER they look for another leader."""
 STEP_PARTITIONS = 1_000
 """Looked at in one turn of the loop: some milliseconds."""
 
@@ -181,8 +183,11 @@ class FetchPlan:
             try:
                 answer = self._read_partition(watched, readings.left, at_least_one=readings.size == 0)
             except KafkaError as error:
-                failure = (watched.index, error.code, -1, -1, -1)
-                readings.answers.append((watched, failure, None, self._hint(watched, error.code)))
+                code = error.code
+                if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                failure = (watched.index, code, -1, -1, -1)
+                readings.answers.append((watched, failure, None, self._hint(watched, code)))
                 readings.final = True
                 continue
             data = answer[2]
