@@ -1,10 +1,12 @@
 """ListOffsets (2), v1-11. The offset at a point in time, or at one of the log's landmarks.
 
 v2 isolation level; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE (KIP-207), for older clients LEADER_NOT_AVAILABLE:
-aiokafka sends v3 and gives up at an error that it does not know. Landmarks are negative times: -1 latest, -2 earliest, v7 -3 the largest
-timestamp (KIP-734), v8 -4 earliest on local disk (KIP-405), v9 -5 latest in tiered storage (KIP-1005), v11 -6
-earliest that waits for its upload there (KIP-1023); there is no tiered storage, so neither is found. Consumers
-see up to the high watermark, or with read_committed up to the last stable offset.
+aiokafka sends v3 and gives up at an error that it does not know.
+
+Landmarks are negative times: -1 latest, -2 earliest, v7 -3 the largest timestamp (KIP-734), v8 -4 earliest on
+local disk (KIP-405), v9 -5 latest in tiered storage (KIP-1005), v11 -6 earliest that waits for its upload there
+(KIP-1023); there is no tiered storage, so neither is found. Consumers see up to the high watermark, or with
+read_committed up to the last stable offset.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def open_brokers(image: MetadataImage) -> Mapping[int, BrokerImage]:
 
 
 def stopped_brokers(image: MetadataImage, known: Iterable[int]) -> list[int]:
-    """Of those that ever registered and were not forgotten: the ones that may get replicas for when they are back."""
+    """Of those that ever registered and were not forgotten: who may get replicas for when it is back."""
     return [
         broker_id
         for broker_id in known

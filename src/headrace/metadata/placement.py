@@ -7,8 +7,8 @@ Each partition takes, one after the other, the broker that has
   spread as well.
 The topic comes first so that a new, empty broker does not become the leader of all of a new topic.
 
-Brokers that are stopped get replicas only where too few live, and never as the first: they fetch them when they are
-back.
+Brokers that are stopped get replicas only where too few live, and never as the first: they fetch them when they
+are back.
 """
 
 from __future__ import annotations

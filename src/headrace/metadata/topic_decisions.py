@@ -82,7 +82,7 @@ def decide_create_topics(
     new_id: Callable[[], TopicId],
     stopped: Collection[int] = (),
 ) -> list[TopicOutcome]:
-    """`stopped` are brokers that will be back, for replicas that the others cannot take; some may be back by now."""
+    """`stopped` are brokers that were not running, for replicas that the others cannot take; some may be back."""
     wanted = sum(len(request.assignments) or max(request.num_partitions, 0) for request in requests)
     if wanted > MAX_PARTITIONS_PER_REQUEST:
         return [_too_many(wanted) for _ in requests]
@@ -234,9 +234,7 @@ def _check_assignments(
             raise _bad_assignment(detail)
 
 
-def _grown(
-    image: MetadataImage, request: NewPartitions, cluster: Load, stopped: Collection[int]
-) -> TopicImage:
+def _grown(image: MetadataImage, request: NewPartitions, cluster: Load, stopped: Collection[int]) -> TopicImage:
     topic = image.topics.get(request.name)
     if topic is None:
         raise _no_topic()

@@ -243,7 +243,10 @@ async def test_a_broker_that_is_stopped_gets_replicas_for_when_it_is_back(node: 
     (grown,) = await node.controller.create_partitions([NewPartitions("before", 2)])
     assert isinstance(grown, TopicImage)
     assert grown.partitions[1].replicas == (0, 1)
-    wanted = [TopicCreation("nobody", assignments=[(0, (1,))]), TopicCreation("unknown", assignments=[(0, (0, 2))])]
+    wanted = [
+        TopicCreation("nobody", assignments=[(0, (1,))]),
+        TopicCreation("unknown", assignments=[(0, (0, 2))]),
+    ]
     for refused in await node.controller.create_topics(wanted):
         assert isinstance(refused, KafkaError)
         assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -47,7 +47,7 @@ LEADER_IS_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER
 FOLLOWER_READS = 11
 """From this version on consumers read from followers too (KIP-392)."""
 STORAGE_ERROR_SINCE = 6
-"""Clients of older versions give up at KAFKA_STORAGE_ERROR; at NOT_LEADER_OR_FOLLOWER they look for another leader."""
+"""Older clients give up at KAFKA_STORAGE_ERROR; at NOT_LEADER_OR_FOLLOWER they look for another leader."""
 STEP_PARTITIONS = 1_000
 """Looked at in one turn of the loop: some milliseconds."""
 
