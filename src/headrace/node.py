@@ -33,7 +33,7 @@ from headrace.metadata.layout import BROKER_IDS, CHANGES
 from headrace.metadata.levels import LevelRefused
 from headrace.metadata.membership import Membership, patiently
 from headrace.metadata.standing_work import start_standing_work
-from headrace.metadata.stores import renewal_interval, silence_limit, store_path
+from headrace.metadata.stores import renewal_interval, session_timeout, silence_limit, store_path
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.outside import Outside, real_outside
@@ -43,6 +43,7 @@ from headrace.replication.fetcher import FetchSettings
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.host import PartitionHost
 from headrace.replication.in_sync import InSyncKeeper, LagLimits
+from headrace.replication.isolation import Isolation
 from headrace.replication.lost_logs import lacks_confirmed
 from headrace.replication.peers import Peers
 from headrace.replication.replica_set import ReplicaSet
@@ -352,7 +353,22 @@ class Node:
         metadata.subscribe(self._membership.follow)
         self.front.follow(metadata.image, metadata.image)
         self._follow_cordons(metadata.image, metadata.image)
+        self._watch_for_isolation(controller, metadata)
         await controller.start()
+
+    def _watch_for_isolation(self, controller: Controller, metadata: ClusterMetadata) -> None:
+        assert self._brokers is not None
+        isolation = Isolation(
+            self._env,
+            self._config.node_id,
+            self._brokers,
+            lambda: metadata.image,
+            session_timeout(self._config),
+            self._membership.withdraw,
+        )
+        self._membership.is_cut_off = isolation.is_cut_off
+        controller.may_stand = lambda: not isolation.is_cut_off()
+        self._env.background.run("Looking for the other brokers", isolation.run())
 
     async def _forget_suspicion(self) -> None:
         """That records may be lost stands in the store now, until the controller has acted on it.
@@ -364,9 +380,17 @@ class Node:
         except OSError as error:
             raise StartError(f"The data directory cannot be written: {error}") from error
 
+    async def _retire(self) -> None:
+        """Others lead now: let them control as well, and be asked into no in-sync set in the meantime."""
+        if self._replicas is not None:
+            self._replicas.stop_following()
+        if self._controller is not None and len(self.image.brokers) > 1:
+            await self._controller.hand_over()
+
     async def stop(self) -> None:
         if self._handover is not None and self._config.value("controlled.shutdown.enable"):
             await self._handover.run()
+            await self._retire()
         if self._front is not None:
             self._front.stop_accepting()
         if self._groups is not None:

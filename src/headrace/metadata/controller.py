@@ -126,6 +126,7 @@ VACATED_AT_ONCE = 500
 MAX_ATTEMPTS = 5
 """To decide and write again when the image turned out to be behind the store."""
 ELECTION_RETRY_SECONDS = 0.2
+HAND_OVER_SECONDS = 2.0
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -152,6 +153,8 @@ class Controller:
         self._writing = asyncio.Lock()
         self._election: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
+        self.may_stand: Callable[[], bool] = lambda: True
+        """Not while this broker is cut off from most others."""
         self._stopping: dict[int, int] = {}
         """Brokers that are about to stop, with their epochs: they join no in-sync set."""
 
@@ -184,6 +187,21 @@ class Controller:
             self._election.cancel()
             await asyncio.wait([self._election])
         self._term = None
+
+    async def hand_over(self) -> None:
+        """Stand no more, and give the role up at once: who stops may need long until its store is closed."""
+        term = self._term
+        await self.close()
+        if term is None:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                node = await self._store.get(CONTROLLER)
+                if node is not None and decode_json(node)["epoch"] == term.epoch:
+                    in_charge = Check(CONTROLLER_EPOCH, term.epoch_version)
+                    await self._store.multi([in_charge, Delete(CONTROLLER, node.version)])
+        except (StoreError, TimeoutError) as error:
+            _logger.info("The controller role is free when the session ends: %s", error)
 
     # What any broker may do
 
@@ -490,6 +508,11 @@ class Controller:
     async def _elect(self) -> None:
         """Until there is a controller, whoever it is."""
         while self._term is None:
+            if not self.may_stand():
+                await self._env.clock.sleep(ELECTION_RETRY_SECONDS)
+                if self._metadata.image.controller_id != NO_CONTROLLER:
+                    return
+                continue
             try:
                 self._term = await self._stand()
                 await self._metadata.catch_up(CHANGES, CONTROLLER)

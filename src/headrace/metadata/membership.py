@@ -12,6 +12,8 @@ Rules:
   broker is refused at start, and stops if it was running.
 - A broker that others take for dead is removed before its session ends (`remove_dead`). If it lives, it sees that
   its registration is gone and registers anew.
+- A broker that is cut off from most others removes its own registration (`withdraw`), and registers again when it
+  reaches enough of them.
 - An unknown result is looked at before anything else is done.
 - A session that ends while the broker starts is replaced like any other, and the start goes on (`patiently`).
 - While there is no session, `problem` says so, and `lease` is not valid: what the broker still answers then is
@@ -72,6 +74,8 @@ class Membership:
         self._joined = False
         self._rejoined: Callable[[], Awaitable[None]] = _nothing
         self._former_sessions: set[str] = set()
+        self.is_cut_off: Callable[[], bool] = lambda: False
+        """Whether this broker reaches too few others to be of use; set once somebody looks (`isolation`)."""
         self.store = ReconnectingStore()
         self.lease = LeaseState(env.clock)
         self._problem: str | None = "not registered in the cluster"
@@ -125,6 +129,23 @@ class Membership:
         _logger.warning("Broker %d %s", self._broker_id, self._problem)
         self._env.background.start("Registering anew", self._return(store, attached=True))
 
+    async def withdraw(self, broker: BrokerImage) -> None:
+        """Let others lead and control, by this registration, until this broker is no longer cut off."""
+        store = self._present
+        if self._problem is not None or store is None:
+            return
+        self._problem = "reaches too few of the other brokers and leaves the cluster to them until it does"
+        self.lease.suspend()
+        _logger.warning("Broker %d %s", self._broker_id, self._problem)
+        while not store.session.lost:
+            try:
+                await evict(self.store, broker)
+                break
+            except StoreError as error:
+                _logger.warning("Broker %d could not remove its registration yet: %s", self._broker_id, error)
+            await self._env.clock.sleep(FIRST_DELAY_SECONDS)
+        await self._return(store, attached=True)
+
     def remove_dead(self, broker: BrokerImage) -> None:
         """Another broker's process has ended: do not wait for the end of its session."""
         self._env.background.start("Removing a dead broker", self._remove(broker))
@@ -169,6 +190,9 @@ class Membership:
                 if not attached:
                     await self.store.attach(store)
                     attached = True
+                if self.is_cut_off():
+                    await self._env.clock.sleep(FIRST_DELAY_SECONDS)
+                    continue
                 if self._joined:  # else whoever starts the broker registers it
                     registered = await self._register(store)
                     await self._rejoined()

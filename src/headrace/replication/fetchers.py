@@ -21,9 +21,19 @@ class Fetchers:
         self._per_leader = per_leader
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._placed: dict[Key, Fetcher] = {}
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Copy nothing any more: a leader would ask a follower that is about to stop into the in-sync set."""
+        self._stopped = True
+        for key, fetcher in self._placed.items():
+            fetcher.leave(key)
+        self._placed.clear()
 
     def follow(self, partition: Partition) -> None:
         """Copy it from its leader from now on, in its present epoch."""
+        if self._stopped:
+            return
         assert partition.follows
         assert partition.image is not None
         key = _key(partition)

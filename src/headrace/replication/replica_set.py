@@ -392,6 +392,10 @@ class ReplicaSet:
     def follows_any(self) -> bool:
         return self._fetchers is not None and self._fetchers.busy
 
+    def stop_following(self) -> None:
+        if self._fetchers is not None:
+            self._fetchers.stop()
+
     @property
     def doubted_leaders(self) -> set[int]:
         """Clients had better wait for the next leader than be sent to these."""

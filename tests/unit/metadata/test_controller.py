@@ -445,3 +445,14 @@ async def test_what_was_read_before_the_store_failed_is_read_again(
     await metadata.catch_up(CHANGES)
     assert metadata.image.topics == node.image.topics
     await metadata.close()
+
+
+async def test_a_broker_that_stops_gives_the_role_up_at_once(node: Node, other: Node) -> None:
+    """Its session goes on until its logs are closed: until then nobody else could control."""
+    await node.controller.hand_over()
+    async with asyncio.timeout(60):
+        while not other.controller.active:
+            await asyncio.sleep(0.005)
+    assert not node.controller.active
+    await node.controller.hand_over()
+    assert other.controller.active, "the role of another is not given up"

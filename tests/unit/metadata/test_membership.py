@@ -395,3 +395,28 @@ class _SeededRng(RealRng):
 
     def random(self) -> float:
         return self._seeded.random()
+
+
+async def test_a_broker_that_is_cut_off_leaves_until_it_is_not(ensemble: MemoryCluster, tmp_path: Path) -> None:
+    """Others control the cluster meanwhile; its session goes on."""
+    one, two = Member(ensemble, tmp_path / "one"), Member(ensemble, tmp_path / "two", 2)
+    await one.start()
+    await two.start()
+    assert one.controller.active
+    is_cut_off = True
+    one.membership.is_cut_off = lambda: is_cut_off
+    one.controller.may_stand = lambda: not is_cut_off
+    await eventually(one.membership.lease.valid)
+    leaving = asyncio.ensure_future(one.membership.withdraw(one.metadata.image.brokers[1]))
+    await eventually(lambda: 1 not in two.metadata.image.brokers and two.controller.active)
+    await eventually(lambda: not one.controller.active)
+    assert not one.membership.lease.valid()
+    assert not leaving.done()
+    is_cut_off = False
+    await leaving
+    await one.back()
+    await eventually(one.membership.lease.valid)
+    assert len(one.stores) == 1
+    assert two.controller.active
+    await one.close()
+    await two.close()

@@ -114,13 +114,20 @@ def check_refused(scene: Scene, broker: ClusterBroker, epochs: dict[int, int]) -
 
 
 def leader_without_peers(scene: Scene, seconds: float) -> None:
-    """Cut off from its peers alone: ZooKeeper and clients reach it."""
+    """Cut off from its peers alone: ZooKeeper and clients reach it. It gives way, and others take its records."""
 
     def act() -> None:
         cut = scene.leader()
+        led = led_by(scene, cut)
         scene.note_fault(f"leader {cut} cut off from its peers, not from ZooKeeper")
         hosts_of(scene).part(scene.host(cut), [scene.host(id) for id in scene.brokers if id != cut])
-        time.sleep(CUT_SECONDS)
+        until_replaced(scene, cut, led)
+        taken = scene.workload.acked_by_partition()
+        wait_until(
+            lambda: all(scene.workload.acked_by_partition()[part] > taken[part] for part in led),
+            "records acknowledged by the others",
+            HEAL_SECONDS,
+        )
         heal(scene)
 
     repeat(scene, seconds, act)
