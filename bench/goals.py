@@ -65,5 +65,7 @@ GOALS = (
     Goal("A returning follower: MB/s", "W20", "catch up", "mb_per_s", 1.0, True),
     Goal("A returning follower: CPU per GB", "W20", "catch up", "cpu_ms_per_gb", 0.5),
     Goal("fsync per batch, 64 connections, one partition", "W16", "1 partitions", "requests_per_s", 3, True),
+    Goal("TLS: CPU per GB produced", "W23", "produce, TLS", "cpu_ms_per_gb", 1.0),
+    Goal("TLS: CPU per GB consumed", "W23", "consume, TLS", "cpu_ms_per_gb", 1.0),
     Goal("fsync per batch, 64 connections, eight partitions", "W16", "8 partitions", "requests_per_s", 3, True),
 )

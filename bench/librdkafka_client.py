@@ -35,9 +35,15 @@ def main() -> int:
     return 0
 
 
+def _secured(options: dict[str, Any]) -> dict[str, Any]:
+    """TLS, if the authority of the broker's certificate is given."""
+    return {"security.protocol": "ssl", "ssl.ca.location": options["ca"]} if "ca" in options else {}
+
+
 def _producer(options: dict[str, Any]) -> Producer:
     return Producer(
         {
+            **_secured(options),
             "bootstrap.servers": options["bootstrap"],
             "linger.ms": options.get("linger_ms", 5),
             "batch.size": options.get("batch_size", 1_000_000),
@@ -124,6 +130,7 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 def consume(options: dict[str, Any]) -> dict[str, Any]:
     consumer = Consumer(
         {
+            **_secured(options),
             "bootstrap.servers": options["bootstrap"],
             "group.id": "bench",
             "enable.auto.commit": False,

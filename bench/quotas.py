@@ -2,6 +2,7 @@
 
 Each greedy one writes as fast as it can; the neighbour writes a small record every 10 ms and measures how long it
 takes. With quotas the table has the rate of each greedy client beside what it may, from its first byte on.
+With `--fetch` the greedy ones read what is there, again and again, and only what quotas make of that is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import quantiles
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import NewTopic, create_topics
@@ -22,13 +23,16 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientSettings
 from headrace.client.quotas import alter_quotas
 from headrace.env.real import real_env
-from headrace.security.quota import CLIENT_ID, PRODUCER_BYTE_RATE
+from headrace.security.quota import CLIENT_ID, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from headrace.testing import Broker
 
 GREEDY = 10
 VALUE = bytes(range(256)) * 40
 PAUSE_S = 0.01
 TOPIC = "quotas"
+FETCH_BYTES = 100_000
+FILLED_RECORDS = 2_000
+"""What there is to read: 20 MB."""
 
 
 def write_greedily(bootstrap: str, client_id: str, seconds: float, written: list[int]) -> None:
@@ -64,10 +68,51 @@ def write_greedily(bootstrap: str, client_id: str, seconds: float, written: list
     written.append(acknowledged)
 
 
-def greedy_process(bootstrap: str, seconds: float, results: multiprocessing.Queue[list[int]]) -> None:
+def read_greedily(bootstrap: str, client_id: str, seconds: float, read: list[int]) -> None:
+    """Bytes of values that came in so many seconds after the first."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "group.id": client_id,
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": FETCH_BYTES,
+            "queued.min.messages": 1,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )
+    end, came = float("inf"), 0
+    while time.monotonic() < end:
+        consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+        seen = 0
+        while seen < FILLED_RECORDS and (left := end - time.monotonic()) > 0:
+            for message in consumer.consume(10, min(left, 0.5)):
+                now = time.monotonic()
+                end = min(end, now + seconds)
+                if message.error() is None and now < end:
+                    seen += 1
+                    came += len(message.value() or b"")
+    consumer.close()
+    read.append(came)
+
+
+def fill(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": FETCH_BYTES})
+    for _ in range(FILLED_RECORDS):
+        producer.produce(TOPIC, VALUE)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def greedy_process(
+    bootstrap: str,
+    seconds: float,
+    results: multiprocessing.Queue[list[int]],
+    work: Callable[..., None] = write_greedily,
+) -> None:
     written: list[int] = []
     threads = [
-        threading.Thread(target=write_greedily, args=(bootstrap, f"greedy-{number}", seconds, written))
+        threading.Thread(target=work, args=(bootstrap, f"greedy-{number}", seconds, written))
         for number in range(GREEDY)
     ]
     for thread in threads:
@@ -96,10 +141,10 @@ def neighbour(bootstrap: str, seconds: float) -> list[float]:
     return took
 
 
-async def prepare(bootstrap: str, rate: float | None) -> None:
+async def prepare(bootstrap: str, rate: float | None, quota: str = PRODUCER_BYTE_RATE) -> None:
     async with Cluster(real_env(), parse_bootstrap(bootstrap), ClientSettings()) as cluster:
         for number in range(GREEDY):
-            error = await alter_quotas(cluster, ((CLIENT_ID, f"greedy-{number}"),), {PRODUCER_BYTE_RATE: rate})
+            error = await alter_quotas(cluster, ((CLIENT_ID, f"greedy-{number}"),), {quota: rate})
             assert error is None, error
 
 
@@ -116,6 +161,22 @@ def run(bootstrap: str, seconds: float, rate: float | None) -> None:
     print(
         f"  neighbour: {len(took)} writes, p50 {cuts[499]:.1f} ms, p99 {cuts[989]:.1f} ms, p999 {cuts[998]:.1f} ms"
     )
+    show(written, seconds, rate)
+
+
+def run_fetch(bootstrap: str, seconds: float, rate: float) -> None:
+    fill(bootstrap)
+    asyncio.run(prepare(bootstrap, rate, CONSUMER_BYTE_RATE))
+    results: multiprocessing.Queue[list[int]] = multiprocessing.Queue()
+    process = multiprocessing.Process(target=greedy_process, args=(bootstrap, seconds, results, read_greedily))
+    process.start()
+    read = results.get(timeout=seconds + 120)
+    process.join()
+    print(f"with quotas of Fetch, {seconds:g} s")
+    show(read, seconds, rate)
+
+
+def show(written: list[int], seconds: float, rate: float | None) -> None:
     rates = sorted(count / seconds for count in written)
     print(f"  greedy: {rates[0] / 1e6:.3f} to {rates[-1] / 1e6:.3f} MB/s each, {sum(rates) / 1e6:.2f} MB/s in all")
     if rate:
@@ -127,10 +188,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.quotas", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=1_000_000.0, help="bytes per second of each greedy client")
+    parser.add_argument("--fetch", action="store_true", help="readers instead of writers")
     options = parser.parse_args(arguments)
     with Broker({"num.partitions": "1"}) as broker:
         bootstrap = broker.bootstrap_servers
         asyncio.run(make_topic(bootstrap))
+        if options.fetch:
+            run_fetch(bootstrap, options.seconds, options.rate)
+            return
         run(bootstrap, options.seconds, None)
         run(bootstrap, options.seconds, options.rate)
 

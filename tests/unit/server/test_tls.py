@@ -137,6 +137,27 @@ async def test_half_open_handshakes_up_to_the_limit_leave_room_for_others() -> N
         await broker.until_empty()
 
 
+@pytest.mark.parametrize("record", [29, 10_017, 16_384, 200_000])
+async def test_large_frames_in_records_of_any_size(record: int) -> None:
+    """Clients make records of whatever they have: librdkafka one of each key and value. With pauses in between."""
+    rng = random.Random(record)
+    frames = [rng.randbytes(size) for size in (5, 300_000, 70_000, 257 * 1024, 1)]
+    sent = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+    async with served() as broker:
+        client = await broker.client()
+        for number, place in enumerate(range(0, len(sent), record)):
+            client.writer.write(sent[place : place + record])
+            if number % 100 == 7:
+                await client.writer.drain()
+                await asyncio.sleep(0.001)
+        for frame in frames:
+            assert await asyncio.wait_for(client.receive(), TIMEOUT_S) == frame
+        client.send(b"x" * 300_000)
+        client.writer.transport.abort()  # and one that never comes whole
+        await broker.until_empty()
+        assert broker.dispatcher.memory.reserved == broker.dispatcher.memory.grown == 0
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [

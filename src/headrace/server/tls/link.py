@@ -35,6 +35,11 @@ RECORD_BYTES = 16 * 1024
 GATHERED_BYTES = OWN_BUFFER_FROM
 """Records that are there are handed over together, up to where a large frame gets a buffer of its own."""
 READ_BYTES_PER_TURN = 1024 * 1024
+WAITED_FOR_BYTES = 256 * 1024
+"""Of a large frame, so much is let come before the selector tells of it: to be told of every record costs more
+than to decrypt it."""
+WITHIN_OPENSSL_BYTES = 18 * 1024
+"""Of the record that it has begun to read, OpenSSL may hold so much already."""
 LINGER_SECONDS = 1.0
 """What a peer gets to read in why its handshake failed."""
 CLOSE_SECONDS = 10.0
@@ -57,6 +62,7 @@ class TlsLink:
         "_handshakes",
         "_held_back",
         "_loop",
+        "_low_water",
         "_out",
         "_owner",
         "_reading",
@@ -82,6 +88,7 @@ class TlsLink:
         self._out: TlsOutgoing | None = None
         self._fd = -1
         self._reading = False
+        self._low_water = 1
         self._closing = False
         self._held_back = False
         """Whether it had to wait before it could begin."""
@@ -242,27 +249,42 @@ class TlsLink:
         except (OSError, ValueError):  # the peer has ended it, rightly or not
             self.abort()
             return
+        target = exchange.target
+        if target is not None or self._low_water != 1:
+            self._let_come(len(target) if target is not None else 0)
         if exchange.ready:
             self.answer()
         if left <= 0 and self._reading and self._pending():
             self._loop.call_soon(self._receive_more)
+
+    def _let_come(self, missing: int) -> None:
+        """Of a large frame that still comes: it takes as many bytes of the socket at least."""
+        least = min(missing - WITHIN_OPENSSL_BYTES, WAITED_FOR_BYTES)
+        least = least if least > RECORD_BYTES else 1
+        if least != self._low_water and self._tls is not None:
+            self._low_water = least
+            self._tls.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def _read_some(self) -> tuple[int, bool]:
         """So many bytes came, and whether there may be more."""
         exchange = self._exchange
         target = exchange.target
         if target is not None:
-            count, more = self._fill(target[:READ_BYTES_PER_TURN])
+            count, more = self._fill(target[:READ_BYTES_PER_TURN], RECORD_BYTES)
             if count:
                 exchange.filled(count)
         else:
-            count, more = self._fill(scratch[:GATHERED_BYTES])
+            count, more = self._fill(scratch[:GATHERED_BYTES], 0)
             if count:
                 exchange.receive(scratch[:count])
         return count, more
 
-    def _fill(self, buffer: memoryview) -> tuple[int, bool]:
-        """With the records that are there; how many bytes they are, and whether there may be more."""
+    def _fill(self, buffer: memoryview, missing: int) -> tuple[int, bool]:
+        """With the records that are there; how many bytes they are, and whether there may be more.
+
+        A record that is not full usually ends a request: nothing comes after it. But not if there are more than
+        `missing` bytes to come; then the next one probably is there too.
+        """
         assert self._tls is not None
         tls, count, size = self._tls, 0, len(buffer)
         while count < size:
@@ -275,7 +297,7 @@ class TlsLink:
                     raise ConnectionResetError
                 break  # handled first; the next read tells again
             count += got
-            if got != RECORD_BYTES and not tls.pending():
+            if got != RECORD_BYTES and not (0 < missing < size - count) and not tls.pending():
                 return count, False
         return count, True
 
