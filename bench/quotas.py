@@ -31,8 +31,12 @@ VALUE = bytes(range(256)) * 40
 PAUSE_S = 0.01
 TOPIC = "quotas"
 FETCH_BYTES = 100_000
-FILLED_RECORDS = 2_000
-"""What there is to read: 20 MB."""
+FILLED_RECORDS = 20_000
+"""What there is to read: 21 MB, a batch of each record, since the part of a batch at the end of an answer counts
+too and is of no use to the client."""
+FILLED_VALUE = VALUE[:1000]
+BATCH_BYTES = 61 + 9 + len(FILLED_VALUE)
+"""A batch's header, what a record has beside its value, and that."""
 
 
 def write_greedily(bootstrap: str, client_id: str, seconds: float, written: list[int]) -> None:
@@ -69,7 +73,7 @@ def write_greedily(bootstrap: str, client_id: str, seconds: float, written: list
 
 
 def read_greedily(bootstrap: str, client_id: str, seconds: float, read: list[int]) -> None:
-    """Bytes of values that came in so many seconds after the first."""
+    """Bytes of batches that came in so many seconds after the first."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -86,20 +90,20 @@ def read_greedily(bootstrap: str, client_id: str, seconds: float, read: list[int
         consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
         seen = 0
         while seen < FILLED_RECORDS and (left := end - time.monotonic()) > 0:
-            for message in consumer.consume(10, min(left, 0.5)):
+            for message in consumer.consume(50, min(left, 0.5)):
                 now = time.monotonic()
                 end = min(end, now + seconds)
                 if message.error() is None and now < end:
                     seen += 1
-                    came += len(message.value() or b"")
+                    came += BATCH_BYTES
     consumer.close()
     read.append(came)
 
 
 def fill(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": FETCH_BYTES})
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
     for _ in range(FILLED_RECORDS):
-        producer.produce(TOPIC, VALUE)
+        producer.produce(TOPIC, FILLED_VALUE)
         producer.poll(0)
     assert producer.flush(60) == 0
 
