@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.spark.pipelines.definition import Pipeline, PipelineError
+from headrace.spark.pipelines.running.progress import malformed_in
 from tests.spark.conftest import MakeTopic
 from tests.spark.pipeline_runs import ONCE, Runs, lines, objects
 from tests.spark.topics import Topics
@@ -171,13 +172,15 @@ sinks:
 
 def test_a_checkpoint_tells_what_it_cannot_follow(runs: Runs, make_topic: MakeTopic, topics: Topics) -> None:
     one, other = make_topic(), make_topic()
-    topics.send(one, lines({"text": "a"}))
+    topics.send(one, [*lines({"text": "a"}), "{"])
     topics.send(other, lines({"text": "b"}))
 
     def load(read: str, columns: str = "text, count(*) AS n") -> Any:
         return runs.load("changing", CHANGING.format(name=one, topics=read, columns=columns))
 
-    assert set(runs.once(load(one))) == {one}, "an update and what is appended share a query"
+    reports = runs.once(load(one))
+    assert set(reports) == {one}, "an update and what is appended share a query"
+    assert sum(map(malformed_in, reports[one])) == 1, "the batch was computed once for all its sinks"
     # More topics can be followed, as can other columns where nothing is kept.
     runs.once(load(f"{one}, {other}"))
     assert [row["text"] for row in objects(topics, f"{one}.plain")] == ["a", "b"]

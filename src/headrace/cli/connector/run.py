@@ -121,7 +121,9 @@ def _load(file: Path) -> ConnectorDefinition:
     try:
         return load_file(file)
     except ConfigProblems as problems:
-        raise CommandError("\n".join(f"{file}: {problem}." for problem in problems.problems), USAGE) from None
+        raise CommandError(
+            "\n".join(f"{file}: {_ended(problem)}" for problem in problems.problems), USAGE
+        ) from None
     except ConnectorError as error:
         raise CommandError(f"{file}: {error}.", USAGE) from None
 
@@ -172,3 +174,7 @@ def _stopped_by_signals(runners: Sequence[Runner]) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."

@@ -59,11 +59,11 @@ def reset_pipeline(
     files = run_files(pipeline.name)
     place = _checkpoint(pipeline, files, checkpoint)
     starting = None if point is None else _starting(pipeline, point, bootstrap)
-    where = "where the file says" if point is None else "the given point"
+    where = "where the file says" if point is None else "at the given point"
     if point is None and not place.exists() and not (files.directory / START_FILE).exists():
         note(f"Pipeline {pipeline.name} has no checkpoint: it starts over anyway.")
         return
-    confirm(f"Reset pipeline {pipeline.name}, so that it starts over at {where}?", yes)
+    confirm(f"The next run of pipeline {pipeline.name} will start {where}. Reset it?", yes)
     try:
         with Claim(files):
             moved = _move_aside(place)

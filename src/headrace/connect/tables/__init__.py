@@ -1,1 +1,1 @@
-"""Tables of databases: topics kept as tables, and tables that are polled. PostgreSQL and SQLite."""
+"""Tables of databases: topics kept as tables, and tables that are polled. PostgreSQL, MySQL and SQLite."""

@@ -1,7 +1,7 @@
-"""What the table connectors ask of a database, for PostgreSQL and SQLite: `postgresql://...` or `sqlite:path`.
+"""What the table connectors ask of a database: PostgreSQL, MySQL and MariaDB, SQLite.
 
-Both have `INSERT ... ON CONFLICT DO UPDATE` and comparisons of rows, so the statements are the same; what differs
-is how parameters are marked, what types are called, and where columns and keys are looked up.
+All have an upsert and comparisons of rows, so most statements are the same. What differs is how parameters are
+marked and names are quoted, what types are called, and where columns and keys are looked up.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from headrace.connect.schema import ColumnType
 Row = Sequence[Any]
 SQLITE = "sqlite:"
 POSTGRES = ("postgresql:", "postgres:")
+MYSQL = ("mysql:", "mariadb:")
+ADDRESSES = "`postgresql://...`, `mysql://...` or `sqlite:path`."
 
 
 class FoundTable(NamedTuple):
@@ -32,6 +34,12 @@ class SqlDatabase(ABC):
     mark: str
     """Stands for a parameter."""
     types: Mapping[ColumnType, str]
+    key_types: Mapping[ColumnType, str] = {}
+    """Where a column of a primary key has another type."""
+    same_types: frozenset[tuple[ColumnType, ColumnType]] = frozenset()
+    """(asked for, found): types that the database does not tell apart."""
+    name_type = "varchar({})"
+    """Of names up to a length, in which upper and lower case differ."""
 
     @abstractmethod
     def transaction(self) -> Any:
@@ -56,21 +64,43 @@ class SqlDatabase(ABC):
     def marks(self, count: int) -> str:
         return ", ".join([self.mark] * count)
 
-    def to_parameter(self, value: Any) -> Any:
-        """A value as the driver takes it."""
+    def type_name(self, type: ColumnType, in_key: bool) -> str:
+        return self.key_types.get(type, self.types[type]) if in_key else self.types[type]
+
+    def quoted(self, name: str) -> str:
+        """A name, or several with dots between."""
+        return quoted(name)
+
+    def insert_if_missing(self, table: str, count: int) -> str:
+        return f"INSERT INTO {table} VALUES ({self.marks(count)}) ON CONFLICT DO NOTHING"
+
+    def upsert(self, table: str, key: Sequence[str], names: Sequence[str]) -> str:
+        others = [self.quoted(name) for name in names if name not in key]
+        changed = ", ".join(f"{name} = excluded.{name}" for name in others)
+        then = f"UPDATE SET {changed}" if changed else "NOTHING"
+        columns, conflict = (", ".join(map(self.quoted, some)) for some in (names, key))
+        return (
+            f"INSERT INTO {self.quoted(table)} ({columns}) VALUES ({self.marks(len(names))}) "
+            f"ON CONFLICT ({conflict}) DO {then}"
+        )
+
+    def to_parameter(self, value: Any, type: ColumnType | None) -> Any:
+        """A value as the driver takes it, for a column of that type."""
         return value
 
 
 def quoted(name: str) -> str:
-    """A name, or several with dots between."""
+    """As in the standard."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
 def check_address(address: str) -> None:
     """Whether it names a kind of database that there is; nothing is opened."""
-    if not address.startswith((*POSTGRES, SQLITE)):
+    if not address.startswith((*POSTGRES, *MYSQL, SQLITE)):
         kind = address.partition(":")[0]
-        raise ConnectorError(f"connection: {kind} is not supported; write postgresql://... or sqlite:PATH")
+        raise ConnectorError(
+            f"connection: {kind} is not supported; write postgresql://..., mysql://... or sqlite:PATH"
+        )
 
 
 def open_database(address: str) -> SqlDatabase:
@@ -78,6 +108,10 @@ def open_database(address: str) -> SqlDatabase:
         from headrace.connect.tables.postgres import PostgresDatabase
 
         return PostgresDatabase(address)
+    if address.startswith(MYSQL):
+        from headrace.connect.tables.mysql import MysqlDatabase
+
+        return MysqlDatabase(address)
     if address.startswith(SQLITE):
         return SqliteDatabase(address.removeprefix(SQLITE).removeprefix("//"))
     check_address(address)
@@ -150,7 +184,7 @@ class SqliteDatabase(SqlDatabase):
             unique.append(frozenset(column for (column,) in found))
         return FoundTable({column: None for column, _ in columns}, unique, primary_key)
 
-    def to_parameter(self, value: Any) -> Any:
+    def to_parameter(self, value: Any, type: ColumnType | None) -> Any:
         return value if isinstance(value, int | float | str | bytes | None) else str(value)
 
     def close(self) -> None:

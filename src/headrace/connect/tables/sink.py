@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask, TryAgain
 from headrace.connect.options import ConfigOption, ConnectorConfig
 from headrace.connect.schema import COLUMN_TYPES, ColumnSchema, ColumnType, TopicSchema
-from headrace.connect.tables.database import FoundTable, SqlDatabase, check_address, open_database, quoted
+from headrace.connect.tables.database import ADDRESSES, FoundTable, SqlDatabase, check_address, open_database
 from headrace.connect.tables.values import column_value, parse_row
 from headrace.model.topics import TopicPartition
 
@@ -31,9 +31,9 @@ class TableSink(Sink):
     column gets it; with `create: false` the sink only checks.
     """
 
-    summary = "Keeps topics as tables of PostgreSQL or SQLite, by upserts and deletes."
+    summary = "Keeps topics as tables of PostgreSQL, MySQL or SQLite, by upserts and deletes."
     options = (
-        ConfigOption("connection", "text", "`postgresql://...` or `sqlite:path`.", required=True, secret=True),
+        ConfigOption("connection", "text", ADDRESSES, required=True, secret=True),
         ConfigOption("table", "text", "The table of a topic.", "{topic}"),
         ConfigOption("key", "list", "The columns of the primary key.", None),
         ConfigOption("columns", "mapping", f"Columns and types: {', '.join(COLUMN_TYPES)}.", None),
@@ -103,8 +103,9 @@ class TableSinkTask(SinkTask):
         self._skipped = 0
         with database.transaction():
             database.change(
-                f"CREATE TABLE IF NOT EXISTS {POSITIONS} (connector varchar(80), topic varchar(249), part int, "
-                "next_offset bigint NOT NULL, PRIMARY KEY (connector, topic, part))"
+                f"CREATE TABLE IF NOT EXISTS {POSITIONS} (connector {database.name_type.format(80)}, "
+                f"topic {database.name_type.format(249)}, part int, next_offset bigint NOT NULL, "
+                "PRIMARY KEY (connector, topic, part))"
             )
         with database.transaction():
             self._targets = {topic: self._target(topic, schemas.get(topic)) for topic in sorted(topics)}
@@ -115,7 +116,8 @@ class TableSinkTask(SinkTask):
     def _target(self, topic: str, schema: TopicSchema | None) -> Target:
         table = self._config.text("table").format(topic=topic)
         wanted = self._declared(schema)
-        found = self._database.table(table)
+        database = self._database
+        found = database.table(table)
         if found is None:
             return self._created(table, topic, wanted)
         key = (
@@ -125,9 +127,9 @@ class TableSinkTask(SinkTask):
         if missing and not self._config.flag("create"):
             raise ConnectorError(f"table {table} has no column {missing[0].name}, which topic {topic} has")
         for column in missing:
-            type_name = self._database.types[column.type]
-            self._database.change(f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(column.name)} {type_name}")
-        _check_types(table, found, wanted)
+            added = f"{database.quoted(column.name)} {database.type_name(column.type, False)}"
+            database.change(f"ALTER TABLE {database.quoted(table)} ADD COLUMN {added}")
+        _check_types(table, found, wanted, database.same_types)
         if not key or frozenset(key) not in found.unique:
             raise ConnectorError(
                 f"table {table} has no primary key or unique index on ({', '.join(key)}): rows could not be found "
@@ -153,9 +155,12 @@ class TableSinkTask(SinkTask):
                 f"there is no table {table}, and no source has told what topic {topic} holds: give columns and "
                 "key, or create the table"
             )
-        columns = ", ".join(f"{quoted(one.name)} {self._database.types[one.type]}" for one in wanted)
-        names = ", ".join(map(quoted, key))
-        self._database.change(f"CREATE TABLE {quoted(table)} ({columns}, PRIMARY KEY ({names}))")
+        database = self._database
+        columns = ", ".join(
+            f"{database.quoted(one.name)} {database.type_name(one.type, one.key)}" for one in wanted
+        )
+        names = ", ".join(map(database.quoted, key))
+        database.change(f"CREATE TABLE {database.quoted(table)} ({columns}, PRIMARY KEY ({names}))")
         return Target(table, {one.name: one.type for one in wanted}, key)
 
     # --- positions
@@ -175,10 +180,7 @@ class TableSinkTask(SinkTask):
         mark, before = self._database.mark, self._stored.get(place)
         where = (self._name, place.topic, place.partition)
         if before is None:
-            changed = self._database.change(
-                f"INSERT INTO {POSITIONS} VALUES ({self._database.marks(4)}) ON CONFLICT DO NOTHING",
-                [*where, offset],
-            )
+            changed = self._database.change(self._database.insert_if_missing(POSITIONS, 4), [*where, offset])
         else:
             changed = self._database.change(
                 f"UPDATE {POSITIONS} SET next_offset = {mark} WHERE connector = {mark} AND topic = {mark} "
@@ -232,37 +234,29 @@ class TableSinkTask(SinkTask):
             raise TryAgain(f"table {target.table} has no column {unknown[0]}, which a record of topic {topic} has")
 
     def _apply(self, target: Target, rows: Iterable[_Row]) -> None:
-        database, table = self._database, quoted(target.table)
+        database = self._database
         wanted = list(rows)
         deleted = [self._parameters(target, target.key, row.key) for row in wanted if row.anew]
         if deleted:
-            same = " AND ".join(f"{quoted(name)} = {database.mark}" for name in target.key)
-            database.change_many(f"DELETE FROM {table} WHERE {same}", deleted)
+            same = " AND ".join(f"{database.quoted(name)} = {database.mark}" for name in target.key)
+            database.change_many(f"DELETE FROM {database.quoted(target.table)} WHERE {same}", deleted)
         by_columns: dict[tuple[str, ...], list[Sequence[Any]]] = {}
         for row in wanted:
             if row.values is not None:
                 names = tuple(row.values)
                 by_columns.setdefault(names, []).append(self._parameters(target, names, row.values))
         for names, values in by_columns.items():
-            database.change_many(_upsert(table, target.key, names, database.marks(len(names))), values)
+            database.change_many(database.upsert(target.table, target.key, names), values)
 
     def _parameters(self, target: Target, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
         convert = self._database.to_parameter
-        return [convert(column_value(values[name], target.types[name])) for name in names]
+        return [convert(column_value(values[name], target.types[name]), target.types[name]) for name in names]
 
     def metrics(self) -> Mapping[str, float]:
         return {"skipped_records": float(self._skipped)}
 
     def close(self) -> None:
         self._database.close()
-
-
-def _upsert(table: str, key: Sequence[str], names: Sequence[str], marks: str) -> str:
-    others = [quoted(name) for name in names if name not in key]
-    changed = ", ".join(f"{name} = excluded.{name}" for name in others)
-    then = f"UPDATE SET {changed}" if changed else "NOTHING"
-    columns, conflict = (", ".join(map(quoted, some)) for some in (names, key))
-    return f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT ({conflict}) DO {then}"
 
 
 def _parsed(record: SinkRecord, key: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -282,9 +276,16 @@ def _parsed(record: SinkRecord, key: Sequence[str]) -> tuple[dict[str, Any] | No
     return row, found
 
 
-def _check_types(table: str, found: FoundTable, wanted: Sequence[ColumnSchema]) -> None:
+def _check_types(
+    table: str,
+    found: FoundTable,
+    wanted: Sequence[ColumnSchema],
+    same: frozenset[tuple[ColumnType, ColumnType]],
+) -> None:
     for column in wanted:
         there = found.columns.get(column.name)
+        if there is not None and (column.type, there) in same:
+            continue
         if there not in _ANY_TYPE and column.type != "text" and there != column.type:
             raise ConnectorError(
                 f"column {column.name} of table {table} is of the type {there}, not {column.type}"

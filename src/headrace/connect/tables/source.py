@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.connect.api import ConnectorError, Position, Source, SourceBatch, SourceRecord, SourceTask
 from headrace.connect.options import ConfigOption, ConnectorConfig
 from headrace.connect.schema import ColumnSchema, TopicSchema
-from headrace.connect.tables.database import FoundTable, SqlDatabase, check_address, open_database, quoted
+from headrace.connect.tables.database import ADDRESSES, FoundTable, SqlDatabase, check_address, open_database
 from headrace.connect.tables.values import json_object, position_value
 
 
@@ -20,9 +20,9 @@ class TableSource(Source):
     larger value. Capture changes with `postgres-source` where that matters.
     """
 
-    summary = "Polls tables of PostgreSQL or SQLite by an increasing column."
+    summary = "Polls tables of PostgreSQL, MySQL or SQLite by an increasing column."
     options = (
-        ConfigOption("connection", "text", "`postgresql://...` or `sqlite:path`.", required=True, secret=True),
+        ConfigOption("connection", "text", ADDRESSES, required=True, secret=True),
         ConfigOption("tables", "list", "The tables to read.", required=True),
         ConfigOption("column", "text", "The column that only grows.", required=True),
         ConfigOption("key", "list", "Columns that identify a row.", "the primary key"),
@@ -93,6 +93,7 @@ class TablePoll(SourceTask):
         return SourceBatch(records, {"after": self._after}, schemas)
 
     def _read(self) -> list[tuple[object, ...]]:
+        quoted = self._database.quoted
         columns, order = (", ".join(map(quoted, names)) for names in (self._names, self._order))
         where, values = f"{quoted(self._order[0])} IS NOT NULL", []
         if self._after is not None:

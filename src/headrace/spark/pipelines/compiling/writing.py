@@ -158,7 +158,7 @@ class BatchWrites:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         writes = topic_writes(self.branches.sinks, bool(self.branches.letters))
         others = [sink for sink in self.branches.sinks if sink.kind != "topic"]
-        several = len(writes) + len(others) > 1
+        several = len(self.branches.sinks) + len(self.branches.letters) > 1  # each reads the batch
         kept = batch.persist(StorageLevel.MEMORY_AND_DISK) if several else batch
         try:
             parts = self._parts(kept)

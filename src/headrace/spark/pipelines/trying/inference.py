@@ -1,7 +1,7 @@
 """The format and schema of a topic, guessed from some of its records.
 
-Values are JSON if nearly all of them are objects, text if all are UTF-8, else raw. A field gets the narrowest type
-that all its values have; one that is null in every record is a string.
+Values are JSON if at least half of them are objects, text if all are UTF-8, else raw. A field gets the narrowest
+type that all its values have; one that is null in every record is a string.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-ENOUGH = 0.8
+ENOUGH = 0.5
 """The share of records that must be JSON objects: the others go to the dead letters."""
 MAX_BIGINT = 2**63 - 1
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -36,6 +36,7 @@ def test_formats() -> None:
     assert guess([b"[1]", b"2"]).format == "text"
     some = guess([b'{"a": 1}'] * 9 + [b"{broken", None])
     assert (some.format, some.malformed, some.records) == ("json", 1, 11)
+    assert guess([b'{"a": 1}'] * 3 + [b"{broken"]).format == "json", "one of the four orders in pipelines.md"
 
 
 @pytest.mark.parametrize("values", [[b'{"order id": 1, "at": "2026-03-01T10:00:07Z"}'], [b"text"], [b"\xff"], []])

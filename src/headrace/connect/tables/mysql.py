@@ -1,0 +1,174 @@
+"""MySQL and MariaDB as a database of the table connectors, by PyMySQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from headrace.connect.api import ConnectorError, TryAgain
+from headrace.connect.schema import ColumnType
+from headrace.connect.tables.database import FoundTable, Row, SqlDatabase
+
+DEFAULT_PORT = 3306
+PASSING = frozenset({1040, 1053, 1077, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013, 2055})
+"""Errors that may pass: too many connections, a server that stops, lock waits, deadlocks, lost connections."""
+_TYPES: Mapping[str, ColumnType] = {
+    "tinyint": "integer",
+    "smallint": "integer",
+    "mediumint": "integer",
+    "int": "integer",
+    "bigint": "integer",
+    "float": "float",
+    "double": "float",
+    "decimal": "decimal",
+    "char": "text",
+    "varchar": "text",
+    "tinytext": "text",
+    "text": "text",
+    "mediumtext": "text",
+    "longtext": "text",
+    "binary": "bytes",
+    "varbinary": "bytes",
+    "tinyblob": "bytes",
+    "blob": "bytes",
+    "mediumblob": "bytes",
+    "longblob": "bytes",
+    "date": "date",
+    "time": "time",
+    "datetime": "timestamp",
+    "timestamp": "timestamp",
+    "json": "json",
+}
+_COLUMNS = (
+    "SELECT column_name, data_type FROM information_schema.columns "
+    "WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s ORDER BY ordinal_position"
+)
+_KEYS = (
+    "SELECT index_name, column_name FROM information_schema.statistics "
+    "WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND non_unique = 0 AND sub_part IS NULL "
+    "ORDER BY index_name, seq_in_index"
+)
+_ZONE = re.compile(r"(?<=\d)(Z|[+-]00:00)$")
+
+
+class MysqlDatabase(SqlDatabase):
+    mark = "%s"
+    types = {
+        "boolean": "boolean",
+        "integer": "bigint",
+        "float": "double",
+        "decimal": "decimal(65, 20)",
+        "text": "longtext",
+        "bytes": "longblob",
+        "date": "date",
+        "time": "time(6)",
+        "timestamp": "datetime(6)",
+        "timestamptz": "datetime(6)",
+        "json": "json",
+    }
+    name_type = "varchar({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    key_types = {"text": name_type.format(255), "bytes": "varbinary(255)"}
+    same_types = frozenset({("boolean", "integer"), ("timestamptz", "timestamp")})
+
+    def __init__(self, address: str) -> None:
+        try:
+            pymysql: Any = import_module("pymysql")
+        except ImportError:
+            raise ConnectorError("MySQL needs PyMySQL: pip install 'headrace[mysql]'") from None
+        self._errors: Any = pymysql.err
+        url = urlsplit(address)
+        with self._problems_told():
+            self._connection = pymysql.connect(
+                host=url.hostname or "localhost",
+                port=url.port or DEFAULT_PORT,
+                user=unquote(url.username or ""),
+                password=unquote(url.password or ""),
+                database=unquote(url.path.strip("/")) or None,
+                charset="utf8mb4",
+                autocommit=True,
+                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
+                init_command="SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'",
+            )
+
+    @contextmanager
+    def _problems_told(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors.Error as error:
+            code = error.args[0] if error.args else 0
+            text = error.args[1] if len(error.args) > 1 else error
+            kind = (
+                TryAgain if code in PASSING or isinstance(error, self._errors.InterfaceError) else ConnectorError
+            )
+            raise kind(f"MySQL says: {text} ({code})") from None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._problems_told():
+            self._connection.begin()
+        try:
+            yield
+        except BaseException:
+            try:
+                self._connection.rollback()
+            except self._errors.Error:
+                pass  # the connection is gone, and the transaction with it
+            raise
+        with self._problems_told():
+            self._connection.commit()
+
+    def rows(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]:
+        with self._problems_told(), self._connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return [tuple(row) for row in cursor.fetchall()]
+
+    def change(self, statement: str, values: Row = ()) -> int:
+        with self._problems_told(), self._connection.cursor() as cursor:
+            return int(cursor.execute(statement, values or None))
+
+    def change_many(self, statement: str, rows: Sequence[Row]) -> None:
+        with self._problems_told(), self._connection.cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+    def quoted(self, name: str) -> str:
+        return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
+
+    def insert_if_missing(self, table: str, count: int) -> str:
+        return f"INSERT IGNORE INTO {table} VALUES ({self.marks(count)})"
+
+    def upsert(self, table: str, key: Sequence[str], names: Sequence[str]) -> str:
+        """By any unique index: a row that is the same in one of them is taken for the same row."""
+        others = [self.quoted(name) for name in names if name not in key] or [self.quoted(key[0])]
+        changed = ", ".join(f"{name} = VALUES({name})" for name in others)
+        columns = ", ".join(map(self.quoted, names))
+        return (
+            f"INSERT INTO {self.quoted(table)} ({columns}) VALUES ({self.marks(len(names))}) "
+            f"ON DUPLICATE KEY UPDATE {changed}"
+        )
+
+    def table(self, name: str) -> FoundTable | None:
+        schema, _, table = name.rpartition(".")
+        where = [schema or None, table]
+        columns = self.rows(_COLUMNS, where)
+        if not columns:
+            return None
+        keys: dict[str, list[str]] = {}
+        for index, column in self.rows(_KEYS, where):
+            keys.setdefault(index, []).append(column)
+        primary_key = tuple(keys.pop("PRIMARY", ()))
+        unique = [frozenset(primary_key)] if primary_key else []
+        unique += [frozenset(found) for found in keys.values()]
+        return FoundTable({str(name): _TYPES.get(str(kind)) for name, kind in columns}, unique, primary_key)
+
+    def to_parameter(self, value: Any, type: ColumnType | None) -> Any:
+        if type in ("timestamp", "timestamptz", "time") and isinstance(value, str):
+            return _ZONE.sub("", value).replace("T", " ")
+        return value
+
+    def close(self) -> None:
+        if self._connection.open:
+            self._connection.close()
