@@ -31,11 +31,28 @@ def secured(settings: ClientSettings) -> ClientSettings:
 
 def asked_security() -> ClientSecurity | None:
     """By the command that runs; None if nothing was said."""
+    path = asked_file()
+    return read_security(path) if path else None
+
+
+def asked_file() -> Path | None:
+    """The file with settings of a client that the command was given."""
     context = click.get_current_context(silent=True)
     path = (context.meta.get(CLIENT_CONFIG) if context is not None else None) or os.environ.get(
         CLIENT_CONFIG_VARIABLE
     )
-    return read_security(Path(path)) if path else None
+    return Path(path) if path else None
+
+
+def asked_settings() -> dict[str, str]:
+    """What that file says, for those who pass it on; read and found good."""
+    from headrace.config.properties import parse_properties
+
+    path = asked_file()
+    if path is None:
+        return {}
+    read_security(path)
+    return dict(parse_properties(path.read_text(encoding="utf-8")))
 
 
 def read_security(path: Path) -> ClientSecurity:

@@ -20,13 +20,15 @@ import click
 
 from headrace.cli.common.errors import sentence
 from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
-from headrace.cli.common.options import bootstrap_override
+from headrace.cli.common.login import asked_settings
+from headrace.cli.common.options import bootstrap_override, client_config_option
 from headrace.cli.common.output import emit_data, headings_in_bold, note, plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.spark.client.cluster import BlockingCluster
+    from headrace.spark.client.connection import ClusterSettings
     from headrace.spark.pipelines.definition import Pipeline, Problem
     from headrace.spark.pipelines.running.metrics import PortNotFree
     from headrace.spark.pipelines.running.session import NoJava, NoMaster
@@ -63,6 +65,7 @@ class CheckedFile:
 @click.option("--no-cluster", is_flag=True, help="Do not look up topics on the cluster.")
 @click.option("--format", "format", type=click.Choice(_FORMATS), default="table", show_default=True)
 @bootstrap_override
+@client_config_option
 def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str, bootstrap: str | None) -> None:
     """Check pipeline files: keys, names and schemas, their topics on the cluster, and their SQL with Spark.
 
@@ -133,11 +136,12 @@ def check_files(files: Iterable[Path]) -> list[CheckedFile]:
     from headrace.spark.pipelines.definition import PipelineError
     from headrace.spark.pipelines.loading.files import load_pipeline
 
+    client = asked_settings()
     checked = []
     for path in dict.fromkeys(map(str, files)):
         one = CheckedFile(path, looks=[_FILE])
         try:
-            one.pipeline = load_pipeline(path)
+            one.pipeline = load_pipeline(path, client=client)
             one.problems += check_static(one.pipeline)
         except PipelineError as error:
             one.problems += error.problems
@@ -168,7 +172,7 @@ def check_topics(checked: Sequence[CheckedFile], bootstrap: str | None) -> None:
     made = {topic for _, pipeline in loaded for topic in topics_made(pipeline)}
     for one, pipeline in loaded:
         ask = partial(check_cluster, pipeline, made=made)
-        one.problems += _asked(bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP, ask)
+        one.problems += _asked(pipeline, bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP, ask)
         one.looks.append(_CLUSTER)
 
 
@@ -185,16 +189,13 @@ def check_topics_of(pipeline: Pipeline, bootstrap: str | None) -> str:
     return bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP
 
 
-def _asked(bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> list[Problem]:
+def _asked(pipeline: Pipeline, bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> list[Problem]:
     from headrace.cli.common.errors import explain_client, explain_kafka
-    from headrace.cli.common.login import asked_security
     from headrace.client.errors import ClientError
     from headrace.model.errors import KafkaError
-    from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
+    from headrace.spark.client.cluster import BlockingCluster
 
-    settings = ClusterSettings(
-        bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S, security=asked_security()
-    )
+    settings = command_settings(pipeline, bootstrap)
     try:
         with closing(BlockingCluster(settings)) as cluster:
             return ask(cluster)
@@ -202,6 +203,17 @@ def _asked(bootstrap: str, ask: Callable[[BlockingCluster], list[Problem]]) -> l
         raise explain_kafka(error) from None
     except ClientError as error:
         raise explain_client(error) from None
+
+
+def command_settings(pipeline: Pipeline, bootstrap: str) -> ClusterSettings:
+    """How a command reaches the cluster of a pipeline: as the pipeline does."""
+    from headrace.spark.option_table import OptionError
+    from headrace.spark.pipelines.connecting import cluster_settings
+
+    try:
+        return cluster_settings(pipeline, bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S)
+    except OptionError as error:
+        raise CommandError(f"{pipeline.path}: {error}.", FAILED) from None
 
 
 def check_sql(checked: Sequence[CheckedFile]) -> None:

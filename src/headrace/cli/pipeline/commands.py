@@ -19,6 +19,10 @@ pipeline = group(
         "submit": ("headrace.cli.pipeline.submit:submit_pipelines", "Run pipelines through spark-submit."),
         "reset": ("headrace.cli.pipeline.reset:reset_pipeline", "Start a pipeline over, or replay from a point."),
         "list": ("headrace.cli.pipeline.listing:list_pipelines", "Show the pipelines on this machine."),
+        "status": (
+            "headrace.cli.pipeline.listing:show_status",
+            "Show how far each query is, over all its runs.",
+        ),
         "stop": ("headrace.cli.pipeline.listing:stop_pipelines", "Stop pipelines on this machine."),
     },
 )

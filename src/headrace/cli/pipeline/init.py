@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.common.failure import FAILED, CommandError
+from headrace.cli.common.login import asked_file
 from headrace.cli.common.offset_spec import Kind, Point, resolve
 from headrace.cli.common.options import Target, cluster_options
 from headrace.cli.common.output import note, plural
@@ -53,7 +54,8 @@ def init_pipeline(
     except PipelineError as error:
         raise CommandError(str(error), FAILED) from None
     note(f"Wrote {path}: {_described(found.format, len(found.fields), len(values), found.malformed)}.")
-    note(f"Next: `headrace pipeline preview {path}`, then `headrace pipeline run {path}`.")
+    login = f" --client-config {asked}" if (asked := asked_file()) is not None else ""
+    note(f"Next: `headrace pipeline preview {path}{login}`, then `headrace pipeline run {path}{login}`.")
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""`headrace pipeline list` and `headrace pipeline stop`: the pipelines that run on this machine."""
+"""`headrace pipeline list`, `status` and `stop`: the pipelines that run on this machine."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ COLUMNS = (
     Column("state", "STATE"),
     number("pid", "PID"),
     Column("started", "STARTED"),
+    Column("since", "COUNTED SINCE", wide=True),
     count("rows", "ROWS"),
     count("rows_per_second", "ROWS/S"),
     count("lag", "LAG"),
@@ -58,6 +59,7 @@ def _row(files: RunFiles) -> dict[str, Any]:
         "state": state,
         "pid": facts.get("pid") if runs else None,
         "started": facts.get("started"),
+        "since": totals.get("since"),
         "rows": totals.get("rows"),
         "rows_per_second": totals.get("rows_per_second") if runs else None,
         "lag": totals.get("lag"),
@@ -68,6 +70,41 @@ def _row(files: RunFiles) -> dict[str, Any]:
         "checkpoint": facts.get("checkpoint"),
         "queries": facts.get("queries", []),
     }
+
+
+QUERY_COLUMNS = (
+    Column("pipeline", "PIPELINE"),
+    Column("query", "QUERY"),
+    Column("state", "STATE"),
+    Column("since", "SINCE"),
+    count("rows", "ROWS"),
+    count("lag", "LAG"),
+    count("late", "LATE"),
+    count("malformed", "MALFORMED"),
+    count("batches", "BATCHES", wide=True),
+    count("restarts", "RESTARTS", wide=True),
+    Column("problem", "PROBLEM", wide=True),
+)
+
+
+@click.command("status")
+@click.argument("pipelines", nargs=-1, metavar="[FILE|NAME...]", shell_complete=complete_pipelines)
+@format_option
+def show_status(pipelines: tuple[str, ...], format: str) -> None:
+    """Show how far the queries of pipelines are, running or not.
+
+    Counts are over all runs with the same checkpoint, since the time under SINCE: they go on when the command is
+    started again, and begin anew after `headrace pipeline reset`.
+    """
+    chosen = [_find(given) for given in pipelines] or known_pipelines()
+    rows = [row for files in chosen for row in _query_rows(files)]
+    emit_rows(rows, QUERY_COLUMNS, format, "Nothing has been read yet. Start with `headrace pipeline run FILE`.")
+
+
+def _query_rows(files: RunFiles) -> list[dict[str, Any]]:
+    whole = _row(files)
+    rows = whole["queries"]
+    return rows if files.runs() else [{**row, "state": whole["state"]} for row in rows]
 
 
 @click.command("stop")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.failure import NOT_FOUND, CommandError
-from headrace.cli.common.options import bootstrap_override, format_option
+from headrace.cli.common.options import bootstrap_override, client_config_option, format_option
 from headrace.cli.common.output import Column, emit_rows, note, plural
 from headrace.cli.pipeline.briefly import brief_spark, good_pipelines
-from headrace.cli.pipeline.check import REQUEST_TIMEOUT_S, check_topics_of, require_spark
+from headrace.cli.pipeline.check import check_topics_of, command_settings, require_spark
 
 if TYPE_CHECKING:
     from headrace.spark.pipelines.definition import Pipeline
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 )
 @format_option
 @bootstrap_override
+@client_config_option
 def preview_pipeline(
     file: Path, name: str | None, rows: int, records: int, format: str, bootstrap: str | None
 ) -> None:
@@ -69,13 +70,13 @@ def _rows(
     pipeline: Pipeline, wanted: str, bootstrap: str, rows: int, records: int
 ) -> tuple[list[dict[str, Any]], list[str], dict[str, tuple[int, str]]]:
     """The rows, the names of the columns, and for each source how much was malformed."""
-    from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
+    from headrace.spark.client.cluster import BlockingCluster
     from headrace.spark.pipelines.compiling.queries import compile_views
     from headrace.spark.pipelines.trying.openings import RecentOpening
     from headrace.spark.pipelines.trying.running_cases import drop_views
     from headrace.spark.pipelines.trying.shown_rows import shown_columns, shown_rows
 
-    settings = ClusterSettings(bootstrap, client_id="headrace-cli", request_timeout_s=REQUEST_TIMEOUT_S)
+    settings = command_settings(pipeline, bootstrap)
     with brief_spark(pipeline) as session, closing(BlockingCluster(settings)) as cluster:
         opening = RecentOpening(session, cluster, bootstrap, records)
         try:

@@ -19,9 +19,10 @@ import click
 
 from headrace.cli.common.failure import FAILED, CommandError
 from headrace.cli.common.offset_spec import END, START, Kind, Point, parse_point
-from headrace.cli.common.options import bootstrap_override, confirm, yes_option
+from headrace.cli.common.options import bootstrap_override, client_config_option, confirm, yes_option
 from headrace.cli.common.output import note
 from headrace.cli.pipeline.briefly import good_pipelines
+from headrace.cli.pipeline.check import command_settings
 from headrace.spark.pipelines.running.run_files import AlreadyRuns, Claim, RunFiles, run_files
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _point(ctx: click.Context, param: click.Parameter, text: str | None) -> Poin
 @click.option("--checkpoint", metavar="DIRECTORY", help="As given to `run --checkpoint`.")
 @yes_option
 @bootstrap_override
+@client_config_option
 def reset_pipeline(
     file: Path, point: Point | None, checkpoint: str | None, yes: bool, bootstrap: str | None
 ) -> None:
@@ -68,6 +70,8 @@ def reset_pipeline(
         with Claim(files):
             moved = _move_aside(place)
             _write_starting(files, starting)
+            if facts := files.read():
+                files.write({**facts, "queries": [], "totals": {}})
     except AlreadyRuns as error:
         advice = f"Stop it with `headrace pipeline stop {pipeline.name}`."
         raise CommandError(f"P{str(error)[1:]}.", FAILED, advice) from None
@@ -138,18 +142,18 @@ def _starting(pipeline: Pipeline, point: Point, bootstrap: str | None) -> dict[s
     address = bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP
     if any(source.pattern for source in streams):
         raise CommandError("Offsets need topics by name; this pipeline reads a pattern.", FAILED, "Use @TIME.")
-    offsets = _offsets(address, [name for source in streams for name in source.topics], point)
+    offsets = _offsets(pipeline, address, [name for source in streams for name in source.topics], point)
     return {source.name: json.dumps({name: offsets[name] for name in source.topics}) for source in streams}
 
 
-def _offsets(bootstrap: str, names: list[str], point: Point) -> dict[str, dict[str, int]]:
+def _offsets(pipeline: Pipeline, bootstrap: str, names: list[str], point: Point) -> dict[str, dict[str, int]]:
     from headrace.cli.common.errors import explain_client, explain_kafka
     from headrace.client.errors import ClientError
     from headrace.model.errors import KafkaError
     from headrace.model.topics import TopicPartition
-    from headrace.spark.client.cluster import EARLIEST, LATEST, BlockingCluster, ClusterSettings
+    from headrace.spark.client.cluster import EARLIEST, LATEST, BlockingCluster
 
-    settings = ClusterSettings(bootstrap, client_id="headrace-cli")
+    settings = command_settings(pipeline, bootstrap)
     try:
         with closing(BlockingCluster(settings)) as cluster:
             topics = cluster.topics(names)

@@ -15,7 +15,7 @@ import click
 
 from headrace.cli.common.errors import sentence
 from headrace.cli.common.failure import FAILED, UNREACHABLE, CommandError
-from headrace.cli.common.options import bootstrap_override, duration, parse_pairs
+from headrace.cli.common.options import bootstrap_override, client_config_option, duration, parse_pairs
 from headrace.cli.pipeline.check import cannot_start, checked_pipelines
 from headrace.cli.pipeline.reset import replayed
 from headrace.cli.pipeline.screen import PipelineScreen
@@ -47,6 +47,7 @@ PORT = click.IntRange(0, 65535)
 @click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @bootstrap_override
+@client_config_option
 def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, quiet: bool, **given: Any) -> None:
     """Run the pipelines declared in FILEs in one Spark session.
 

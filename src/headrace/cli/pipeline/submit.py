@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.common.failure import FAILED, CommandError
+from headrace.cli.common.login import asked_file
 from headrace.cli.common.options import parse_pairs
 from headrace.cli.common.output import note
 from headrace.cli.pipeline import submitted
@@ -116,6 +117,7 @@ def driver_arguments(files: Sequence[Path], given: Mapping[str, Any]) -> list[st
         "--metrics-port": given["metrics_port"],
         "--format": given["format"] if given["format"] != "table" else None,
         "--bootstrap-server": given["bootstrap"],
+        "--client-config": asked_file(),
     }
     for name, value in values.items():
         arguments += [] if value is None else [name, str(value)]

@@ -26,6 +26,8 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 BROKER_DEFAULT = -1
 MALFORMED = "malformed"
 """The metrics of a query that count malformed records: this, a dot and the name of the source."""
+LATE = "late"
+"""The same for records that were sent to the topic of late ones."""
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """Where a record came from: columns beside the decoded ones of a topic."""
 
@@ -101,6 +103,8 @@ class Source(Part):
     """earliest | latest | -10m | an ISO time with its zone."""
     watermark: Watermark | None = None
     dead_letter: str | None = None
+    late_rows: str | None = None
+    """The topic for records that come too late for the watermark."""
     key: KeyColumn | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     static: bool = False
@@ -204,6 +208,8 @@ class Pipeline(Part):
     path: str
     """The file, as the user named it: what messages show."""
     bootstrap: str | None = None
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of a Kafka client that say how to connect. Sources and sinks have them among their options."""
     checkpoint: str | None = None
     schedule_s: float | None = None
     cron: Cron | None = None

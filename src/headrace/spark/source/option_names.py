@@ -115,6 +115,14 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "can be stopped between two batches. Headrace only.",
         "stream",
     ),
+    Option(
+        "offsetLog",
+        "",
+        "The directory `offsets` in the query's checkpoint, on this machine. With it a schema may also name "
+        "`batchWatermark timestamp` as its last column: rows whose event time is not after it are late in their "
+        "batch. Headrace only.",
+        "stream",
+    ),
     Option("groupIdPrefix", "", "Accepted, without effect: no consumer group is joined."),
     Option("fetchOffset.numRetries", "`3`", "How often requests for offsets are retried."),
     Option("fetchOffset.retryIntervalMs", "`1000`", "The pause between."),

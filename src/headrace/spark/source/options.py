@@ -139,6 +139,7 @@ class SourceOptions:
     include_headers: bool
     group_id: str | None  # the group whose offsets follow the stream; None: commit nothing
     stop_file: str | None  # nothing new is handed out while it is there
+    offset_log: str | None  # of the query: says by which watermark a batch is judged
     client_id: str
     poll_timeout_ms: int
     fetch_max_bytes: int
@@ -171,6 +172,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         include_headers=options.boolean("includeHeaders", False),
         group_id=options.text("groupId") or None,
         stop_file=options.text("stopFile") or None,
+        offset_log=options.text("offsetLog") or None,
         client_id=options.text("kafka.client.id") or DEFAULT_CLIENT_ID,
         poll_timeout_ms=options.integer("kafkaConsumer.pollTimeoutMs", minimum=1) or DEFAULT_POLL_TIMEOUT_MS,
         fetch_max_bytes=options.integer("kafka.max.partition.fetch.bytes", minimum=1) or DEFAULT_FETCH_MAX_BYTES,

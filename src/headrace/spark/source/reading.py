@@ -53,6 +53,8 @@ class ReadTask(InputPartition):
     """The start means the beginning of the log, wherever that is when the task runs."""
     open_end: bool = False
     """The end means the end of the log: where it was planned, or in a streaming query where it is by then."""
+    watermark_ms: int | None = None
+    """Rows not after it are late in this batch; None: nobody asked, see `batch_watermark`."""
 
 
 @dataclass(frozen=True, slots=True)

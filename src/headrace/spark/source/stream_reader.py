@@ -38,6 +38,7 @@ from headrace.spark.arrow.columns import ColumnError, wanted_columns
 from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from headrace.spark.errors import SourceError, explained
+from headrace.spark.source.batch_watermark import late_watermark_ms, with_watermark, without_watermark
 from headrace.spark.source.data_loss import (
     DataLoss,
     TopicsNow,
@@ -96,7 +97,8 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             with explained("", OptionError, ColumnError):
                 options = parse_source_options(given, streaming=True)
-                self._reading = reading_of(options, wanted_columns(schema))
+                columns = schema if options.offset_log is None else without_watermark(schema)
+                self._reading = reading_of(options, wanted_columns(columns))
                 self._planning = StreamPlanning(options)
         except SourceError as error:
             self._problem = str(error)
@@ -124,7 +126,10 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._checked()
-        return self._reading.read(partition)
+        rows = self._reading.read(partition)
+        if isinstance(partition, ReadTask) and partition.watermark_ms is not None:
+            return with_watermark(rows, partition.watermark_ms)
+        return rows
 
     def commit(self, end: Given) -> None:
         self._checked().commit_group(offset_from_json(end))
@@ -195,7 +200,9 @@ class StreamPlanning:
             ranges = ranges_between(checked.starts, checked.ends, finish.topic_ids)
             sizes = estimate_sizes(self._sizes, self._cluster(), self.options, ranges)
             parts = split_ranges(ranges, self.options.splitting, sizes)
-        return [ReadTask(part.partition, part.start, part.end) for part in parts]
+        log_of = self.options.offset_log
+        watermark_ms = None if log_of is None else late_watermark_ms(log_of)
+        return [ReadTask(part.partition, part.start, part.end, watermark_ms=watermark_ms) for part in parts]
 
     def commit_group(self, offset: StreamOffset) -> None:
         self._group.commit(offset.positions)

@@ -76,7 +76,8 @@ def topics_made(pipeline: Pipeline) -> set[str]:
     """Topics that the pipeline itself creates when they are not there."""
     created = {sink.topic for sink in pipeline.sinks if sink.create is not None}
     created |= {topic for source in pipeline.sources if source.connector is not None for topic in source.topics}
-    return created | {source.dead_letter for source in pipeline.sources if source.dead_letter is not None}
+    letters = {topic for source in pipeline.sources for topic in (source.dead_letter, source.late_rows)}
+    return created | {topic for topic in letters if topic is not None}
 
 
 def partitions_read(pipeline: Pipeline, topics: Topics) -> int:

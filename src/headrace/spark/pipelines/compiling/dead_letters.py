@@ -1,10 +1,11 @@
-"""Malformed records on their way to the dead-letter topic: as they were, with headers that say why and from where.
+"""Records on their way to the dead-letter topic, or to that of late rows: as they were, with headers that say why
+and from where.
 
     headrace.error.reason      headrace.error.pipeline   headrace.error.source
     headrace.origin.topic      headrace.origin.partition  headrace.origin.offset   headrace.origin.timestamp
     headrace.origin.file       for a line of a file, which has no topic
 
-They are counted in the query's progress, under `MALFORMED` and the name of the source.
+They are counted in the query's progress, under `MALFORMED` or `LATE` and the name of the source.
 """
 
 from __future__ import annotations
@@ -13,17 +14,33 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.pipelines.compiling.sinks import HEADERS_TYPE
-from headrace.spark.pipelines.compiling.sources import FILE
-from headrace.spark.pipelines.definition import MALFORMED, Source
+from headrace.spark.pipelines.compiling.sources import FILE, LATE_ROW
+from headrace.spark.pipelines.definition import LATE, MALFORMED, Source
 from headrace.spark.pipelines.formats.decoding import REASON
+from headrace.spark.source import batch_watermark
 
 ISO_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 
 
 def dead_letters(malformed: DataFrame, pipeline: str, source: Source) -> DataFrame:
     """Columns key, value, headers: what format("headrace") writes."""
+    if LATE_ROW in malformed.columns:
+        malformed = malformed.where(~F.col(LATE_ROW))
+    return _letters(malformed, pipeline, source, F.col(REASON), f"{MALFORMED}.{source.name}")
+
+
+def late_letters(left_out: DataFrame, pipeline: str, source: Source) -> DataFrame:
+    """Of what a source leaves out, the records that came too late."""
+    assert source.watermark is not None
+    until = F.date_format(batch_watermark.COLUMN, ISO_TIME)
+    reason = F.concat(F.lit(f"late: {source.watermark.column} is not after the watermark "), until)
+    late = left_out.where(F.col(LATE_ROW))
+    return _letters(late, pipeline, source, reason, f"{LATE}.{source.name}")
+
+
+def _letters(frame: DataFrame, pipeline: str, source: Source, reason: Column, metric: str) -> DataFrame:
     said = {
-        "headrace.error.reason": F.col(REASON),
+        "headrace.error.reason": reason,
         "headrace.error.pipeline": F.lit(pipeline),
         "headrace.error.source": F.lit(source.name),
     }
@@ -36,10 +53,10 @@ def dead_letters(malformed: DataFrame, pipeline: str, source: Source) -> DataFra
         said["headrace.origin.timestamp"] = F.date_format("timestamp", ISO_TIME)
         key, own = F.col("key"), F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE))
     headers = F.concat(own, F.array(*(_header(name, text) for name, text in said.items())).cast(HEADERS_TYPE))
-    letters = malformed.select(
+    letters = frame.select(
         key.alias("key"), F.col("value").cast("binary").alias("value"), headers.alias("headers")
     )
-    return letters.observe(f"{MALFORMED}.{source.name}", F.count(F.lit(1)).alias("count"))
+    return letters.observe(metric, F.count(F.lit(1)).alias("count"))
 
 
 def _header(name: str, text: Column) -> Column:

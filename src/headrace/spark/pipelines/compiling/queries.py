@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.spark.client.cluster import ClusterSettings, shared_cluster
+from headrace.spark.client.cluster import shared_cluster
 from headrace.spark.client.creating import TopicShape, ensure_topic
 from headrace.spark.errors import explained
 from headrace.spark.pipelines.compiling.checkpoint_folders import (
@@ -36,7 +36,7 @@ from headrace.spark.pipelines.compiling.checkpoints import (
     has_state,
     what_it_reads,
 )
-from headrace.spark.pipelines.compiling.dead_letters import dead_letters
+from headrace.spark.pipelines.compiling.dead_letters import dead_letters, late_letters
 from headrace.spark.pipelines.compiling.grouping import (
     SHARED,
     Membership,
@@ -62,6 +62,7 @@ from headrace.spark.pipelines.compiling.sources import (
 )
 from headrace.spark.pipelines.compiling.steps import run_step
 from headrace.spark.pipelines.compiling.writing import Branches, Letters
+from headrace.spark.pipelines.connecting import cluster_settings, connection_options
 from headrace.spark.pipelines.definition import Part, Pipeline, PipelineError, Problem, Sink, Source, Step
 from headrace.spark.pipelines.explaining.spark_words import SPARK_ERRORS, told
 from headrace.spark.pipelines.explaining.sql_errors import NO_WORKER, step_problem
@@ -104,12 +105,13 @@ class Building:
     checkpoints: CheckpointFolder
     stop_file: Path | None
 
-    def opening(self, query: str) -> RealOpening:
-        return RealOpening(self.session, self.bootstrap, query, self.stop_file)
+    def opening(self, name: str, query: Membership) -> RealOpening:
+        checkpoint = self.checkpoints.own(query.folder) if query.is_shared else None
+        return RealOpening(self.session, self.bootstrap, name, self.stop_file, checkpoint)
 
     def ensure_topic(self, name: str, wanted: TopicShape) -> None:
         """Whoever starts queries waits for this: a broker that is away is told soon."""
-        settings = ClusterSettings(self.bootstrap, request_timeout_s=TOPIC_TIMEOUT_S)
+        settings = cluster_settings(self.pipeline, self.bootstrap, request_timeout_s=TOPIC_TIMEOUT_S)
         with explained(self.bootstrap):
             ensure_topic(shared_cluster(settings), name, wanted)
 
@@ -120,8 +122,9 @@ class Building:
                 shape = TopicShape(made.partitions, made.replication, tuple(made.config.items()))
                 self.ensure_topic(sink.topic, shape)
         for source in members(self.pipeline.sources, query.letters):
-            if source.dead_letter is not None:
-                self.ensure_topic(source.dead_letter, TopicShape())
+            for topic in (source.dead_letter, source.late_rows):
+                if topic is not None:
+                    self.ensure_topic(topic, TopicShape())
 
 
 PartT = TypeVar("PartT", bound=Part)
@@ -159,7 +162,27 @@ def build_queries(
             counted |= set(plans[-1].letters)
         except NotTogether:
             pending = [*apart(query), *pending]
+    check_late_rows(building, found, plans)
     return plans
+
+
+def check_late_rows(building: Building, found: Found, plans: Sequence[QueryPlan]) -> None:
+    """What is late is a matter of one query: each has its own batches, and its own watermark."""
+    pipeline = building.pipeline
+    for source in pipeline.sources:
+        if source.late_rows is None:
+            continue
+        readers = [plan for plan in plans if any(source.name in found.reads[sink] for sink in plan.sinks)]
+        if len(readers) != 1:
+            names = "; ".join(", ".join(plan.sinks) for plan in readers)
+            what = (
+                f"late_rows needs one query for all sinks of source {source.name}, and they need several: {names}"
+            )
+            advice = "Give each of them a source of its own, or a pipeline."
+            raise PipelineError([pipeline.problem(source, "late_rows", what, advice)])
+        if "://" in readers[0].checkpoint and not readers[0].checkpoint.startswith("file://"):
+            what = f"late_rows needs a checkpoint on this machine's disk, not {readers[0].checkpoint}"
+            raise PipelineError([pipeline.problem(source, "late_rows", what, "Give another checkpoint:.")])
 
 
 class NotTogether(Exception):
@@ -169,6 +192,10 @@ class NotTogether(Exception):
 def has_dead_letters(source: Source) -> bool:
     """Whether records can be malformed. A static table is read once, by nobody who could tell."""
     return source.format in DECODED and not source.static
+
+
+def sends_letters(source: Source) -> bool:
+    return source.late_rows is not None or (has_dead_letters(source) and source.dead_letter is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +209,8 @@ class Found:
     """Of each sink in a query of its own."""
 
     def letters(self, pipeline: Pipeline) -> dict[str, frozenset[str]]:
-        """The sources whose dead letters are sent, each with the sinks that read it."""
-        sources = [one.name for one in pipeline.sources if has_dead_letters(one) and one.dead_letter is not None]
+        """The sources whose dead letters or late rows are sent, each with the sinks that read it."""
+        sources = [one.name for one in pipeline.sources if sends_letters(one)]
         readers = {name: frozenset(sink for sink, read in self.reads.items() if name in read) for name in sources}
         return {name: sinks for name, sinks in readers.items() if sinks}
 
@@ -279,17 +306,21 @@ def _branches(building: Building, found: Found, query: Membership, counted: set[
     """Compiled for this query: its sources carry its consumer group, and know how many branches read them."""
     pipeline, session = building.pipeline, building.session
     sinks, sources = members(pipeline.sinks, query.sinks), members(pipeline.sources, query.letters)
-    opening = building.opening(name)
+    opening = building.opening(name, query)
     mode = mode_of([facts for facts in found.sinks if facts.name in query.sinks])
     if not sinks:
+        if sources[0].late_rows is not None:
+            what = "late_rows does not go with sinks of mode complete, which keep every row"
+            raise PipelineError([pipeline.problem(sources[0], "late_rows", what)])
         with Blaming(pipeline, sources[0], "schema"):
             malformed = {sources[0].name: malformed_records(opening, sources[0])}
-        return Branches({}, (), _letters(pipeline, malformed), mode)
+        return Branches({}, (), _letters(pipeline, malformed), mode, connection_options(pipeline))
     reads = [found.reads[sink.name] for sink in _one_for_each_view(sinks)]
     readings = _readings(building, {*query.letters, *counted}, reads)
     compiled = compile_views(session, pipeline, opening, {sink.input for sink in sinks}, readings)
     views = {sink.input: compiled.views[sink.input] for sink in sinks}
-    branches = Branches(views, sinks, _letters(pipeline, compiled.malformed), mode)
+    letters = _letters(pipeline, compiled.malformed)
+    branches = Branches(views, sinks, letters, mode, connection_options(pipeline))
     if query.is_shared and len(query.sinks) + len(query.letters) > 1:
         try:
             check_output_mode(session, branches.frame(), mode)
@@ -311,11 +342,14 @@ def _readings(building: Building, letters: set[str], reads: Sequence[frozenset[s
 
 
 def _letters(pipeline: Pipeline, malformed: Mapping[str, DataFrame]) -> list[Letters]:
-    return [
-        Letters(dead_letters(frame, pipeline.name, source), source.dead_letter)
-        for source in pipeline.sources
-        if source.dead_letter is not None and (frame := malformed.get(source.name)) is not None
-    ]
+    found = []
+    for source in pipeline.sources:
+        left_out = malformed.get(source.name)
+        if left_out is not None and source.dead_letter is not None:
+            found.append(Letters(dead_letters(left_out, pipeline.name, source), source.dead_letter))
+        if left_out is not None and source.late_rows is not None:
+            found.append(Letters(late_letters(left_out, pipeline.name, source), source.late_rows))
+    return found
 
 
 def _started(writer: DataStreamWriter, location: str, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:

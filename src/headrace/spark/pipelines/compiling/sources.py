@@ -31,11 +31,13 @@ from headrace.spark.pipelines.formats.choosing import (
     other_options,
 )
 from headrace.spark.pipelines.formats.decoding import Decoder, quoted
+from headrace.spark.source import batch_watermark
 
 FILE = "_file"
 """Which file a row came from: the only metadata of files."""
 HIDDEN = frozenset({*METADATA_COLUMNS, FILE})
 """Columns that a sink leaves out: what should be written gets a name of its own (`_offset AS offset`)."""
+LATE_ROW = "__late"
 MARK = "source:"
 """Names the part of a plan that comes from a source, see `checkpoints`."""
 
@@ -59,6 +61,8 @@ class RealOpening:
     bootstrap: str
     group: str
     stop_file: Path | None = None
+    checkpoint: str | None = None
+    """Of the query: late rows are told by the watermarks in it."""
 
     def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
         options = topic_options(source, self.bootstrap, columns)
@@ -66,8 +70,10 @@ class RealOpening:
             options |= {"groupId": self.group, **starting_options(source)}
             if self.stop_file is not None:
                 options["stopFile"] = str(self.stop_file)
+            if batch_watermark.COLUMN in columns:
+                options["offsetLog"] = f"{self.checkpoint}/offsets"
         reader = self.session.readStream if streaming else self.session.read
-        ddl = ", ".join(f"{name} {SPARK_TYPES[name]}" for name in columns)
+        ddl = ", ".join(f"{name} {SPARK_TYPES.get(name, batch_watermark.SPARK_TYPE)}" for name in columns)
         return reader.format("headrace").options(**options).schema(ddl).load()
 
     def lines(self, source: Source, *, streaming: bool) -> DataFrame:
@@ -174,12 +180,19 @@ class Reading:
     branches: int = 1
     """How many of its branches do, without the one of the dead letters."""
     letters: bool = False
-    """Whether the query also has the dead letters of the source: sent where they have a topic, else counted."""
+    """Whether the query also has the dead letters of the source: sent where they have a topic, else counted; and
+    its late rows where these have a topic."""
     lanes: int = 1
     """How many tasks go on with what was read, when several branches do."""
 
     def sends(self, source: Source) -> bool:
+        return self.sends_malformed(source) or self.sends_late(source)
+
+    def sends_malformed(self, source: Source) -> bool:
         return self.letters and source.dead_letter is not None
+
+    def sends_late(self, source: Source) -> bool:
+        return self.letters and source.late_rows is not None
 
     def is_shared(self, source: Source) -> bool:
         return self.branches + self.sends(source) > 1 and is_stream(source)
@@ -188,7 +201,8 @@ class Reading:
 class Opened(NamedTuple):
     rows: DataFrame
     malformed: DataFrame | None
-    """What the source leaves out, all its columns and the reason; None when nobody wants it."""
+    """What the source leaves out, all its columns and the reason; None when nobody wants it. With `LATE_ROW` where
+    late rows are sent too."""
 
 
 def is_stream(source: Source) -> bool:
@@ -207,24 +221,48 @@ def open_source(opening: Opening, source: Source, metadata: Sequence[str], readi
 def _open_shared(opening: Opening, source: Source, metadata: Sequence[str], reading: Reading) -> Opened:
     decoder = make_decoder(source)
     kept = {FILE: FILE} if source.kind == "files" else {name: name.removeprefix("_") for name in metadata}
-    frame = _records(opening, source, decoder, None if reading.sends(source) else kept.values())
+    sends_late = reading.sends_late(source)
+    frame = _records(opening, source, decoder, None if reading.sends(source) else kept.values(), late=sends_late)
     if decoder is None:
-        entries = exchanging.exchanged(frame, F.struct("*"), None, reading.lanes)
-        return Opened(exchanging.branch(entries, exchanging.ROW), None)
-    parsed, fine = decoder.parse(frame), F.coalesce(decoder.fine(), F.lit(False))
-    if reading.letters and not reading.sends(source):
-        parsed = decoding.counting(parsed, decoder, f"{MALFORMED}.{source.name}")
-    columns = [decoder.row().getField(name).alias(name) for name in decoder.schema.names]
-    row = F.struct(*columns, *(F.col(quoted(raw)).alias(name) for name, raw in kept.items()))
-    bad = F.struct(*(F.col(quoted(name)) for name in frame.columns), decoder.reason().alias(decoding.REASON))
-    sent = F.when(~fine, bad) if reading.sends(source) else None
-    entries = exchanging.exchanged(parsed, F.when(fine, row), sent, reading.lanes)
-    malformed = None if sent is None else exchanging.branch(entries, exchanging.BAD)
+        parsed, fine, reason = frame, F.lit(True), F.lit(None).cast("string")
+        row = F.struct(*(quoted(name) for name in frame.columns if name != batch_watermark.COLUMN))
+    else:
+        parsed, fine, reason = decoder.parse(frame), F.coalesce(decoder.fine(), F.lit(False)), decoder.reason()
+        if reading.letters and not reading.sends_malformed(source):
+            parsed = decoding.counting(parsed, decoder, f"{MALFORMED}.{source.name}")
+        columns = [decoder.row().getField(name).alias(name) for name in decoder.schema.names]
+        row = F.struct(*columns, *(F.col(quoted(raw)).alias(name) for name, raw in kept.items()))
+    late = fine & _is_late(source, row) if sends_late else F.lit(False)
+    bad = F.struct(
+        *(F.col(quoted(name)) for name in frame.columns), reason.alias(decoding.REASON), late.alias(LATE_ROW)
+    )
+    sent = F.when(late | (~fine if reading.sends_malformed(source) else F.lit(False)), bad)
+    entries = exchanging.exchanged(
+        parsed, F.when(fine & ~late, row), sent if reading.sends(source) else None, reading.lanes
+    )
+    malformed = exchanging.branch(entries, exchanging.BAD) if reading.sends(source) else None
     return Opened(exchanging.branch(entries, exchanging.ROW), malformed)
 
 
-def _records(opening: Opening, source: Source, decoder: Decoder | None, wanted: Iterable[str] | None) -> DataFrame:
-    """As a stream, before anything is decoded: the value and the columns that are wanted, or all of them."""
+def _is_late(source: Source, row: Column) -> Column:
+    """As Spark judges rows before its operators with state; without an event time none is."""
+    assert source.watermark is not None
+    at = row.getField(source.watermark.column)
+    return F.coalesce(at <= F.col(batch_watermark.COLUMN), F.lit(False))
+
+
+def _records(
+    opening: Opening,
+    source: Source,
+    decoder: Decoder | None,
+    wanted: Iterable[str] | None,
+    *,
+    late: bool = False,
+) -> DataFrame:
+    """As a stream, before anything is decoded: the value and the columns that are wanted, or all of them.
+
+    `late`: also the watermark by which the rows of a batch are judged.
+    """
     if source.kind == "files":
         return (
             opening.parquet(source, streaming=True)
@@ -232,7 +270,8 @@ def _records(opening: Opening, source: Source, decoder: Decoder | None, wanted: 
             else _lines(opening, source, decoder, streaming=True)
         )
     names = set(ALL_COLUMNS if decoder is None or wanted is None else ("value", *wanted))
-    return opening.topics(source, [name for name in ALL_COLUMNS if name in names], streaming=True)
+    columns = [name for name in ALL_COLUMNS if name in names]
+    return opening.topics(source, [*columns, batch_watermark.COLUMN] if late else columns, streaming=True)
 
 
 def read_source(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from pyspark import StorageLevel
@@ -58,6 +58,8 @@ class Branches:
     sinks: Sequence[Sink]
     letters: Sequence[Letters]
     mode: OutputMode
+    connection: Mapping[str, str] = field(default_factory=dict)
+    """Options with which dead letters reach the cluster."""
 
     def of_view(self, view: str) -> list[Sink]:
         return [sink for sink in self.sinks if sink.input == view]
@@ -80,13 +82,16 @@ class Branches:
         types = [frame.schema for frame in frames]
         return reduce(DataFrame.unionAll, (_branch(frame, number, types) for number, frame in enumerate(frames)))
 
+    def topic_writes(self) -> list[tuple[TopicWrite, list[Sink]]]:
+        return topic_writes(self.sinks, self.connection if self.letters else None)
+
     def _one_topic_write(self) -> TopicWrite | None:
         """How all records can be written together, as a stream; None if they cannot."""
         if self.mode != "append" or any(sink.kind != "topic" for sink in self.sinks):
             return None
         if any(sink.format == "avro" and len(self.of_view(sink.input)) > 1 for sink in self.sinks):
             return None
-        writes = topic_writes(self.sinks, bool(self.letters))
+        writes = self.topic_writes()
         return writes[0][0] if len(writes) == 1 else None
 
     def _stream(self, write: TopicWrite, bootstrap: str) -> DataStreamWriter:
@@ -116,9 +121,9 @@ def _records(frames: Sequence[tuple[DataFrame, str]], options: dict[str, str]) -
     return rows, options if "topic" in rows.columns else {**options, "topic": topic}
 
 
-def topic_writes(sinks: Sequence[Sink], with_letters: bool) -> list[tuple[TopicWrite, list[Sink]]]:
-    """The sinks that are topics, by how they are written. Dead letters go with the first that has no options."""
-    writes: list[tuple[TopicWrite, list[Sink]]] = [(TopicWrite({}, {}), [])] if with_letters else []
+def topic_writes(sinks: Sequence[Sink], letters: Mapping[str, str] | None) -> list[tuple[TopicWrite, list[Sink]]]:
+    """The sinks that are topics, by how they are written. Dead letters, if any, go with those of their options."""
+    writes: list[tuple[TopicWrite, list[Sink]]] = [] if letters is None else [(TopicWrite(letters, {}), [])]
     for sink in sinks:
         if sink.kind != "topic":
             continue
@@ -156,7 +161,7 @@ class BatchWrites:
     checkpoint: str
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        writes = topic_writes(self.branches.sinks, bool(self.branches.letters))
+        writes = self.branches.topic_writes()
         others = [sink for sink in self.branches.sinks if sink.kind != "topic"]
         several = len(self.branches.sinks) + len(self.branches.letters) > 1  # each reads the batch
         kept = batch.persist(StorageLevel.MEMORY_AND_DISK) if several else batch

@@ -14,6 +14,9 @@ from dataclasses import replace
 import yaml
 
 from headrace.client.address import parse_bootstrap
+from headrace.client.security import OPTIONS
+from headrace.spark.option_table import GivenOptions, OptionError, near_name
+from headrace.spark.pipelines.connecting import client_options, connected
 from headrace.spark.pipelines.cron import Cron, is_cron, parse_cron
 from headrace.spark.pipelines.definition import (
     Pipeline,
@@ -38,6 +41,7 @@ from headrace.spark.pipelines.loading.sinks import load_sink
 from headrace.spark.pipelines.loading.sources import load_source
 from headrace.spark.pipelines.loading.sql_names import names_inside, views_read
 from headrace.spark.pipelines.loading.steps import load_step
+from headrace.spark.security_options import PREFIX, SECURITY_PREFIXES, parse_security
 
 _PIPELINE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,8 +52,15 @@ Views = dict[str, Place]
 """Where the names so far stand, in lower case: sources and steps are views of one session, which ignores case."""
 
 
-def load_pipeline(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline in a file; variables in it come from the environment of this process, or the one given."""
+def load_pipeline(
+    path: str | os.PathLike[str],
+    environment: Mapping[str, str] | None = None,
+    client: Mapping[str, str] | None = None,
+) -> Pipeline:
+    """The pipeline in a file; variables in it come from the environment of this process, or the one given.
+
+    `client`: settings of a client that are taken instead of the file's.
+    """
     document = Document.read(os.fspath(path), os.environ if environment is None else environment)
     root = document.root()
     if not isinstance(root, yaml.MappingNode):
@@ -58,7 +69,7 @@ def load_pipeline(path: str | os.PathLike[str], environment: Mapping[str, str] |
     pipeline = _pipeline(document, Fields(document, root, PIPELINE_KEYS, "the file"))
     if document.problems:
         raise PipelineError(sorted(document.problems, key=lambda problem: (problem.line, problem.column)))
-    return pipeline
+    return connected(pipeline, client or pipeline.client)
 
 
 def _problem_at_top(document: Document, what: str) -> Problem:
@@ -81,6 +92,7 @@ def _pipeline(document: Document, fields: Fields) -> Pipeline:
         1,
         document.path,
         bootstrap=_bootstrap(fields),
+        client=_client(fields),
         checkpoint=None if checkpoint is None else document.resolve(checkpoint),
         schedule_s=None if schedule_ms is None else schedule_ms / 1000,
         cron=cron,
@@ -126,6 +138,26 @@ def _bootstrap(fields: Fields) -> str | None:
         except ValueError as error:
             fields.problem("bootstrap", f"bootstrap: {error}", "Write it as host:port, or several with commas.")
     return text
+
+
+def _client(fields: Fields) -> dict[str, str]:
+    """Files that it names are beside the file, as all others."""
+    client = dict(fields.table("client"))
+    for name, value in client.items():
+        known = name in (*OPTIONS, "sasl.mechanisms")
+        near = None if known else near_name(name, OPTIONS)
+        if near or not f"{PREFIX}{name}".startswith(SECURITY_PREFIXES):
+            advice = f"Did you mean {near}?" if near else "It takes security.protocol, sasl.* and ssl.*."
+            fields.problem("client", f"client has no setting {name}", advice)
+        elif name.endswith(".location"):
+            client[name] = fields.document.resolve(value)
+    if client and not fields.document.problems:
+        try:
+            parse_security(GivenOptions(client_options(client)))
+        except OptionError as error:
+            what, advice = (text.replace(PREFIX, "") for text in (error.problem, error.advice))
+            fields.problem("client", f"client: {what}", advice or None)
+    return client
 
 
 def _spark(document: Document, fields: Fields) -> SparkSettings:

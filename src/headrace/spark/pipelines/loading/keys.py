@@ -37,6 +37,12 @@ PIPELINE_KEYS: Keys = {
         "Bootstrap brokers. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` override it.",
         "localhost:9092",
     ),
+    "client": Key(
+        "mapping",
+        "How to connect to a secured cluster, for every source, sink and dead-letter topic: `security.protocol`, "
+        "`sasl.*` and `ssl.*` of a [client](security.md#clients). `--client-config FILE` overrides it; a source "
+        "or sink can have others in its `options` (`kafka.security.protocol`, ...).",
+    ),
     "checkpoint": Key(
         "path",
         "Where Spark keeps its progress, in a folder named after the pipeline, so that a restart continues there.",
@@ -100,6 +106,12 @@ SOURCE_KEYS: Keys = {
         "topic, or `false`",
         "Topic for records that cannot be decoded; `false` counts and drops them.",
         "`<name of the pipeline>.dead-letter`",
+    ),
+    "late_rows": Key(
+        "topic",
+        "Topic for records that come too late for `watermark`: they are sent there and not to the steps. Without "
+        "it Spark drops what is too late for a window, join or deduplication, and it is only counted.",
+        goes_with=("topics",),
     ),
     "key": Key(
         "name, or name and type",

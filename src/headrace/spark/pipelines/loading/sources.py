@@ -58,6 +58,7 @@ def load_source(fields: Fields, name: str, at: Place) -> Source | None:
         starting=_starting(fields),
         watermark=load_watermark(fields),
         dead_letter=_dead_letter(fields),
+        late_rows=_late_rows(fields),
         key=_key(fields),
         options=fields.table("options"),
         static=static,
@@ -153,6 +154,16 @@ def _dead_letter(fields: Fields) -> str | None:
     topic = fields.string("dead_letter")
     if topic is not None:
         check_topic(fields, "dead_letter", topic)
+    return topic
+
+
+def _late_rows(fields: Fields) -> str | None:
+    topic = fields.string("late_rows")
+    if topic is not None:
+        check_topic(fields, "late_rows", topic)
+        if "watermark" not in fields:
+            advice = "Add watermark: {column: at, delay: 10 minutes}."
+            fields.problem("late_rows", "late_rows needs a watermark, which says what is late", advice)
     return topic
 
 

@@ -11,10 +11,12 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import NewTopic
 from headrace.client.cluster import Cluster
+from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.connect.api import ConnectorError, Source, TryAgain
 from headrace.connect.definition import ConnectorDefinition, load_file
@@ -23,12 +25,23 @@ from headrace.connect.runner import Runner
 from headrace.connect.store import ensure_topic
 from headrace.env.real import real_env
 from headrace.model.errors import KafkaError
+from headrace.spark.pipelines.connecting import client_settings
 from headrace.spark.pipelines.definition import Pipeline
 from headrace.spark.pipelines.definition import Sink as PipelineSink
 from headrace.spark.pipelines.definition import Source as PipelineSource
 
 FAILURES = (ConnectorError, ConfigProblems, TryAgain, OSError, KafkaError, ClientError)
 BootstrapOf = Callable[[Pipeline], str]
+
+
+class Way(NamedTuple):
+    """To the cluster of a pipeline."""
+
+    bootstrap: str
+    settings: ClientSettings
+
+    def cluster(self) -> Cluster:
+        return Cluster(real_env(), parse_bootstrap(self.bootstrap), self.settings)
 
 
 class ConnectorFailed(Exception):
@@ -61,7 +74,7 @@ def connectors_beside(
         raise running.failure
 
 
-_Named = tuple[ConnectorDefinition, str]
+_Named = tuple[ConnectorDefinition, Way]
 """A connector, and the cluster that it works with."""
 
 
@@ -71,18 +84,22 @@ def _named(
     parts: Callable[[Pipeline], Sequence[PipelineSource | PipelineSink]],
 ) -> list[_Named]:
     """Each file once, however many parts name it."""
-    found: dict[str, str] = {}
+    found: dict[str, Way] = {}
     for pipeline in pipelines:
         for part in parts(pipeline):
             if part.connector is not None:
-                found.setdefault(part.connector, bootstrap_of(pipeline))
-    return [(load_file(Path(file)), bootstrap) for file, bootstrap in found.items()]
+                found.setdefault(part.connector, _way(pipeline, bootstrap_of))
+    return [(load_file(Path(file)), way) for file, way in found.items()]
+
+
+def _way(pipeline: Pipeline, bootstrap_of: BootstrapOf) -> Way:
+    return Way(bootstrap_of(pipeline), client_settings(pipeline))
 
 
 async def _make_topics(pipelines: Sequence[Pipeline], bootstrap_of: BootstrapOf) -> None:
     """Those between a connector and a pipeline: either side may be the first to need them."""
     for pipeline in pipelines:
-        async with Cluster(real_env(), parse_bootstrap(bootstrap_of(pipeline))) as cluster:
+        async with _way(pipeline, bootstrap_of).cluster() as cluster:
             for source in pipeline.sources:
                 if source.connector is not None:
                     definition = load_file(Path(source.connector))
@@ -99,8 +116,8 @@ async def _make_topics(pipelines: Sequence[Pipeline], bootstrap_of: BootstrapOf)
 
 
 async def _run_once(named: Sequence[_Named]) -> None:
-    for definition, bootstrap in named:
-        async with Cluster(real_env(), parse_bootstrap(bootstrap)) as cluster:
+    for definition, way in named:
+        async with way.cluster() as cluster:
             await Runner(cluster, definition, once=True).run()
 
 
@@ -138,8 +155,8 @@ class _Running:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(asyncio.gather(*(self._run_one(*one) for one in self._named)))
 
-    async def _run_one(self, definition: ConnectorDefinition, bootstrap: str) -> None:
-        async with Cluster(real_env(), parse_bootstrap(bootstrap)) as cluster:
+    async def _run_one(self, definition: ConnectorDefinition, way: Way) -> None:
+        async with way.cluster() as cluster:
             runner = Runner(cluster, definition)
             self._runners.append(runner)
             if self._ending:

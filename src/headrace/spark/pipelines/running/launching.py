@@ -25,11 +25,13 @@ from pyspark.sql import SparkSession
 
 from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
-from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
+from headrace.spark.client.cluster import BlockingCluster
+from headrace.spark.option_table import OptionError
 from headrace.spark.pipelines.checking.cluster import partitions_read
 from headrace.spark.pipelines.checking.spark import check_spark
 from headrace.spark.pipelines.compiling.checkpoint_folders import CheckpointPlace
 from headrace.spark.pipelines.compiling.queries import build_queries
+from headrace.spark.pipelines.connecting import cluster_settings
 from headrace.spark.pipelines.cron import Cron
 from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP, Pipeline, PipelineError, SparkSettings
 from headrace.spark.pipelines.explaining.spark_words import spark_sentence
@@ -39,7 +41,7 @@ from headrace.spark.pipelines.running.class_archive import ClassArchive, class_a
 from headrace.spark.pipelines.running.connectors import connectors_beside
 from headrace.spark.pipelines.running.metrics import MetricsServer
 from headrace.spark.pipelines.running.ordering import stages
-from headrace.spark.pipelines.running.progress import QueryProgress, totals
+from headrace.spark.pipelines.running.progress import QueryProgress, carried_over, kept_rows, totals
 from headrace.spark.pipelines.running.run_files import Claim, RunFiles, run_files, sharers
 from headrace.spark.pipelines.running.runner import AVAILABLE_NOW, Failure, Job, Runner
 from headrace.spark.pipelines.running.session import (
@@ -99,6 +101,8 @@ class Launch:
     watcher: Watcher
     stop: threading.Event = field(default_factory=threading.Event)
     progress: dict[str, QueryProgress] = field(default_factory=dict)
+    _before: dict[str, QueryProgress] = field(default_factory=dict)
+    """Of the run before this one: figures go on."""
     _files: dict[str, RunFiles] = field(default_factory=dict)
     _started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _next_save_s: float = 0.0
@@ -110,6 +114,7 @@ class Launch:
             for one in self.pipelines:
                 self._files[one.name] = stack.enter_context(Claim(run_files(one.name)))
                 stack.enter_context(CheckpointLock(self._checkpoint(one).directory))
+                self._before |= carried_over(self._files[one.name].read(), self._checkpoint(one).directory)
             stack.enter_context(self._metrics())
             once = self.settings.once
             stack.enter_context(connectors_beside(self.pipelines, self._bootstrap, self.stop, once))
@@ -226,7 +231,7 @@ class Launch:
                 self._next_save_s = time.monotonic() + SAVE_EVERY_S
                 self._save_all("stopping" if self.stop.is_set() else "running")
 
-        failure = Runner(jobs, self._explain, changed, self.progress).run(self.stop)
+        failure = Runner(jobs, self._explain, changed, self.progress, self._before).run(self.stop)
         self.watcher.look(list(self.progress.values()), final=True)
         return failure
 
@@ -276,11 +281,11 @@ class Launch:
 
     def _partitions_read(self, pipeline: Pipeline) -> int:
         """Of topics, by all streams together; 0 when the cluster cannot be asked, which a query will tell."""
-        settings = ClusterSettings(self._bootstrap(pipeline), request_timeout_s=ASK_TIMEOUT_S)
         try:
+            settings = cluster_settings(pipeline, self._bootstrap(pipeline), request_timeout_s=ASK_TIMEOUT_S)
             with closing(BlockingCluster(settings)) as cluster:
                 topics = cluster.topics()
-        except (ClientError, KafkaError):
+        except (ClientError, KafkaError, OptionError):
             return 0
         return partitions_read(pipeline, topics)
 
@@ -323,6 +328,7 @@ class Launch:
 
     def _save(self, pipeline: Pipeline, state: str, problem: str | None = None) -> None:
         mine = [one for one in self.progress.values() if one.pipeline == pipeline.name]
+        mine = mine or [one for one in self._before.values() if one.pipeline == pipeline.name]
         self._files[pipeline.name].write(
             {
                 "pid": os.getpid(),
@@ -331,8 +337,8 @@ class Launch:
                 "file": str(Path(pipeline.path).resolve()),
                 "checkpoint": self._checkpoint(pipeline).directory,
                 "problem": problem or next((one.problem for one in mine if one.problem), None),
-                "totals": totals(mine),
-                "queries": [one.as_row() for one in mine],
+                "totals": totals(one.over_all_runs() for one in mine),
+                "queries": kept_rows(mine),
             }
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from headrace.spark.pipelines.running.progress import QueryProgress
@@ -17,6 +18,12 @@ FAMILIES: tuple[tuple[str, str, str, Callable[[QueryProgress], float | None]], .
         "gauge",
         "1 while the query runs.",
         lambda q: q.state in ALIVE,
+    ),
+    (
+        "headrace_pipeline_start_time_seconds",
+        "gauge",
+        "Unix time at which this run, and with it the counters, began.",
+        lambda q: datetime.fromisoformat(q.began).timestamp(),
     ),
     ("headrace_pipeline_rows_total", "counter", "Rows read.", lambda q: q.rows),
     ("headrace_pipeline_batches_total", "counter", "Micro-batches done.", lambda q: q.batches),
@@ -44,7 +51,12 @@ def _lines(queries: Sequence[QueryProgress]) -> Iterator[str]:
             value = figure(query)
             if value is not None:
                 # Names of pipelines and queries have no character that would need escaping.
-                yield f'{name}{{pipeline="{query.pipeline}",query="{query.name}"}} {value:g}'
+                yield f'{name}{{pipeline="{query.pipeline}",query="{query.name}"}} {_number(value)}'
+
+
+def _number(value: float) -> str:
+    """All digits of a count; six of what is measured."""
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 class PortNotFree(Exception):

@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from headrace.model.topics import TopicPartition
-from headrace.spark.pipelines.definition import MALFORMED
+from headrace.spark.pipelines.definition import LATE, MALFORMED
 from headrace.spark.source.offsets import OffsetFormatError, offset_from_json
 
 Report = Mapping[str, Any]
 QueryState = Literal["starting", "running", "waiting", "restarting", "finished", "stopped", "failed"]
 
 RATE_WINDOW_S = 10.0
+COUNTERS = ("batches", "rows", "malformed", "late", "restarts")
 
 
 @dataclass(slots=True)
@@ -31,6 +32,9 @@ class QueryProgress:
     pipeline: str
     name: str
     state: QueryState = "starting"
+    began: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    earlier: QueryProgress | None = None
+    """Of all runs before with the same checkpoint."""
     batches: int = 0
     rows: int = 0
     rows_per_second: float = 0.0
@@ -64,6 +68,15 @@ class QueryProgress:
         since_s = min(started_s, self._recent[0][0])
         self.rows_per_second = sum(count for _, count in self._recent) / max(ended_s - since_s, 0.001)
 
+    def over_all_runs(self) -> QueryProgress:
+        """With what runs before have counted. It began when the first of them did."""
+        before = self.earlier
+        if before is None:
+            return self
+        counts = {name: getattr(self, name) + getattr(before, name) for name in COUNTERS}
+        lag = before.lag if self.lag is None else self.lag
+        return replace(self, began=before.began, lag=lag, earlier=None, **counts)
+
     def quiet(self) -> None:
         """Nothing has come for a while."""
         self._recent.clear()
@@ -86,15 +99,44 @@ class QueryProgress:
         }
 
 
+def kept_rows(queries: Iterable[QueryProgress]) -> list[dict[str, Any]]:
+    """For the file of the run: over all runs, and since when."""
+    whole = [one.over_all_runs() for one in queries]
+    return [{**one.as_row(), "since": one.began} for one in whole]
+
+
+def carried_over(facts: Mapping[str, Any], checkpoint: str) -> dict[str, QueryProgress]:
+    """By query, what the file of the last run says; nothing if that was with another checkpoint."""
+    if facts.get("checkpoint") != checkpoint:
+        return {}
+    rows = [row for row in facts.get("queries") or () if row.get("since")]
+    return {
+        row["query"]: QueryProgress(
+            row["pipeline"],
+            row["query"],
+            began=row["since"],
+            lag=row["lag"],
+            **{name: row[name] for name in COUNTERS},
+        )
+        for row in rows
+    }
+
+
 def malformed_in(report: Report) -> int:
+    return _observed(report, MALFORMED)
+
+
+def _observed(report: Report, metric: str) -> int:
     observed = report.get("observedMetrics") or {}
-    counts = [found for name, found in observed.items() if name.partition(".")[0] == MALFORMED]
+    counts = [found for name, found in observed.items() if name.partition(".")[0] == metric]
     return sum(int((found or {}).get("count") or 0) for found in counts)
 
 
 def late_in(report: Report) -> int:
-    """As Spark counts them: a window counts rows that it has put together within a task as one."""
-    return sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in report.get("stateOperators") or ())
+    """What was sent to a topic, and what Spark has dropped: there a window counts rows that it has put together
+    within a task as one."""
+    dropped = (one.get("numRowsDroppedByWatermark") for one in report.get("stateOperators") or ())
+    return _observed(report, LATE) + sum(int(one or 0) for one in dropped)
 
 
 def lag_in(report: Report, before: int | None) -> int | None:
@@ -140,4 +182,5 @@ def totals(rows: Iterable[QueryProgress]) -> dict[str, Any]:
         "malformed": sum(one.malformed for one in all_rows),
         "late": sum(one.late for one in all_rows),
         "batches": sum(one.batches for one in all_rows),
+        "since": min((one.began for one in all_rows), default=None),
     }

@@ -113,6 +113,8 @@ class Runner:
     """Called after every look, from the thread that runs."""
     progress: dict[str, QueryProgress] = field(default_factory=dict)
     """By query: shared by the runs of a schedule, so that figures go on."""
+    before: Mapping[str, QueryProgress] = field(default_factory=dict)
+    """The same of an earlier run of the command."""
     running: list[Running] = field(default_factory=list)
 
     def run(self, stop: threading.Event) -> Failure | None:
@@ -129,7 +131,8 @@ class Runner:
         return failure
 
     def _prepare(self, job: Job, plan: Plan) -> Running:
-        progress = self.progress.setdefault(plan.name, QueryProgress(job.pipeline.name, plan.name))
+        fresh = QueryProgress(job.pipeline.name, plan.name, earlier=self.before.get(plan.name))
+        progress = self.progress.setdefault(plan.name, fresh)
         progress.state = "starting"
         return Running(job, plan, progress)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.spark.pipelines.running.metrics import exposition
-from headrace.spark.pipelines.running.progress import QueryProgress, totals
+from headrace.spark.pipelines.running.progress import QueryProgress, carried_over, kept_rows, totals
 
 
 def report(
@@ -96,3 +96,19 @@ def test_metrics_name_the_pipeline_and_the_query() -> None:
     assert f"headrace_pipeline_up{where} 1\n" in text
     assert "headrace_pipeline_lag_records{" not in text  # not known yet
     assert text.count("# TYPE ") == text.count("# HELP ")
+
+
+def test_a_run_continues_what_the_run_before_has_counted() -> None:
+    first = QueryProgress(
+        "logs", "logs.errors", batches=3, rows=40, late=2, lag=7, began="2026-03-01T10:00:00+00:00"
+    )
+    facts = {"checkpoint": "/here", "queries": kept_rows([first])}
+    before = carried_over(json.loads(json.dumps(facts)), "/here")
+    second = QueryProgress("logs", "logs.errors", rows=2, batches=1, earlier=before["logs.errors"])
+    (row,) = kept_rows([second])
+    assert (row["rows"], row["batches"], row["late"], row["lag"]) == (42, 4, 2, 7)
+    assert row["since"] == "2026-03-01T10:00:00+00:00"
+    assert totals([second.over_all_runs()])["since"] == row["since"]
+    assert second.as_row()["rows"] == 2, "the screen shows this run"
+    assert carried_over(facts, "/elsewhere") == {}, "another checkpoint starts over"
+    assert carried_over({"checkpoint": "/here", "queries": [{"query": "of an older version"}]}, "/here") == {}
