@@ -122,7 +122,7 @@ def test_keys_headers_nulls_and_partitions_as_other_clients_have_them(
     by_key = {one["key"]: one for one in found}
     assert by_key["gone"]["value"] is None
     assert by_key["key7"]["value"] == "value7"
-    assert by_key["key7"]["headers"] == [{"name": "origin", "value": "cli"}, {"name": "flag", "value": None}]
+    assert by_key["key7"]["headers"] == [{"key": "origin", "value": "cli"}, {"key": "flag", "value": None}]
     for partition in range(3):
         read = cli("topic", "consume", name, "-p", str(partition), "-e", "-f", r"%p\n").split()
         assert set(read) <= {str(partition)}

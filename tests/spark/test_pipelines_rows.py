@@ -1,13 +1,16 @@
-"""Rows that leave a pipeline on the way: late ones, and those that a user's function cannot take."""
+"""Rows that leave a pipeline on the way because they are late, and records that do not fit their schema."""
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
+from headrace.spark.pipelines.checking.records import check_records
 from headrace.spark.pipelines.running.progress import late_in
 from tests.spark.conftest import MakeTopic
 from tests.spark.pipeline_runs import Runs, objects
@@ -78,3 +81,22 @@ def _ids(topics: Topics, topic: str) -> tuple[list[int], list[int]]:
 
 def _dropped(report: dict[str, Any]) -> int:
     return sum(int(one["numRowsDroppedByWatermark"]) for one in report["stateOperators"])
+
+
+def test_records_that_do_not_fit_the_schema_any_more_are_told(
+    runs: Runs, topics: Topics, make_topic: MakeTopic, bootstrap: str
+) -> None:
+    topic = make_topic()
+    topics.send(topic, ['{"id": "new", "amount": 3}'] * 3)
+    source = f'{{topic: {topic}, format: json, schema: "id bigint, cents bigint"}}'
+    pipeline = runs.load(
+        "changed", f"sources:\n  orders: {source}\nsinks:\n  out: {{from: orders, console: true}}\n"
+    )
+    with closing(BlockingCluster(ClusterSettings(bootstrap))) as cluster:
+        told = check_records(pipeline, runs.spark, cluster, bootstrap)
+    assert [problem.what for problem in told] == [
+        "3 of the latest 3 records of orders cannot be decoded: 'id' is not a value of type bigint: new",
+        "source orders: records have fields that the schema does not name: amount",
+        "source orders: none of the latest 3 records has cents",
+    ]
+    assert {(problem.line, problem.warning) for problem in told} == {(2, True)}

@@ -11,6 +11,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 from kafka import KafkaProducer
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.readwriter import DataFrameWriter
@@ -110,6 +111,9 @@ def test_a_users_mistakes_are_one_clear_line(spark: SparkSession, topics: Topics
         return refused(lambda: writer(changed, topics.bootstrap, **{"topic": name, **options}).save())
 
     assert "cannot be overwritten" in refused(lambda: writer(frame, topics.bootstrap).mode("overwrite").save())
+    # Spark itself refuses its default mode, before it asks the format, and says what to write.
+    with pytest.raises(AnalysisException, match='use either the "Append"'):
+        writer(frame, topics.bootstrap).mode("errorifexists").save()
     assert message(topic="no-such-topic").startswith("the topic 'no-such-topic' does not exist on")
     assert "did you mean kafka.acks?" in message(frame, **{"kafka.ack": "all"})
     assert "'twice' is not a known delivery guarantee" in message(delivery="twice")

@@ -82,7 +82,7 @@ def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str
         except CommandError as error:  # what the files have wrong is shown all the same
             unreachable = error
     if not no_spark:
-        check_sql(checked)
+        check_sql(checked, bootstrap, records=not no_cluster and unreachable is None)
     _show(checked, format, unreachable is not None)
     if not all(one.good for one in checked):
         if unreachable is not None:
@@ -216,8 +216,11 @@ def command_settings(pipeline: Pipeline, bootstrap: str) -> ClusterSettings:
         raise CommandError(f"{pipeline.path}: {error}.", FAILED) from None
 
 
-def check_sql(checked: Sequence[CheckedFile]) -> None:
-    """With one Spark for all files that are right so far, always on this machine."""
+def check_sql(checked: Sequence[CheckedFile], bootstrap: str | None = None, *, records: bool = False) -> None:
+    """With one Spark for all files that are right so far, always on this machine.
+
+    `records`: also whether the latest ones of their topics fit the schemas.
+    """
     good = [(one, one.pipeline) for one in checked if one.pipeline is not None and one.good]
     if not good:
         return
@@ -231,12 +234,25 @@ def check_sql(checked: Sequence[CheckedFile]) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder:
         try:
             for one, pipeline in good:
-                one.problems += check_spark(pipeline, brief_session(pipeline, Path(folder) / "spark.log"))
+                session = brief_session(pipeline, Path(folder) / "spark.log")
+                one.problems += check_spark(pipeline, session)
                 one.looks.append(_SPARK)
+                if records and one.good:
+                    one.problems += _check_records(pipeline, session, bootstrap)
         finally:
             mine = SparkSession.getActiveSession()
             if mine is not None and not was_running:
                 mine.stop()
+
+
+def _check_records(pipeline: Pipeline, session: SparkSession, bootstrap: str | None) -> list[Problem]:
+    from headrace.spark.client.cluster import BlockingCluster
+    from headrace.spark.pipelines.checking.records import check_records
+    from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP
+
+    address = bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP
+    with closing(BlockingCluster(command_settings(pipeline, address))) as cluster:
+        return check_records(pipeline, session, cluster, address)
 
 
 def brief_session(pipeline: Pipeline, log_file: Path) -> SparkSession:

@@ -21,6 +21,7 @@ from headrace.cli.pipeline.reset import replayed
 from headrace.cli.pipeline.screen import PipelineScreen
 
 if TYPE_CHECKING:
+    from headrace.spark.pipelines.cron import Cron
     from headrace.spark.pipelines.running.launching import Launch
     from headrace.spark.pipelines.running.runner import Failure
 
@@ -34,11 +35,25 @@ FILES = click.Path(path_type=Path, dir_okay=False)
 PORT = click.IntRange(0, 65535)
 
 
+def read_schedule(ctx: click.Context, param: click.Parameter, text: str | None) -> float | Cron | None:
+    from headrace.spark.pipelines.cron import is_cron, parse_cron
+
+    if text is None or not is_cron(text):
+        return None if text is None else duration(text)
+    try:
+        return parse_cron(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
 @click.command("run")
 @click.argument("files", nargs=-1, required=True, type=FILES, metavar="FILE...")
 @click.option("--once", is_flag=True, help="Process all existing records, then exit.")
 @click.option(
-    "--schedule", "schedule_s", type=duration, metavar="TIME", help="Run every 10m, 1h, ...: process what is new."
+    "--schedule",
+    callback=read_schedule,
+    metavar="TIME",
+    help='Process what is new every 10m, 1h, ..., or at the times of a cron schedule: "30 2 * * mon-fri", @daily.',
 )
 @click.option("--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, yarn, k8s://...")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
@@ -74,7 +89,7 @@ def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, q
 def check_usage(files: Sequence[Path], given: Mapping[str, Any]) -> None:
     if given["checkpoint"] is not None and len(files) > 1:
         raise click.UsageError("--checkpoint needs exactly one FILE.")
-    if given["once"] and given["schedule_s"] is not None:
+    if given["once"] and given["schedule"] is not None:
         raise click.UsageError("--once and --schedule cannot be combined.")
 
 

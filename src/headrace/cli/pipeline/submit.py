@@ -33,6 +33,7 @@ from headrace.cli.pipeline.check import cannot_start, check_files, require_spark
 from headrace.cli.pipeline.run import check_usage, run_pipelines
 
 if TYPE_CHECKING:
+    from headrace.spark.pipelines.cron import Cron
     from headrace.spark.pipelines.definition import Pipeline
 
 EXTRA = "headrace.spark_submit_options"
@@ -112,7 +113,7 @@ def driver_arguments(files: Sequence[Path], given: Mapping[str, Any]) -> list[st
     arguments = [str(file) for file in files]
     arguments += [flag for flag in ("--once", "--quiet") if given[flag.removeprefix("--")]]
     values = {
-        "--schedule": None if given["schedule_s"] is None else f"{given['schedule_s']:g}s",
+        "--schedule": _as_written(given["schedule"]),
         "--checkpoint": given["checkpoint"],
         "--metrics-port": given["metrics_port"],
         "--format": given["format"] if given["format"] != "table" else None,
@@ -122,6 +123,10 @@ def driver_arguments(files: Sequence[Path], given: Mapping[str, Any]) -> list[st
     for name, value in values.items():
         arguments += [] if value is None else [name, str(value)]
     return arguments
+
+
+def _as_written(schedule: float | Cron | None) -> str | None:
+    return f"{schedule:g}s" if isinstance(schedule, float) else None if schedule is None else schedule.text
 
 
 def _check_master(pipelines: Sequence[Pipeline], master: str | None) -> None:

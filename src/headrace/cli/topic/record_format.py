@@ -155,7 +155,7 @@ def as_object(topic: str, partition: int, record: Record, show: Show) -> dict[st
     found["timestamp_ms"] = record.timestamp
     for name, data in (("key", record.key), ("value", record.value)):
         found |= _bytes_pair(name, data, show)
-    found["headers"] = [{"name": name, **_bytes_pair("value", value, show)} for name, value in record.headers]
+    found["headers"] = [{"key": name, **_bytes_pair("value", value, show)} for name, value in record.headers]
     return found
 
 

@@ -141,12 +141,13 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
     if given is None:
         return ()
     if isinstance(given, dict):
-        given = [{"name": name, "value": value} for name, value in given.items()]
+        given = [{"key": name, "value": value} for name, value in given.items()]
     if not isinstance(given, list):
         raise ValueError("headers is neither a list nor an object")
     headers = []
     for one in given:
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-            raise ValueError(f"a header has no name: {one!r}")
-        headers.append((one["name"], _data(one, "value")))
+        name = one.get("key", one.get("name")) if isinstance(one, dict) else None
+        if not isinstance(name, str):
+            raise ValueError(f"a header has no key: {one!r}")
+        headers.append((name, _data(one, "value")))
     return tuple(headers)

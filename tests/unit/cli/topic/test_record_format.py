@@ -8,6 +8,7 @@ import pytest
 
 from headrace.cli.topic.record_format import chosen_format, time_text
 from headrace.records.reader import Record
+from headrace.spark.arrow.columns import ALL_COLUMNS
 
 PLAIN = Record(7, 1_700_000_000_123, b"key", b"value", (("a", b"1"), ("b", None)))
 EMPTY = Record(8, -1, None, None, ())
@@ -61,12 +62,16 @@ def test_json_has_stable_keys_and_survives_any_bytes() -> None:
         "timestamp_ms": 1_700_000_000_123,
         "key": "key",
         "value": "value",
-        "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": None}],
+        "headers": [{"key": "a", "value": "1"}, {"key": "b", "value": None}],
     }
     binary = json.loads(printed(BINARY, "jsonl"))
     assert (binary["key_base64"], binary["value_base64"]) == ("/wA=", "/g==")
-    assert binary["headers"] == [{"name": "h", "value_base64": "/w=="}]
+    assert binary["headers"] == [{"key": "h", "value_base64": "/w=="}]
     assert json.loads(printed(BINARY, "json", in_hex=True))["key"] == "ff00"
+    # The names are those of the columns of the Spark format; only the time is a number here, and says so.
+    found = json.loads(printed(PLAIN, "json"))
+    assert set(found) - {"timestamp_ms"} <= set(ALL_COLUMNS)
+    assert {name for header in found["headers"] for name in header} == {"key", "value"}
     assert printed(PLAIN, "json").count(b"\n") == 1
 
 

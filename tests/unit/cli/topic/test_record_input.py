@@ -62,7 +62,7 @@ def test_what_people_write() -> None:
         ('{"value_base64": 5}', "not valid base64"),
         ('{"value": "v", "value_base64": "dg=="}', "both value and value_base64"),
         ('{"value": "v", "headers": "h"}', "neither a list nor an object"),
-        ('{"value": "v", "headers": [{"value": "h"}]}', "a header has no name"),
+        ('{"value": "v", "headers": [{"value": "h"}]}', "a header has no key"),
         ('{"value": "\\ud800"}', "not valid Unicode"),
     ],
 )

@@ -7,12 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
+import click
 import pytest
 
+from headrace.cli.pipeline.run import run_pipelines
 from headrace.spark.pipelines.cron import Cron, is_cron, parse_cron
 from headrace.spark.pipelines.definition import PipelineError
 from headrace.spark.pipelines.loading.files import load_pipeline
-from headrace.spark.pipelines.running.launching import Launch, LaunchSettings
+from headrace.spark.pipelines.running.launching import CRON_LOOK_S, Launch, LaunchSettings
 
 SUNDAY = datetime(2026, 3, 1, 10, 7, 30)
 REST = "sources:\n  raw: {topic: t}\nsinks:\n  out: {from: raw, topic: o}\n"
@@ -120,3 +122,19 @@ def test_a_run_waits_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert listener.said[0].startswith("The next run begins at 20")
     once = Launch([pipeline], LaunchSettings(once=True), listener)
     assert once.schedule_s is None
+
+
+def test_a_cron_schedule_of_the_command_goes_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.yml"
+    path.write_text("schedule: 10m\n" + REST)
+    found = run_pipelines.make_context("run", [str(path), "--schedule", "30 2 * * mon-fri"]).params["schedule"]
+    assert isinstance(found, Cron)
+    launch = Launch([load_pipeline(path)], LaunchSettings(schedule=found), Listener())
+    assert launch._crons == [found]
+    assert launch.schedule_s == CRON_LOOK_S
+    assert found.after(datetime(2026, 3, 6, 3, 0)) == datetime(2026, 3, 9, 2, 30), "Friday, then Monday"
+    every = run_pipelines.make_context("run", [str(path), "--schedule", "5m"]).params["schedule"]
+    path.write_text('schedule: "@daily"\n' + REST)
+    assert Launch([load_pipeline(path)], LaunchSettings(schedule=every), Listener()).schedule_s == 300
+    with pytest.raises(click.BadParameter, match="hour"):
+        run_pipelines.make_context("run", [str(path), "--schedule", "30 99 * * *"])

@@ -72,7 +72,8 @@ class LaunchSettings:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
-    schedule_s: float | None = None
+    schedule: float | Cron | None = None
+    """Seconds from run to run, or the times at which they begin."""
     checkpoint: str | None = None
     """A directory, or an address that Spark can write to."""
     metrics_port: int | None = None
@@ -176,15 +177,21 @@ class Launch:
     def schedule_s(self) -> float | None:
         if self.settings.once:
             return None
-        if self.settings.schedule_s is None and self._crons:
+        if self._crons:
             return CRON_LOOK_S
-        return self.settings.schedule_s or min(
-            (p.schedule_s for p in self.pipelines if p.schedule_s), default=None
+        given = self.settings.schedule
+        return (
+            given
+            if isinstance(given, float)
+            else min((p.schedule_s for p in self.pipelines if p.schedule_s), default=None)
         )
 
     @property
     def _crons(self) -> list[Cron]:
-        return [] if self.settings.schedule_s else [p.cron for p in self.pipelines if p.cron is not None]
+        given = self.settings.schedule
+        if given is not None:
+            return [given] if isinstance(given, Cron) else []
+        return [p.cron for p in self.pipelines if p.cron is not None]
 
     def _await_cron(self) -> None:
         """The wall clock decides, and may be set: it is looked at again and again."""

@@ -7,16 +7,14 @@ report. Rates are over the last few batches, waiting included, so that a bar doe
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from headrace.model.topics import TopicPartition
+from headrace.spark.lag import lag as lag_in
 from headrace.spark.pipelines.definition import LATE, MALFORMED
-from headrace.spark.source.offsets import OffsetFormatError, offset_from_json
 
 Report = Mapping[str, Any]
 QueryState = Literal["starting", "running", "waiting", "restarting", "finished", "stopped", "failed"]
@@ -57,7 +55,7 @@ class QueryProgress:
         self.batch_seconds = took_s
         self.malformed += malformed_in(report)
         self.late += late_in(report)
-        self.lag = lag_in(report, self.lag)
+        self.lag = self.lag if (behind := lag_in(report)) is None else behind
         self._rate(_started_s(report), took_s, rows)
 
     def _rate(self, started_s: float, took_s: float, rows: int) -> None:
@@ -137,31 +135,6 @@ def late_in(report: Report) -> int:
     within a task as one."""
     dropped = (one.get("numRowsDroppedByWatermark") for one in report.get("stateOperators") or ())
     return _observed(report, LATE) + sum(int(one or 0) for one in dropped)
-
-
-def lag_in(report: Report, before: int | None) -> int | None:
-    """Over all sources of the query that are topics; what it was when the report does not say."""
-    lags = [lag for source in report.get("sources") or () if (lag := _source_lag(source)) is not None]
-    return sum(lags) if lags else before
-
-
-def _source_lag(source: Mapping[str, Any]) -> int | None:
-    end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
-    if end is None or latest is None:
-        return None
-    return sum(max(latest.get(partition, 0) - position, 0) for partition, position in end.items())
-
-
-def _positions(offset: Any) -> Mapping[TopicPartition, int] | None:
-    """None for what is not an offset of topics: files, or nothing yet."""
-    if isinstance(offset, str):
-        offset = json.loads(offset)
-    if not isinstance(offset, Mapping):
-        return None
-    try:
-        return offset_from_json(offset).positions
-    except OffsetFormatError:
-        return None
 
 
 def _seconds(report: Report) -> float:
