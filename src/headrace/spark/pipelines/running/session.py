@@ -56,8 +56,9 @@ COMPILE_LATER = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Java compiles a method thoroughly when it was called ten times as often as usual. A quarter of the CPU time of a
-start goes into code that runs a few thousand times and never again; what rows go through is there in a moment."""
+"""Java compiles a method thoroughly when it was called ten times as often as usual: code that runs a few thousand
+times in a start and never again is not worth it (some two of twenty seconds of CPU, on one try; `bench.first_rows`
+compares both). What rows go through is called as often in a moment."""
 
 
 NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
