@@ -95,7 +95,7 @@ def check(files: tuple[Path, ...]) -> None:
 def remove(file: Path, yes: bool, bootstrap: str | None) -> None:
     """Forget the positions of the connector that FILE declares, and what it left in the other system.
 
-    Topics and tables stay. A run after this begins anew.
+    Topics and tables stay. The next run starts over.
     """
     definition = _load(file)
     confirm(f"Forget where the connector {definition.name} is?", yes)
