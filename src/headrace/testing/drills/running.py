@@ -28,6 +28,7 @@ LAUNCHER = "headrace.testing.drills.launcher"
 BROKERS = 3
 WARM_UP_SECONDS = 1.0
 GAP_WINDOW_SECONDS = 5.0
+PROBLEMS_SHOWN = 20
 SETTINGS = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 
 
@@ -89,6 +90,8 @@ def run_drill(
                 _keep_logs(scene, logs)
             gaps = [gap for when in scene.times for gap in workload.gaps(when, when + GAP_WINDOW_SECONDS).values()]
             verdict = workload.history.judge(scene.lost_from)
+            if not verdict.is_clean:
+                scene.notes.extend(workload.history.problems()[:PROBLEMS_SHOWN])
             timeline = timeline_of(workload, scene.events)
             return DrillResult(
                 verdict, len(scene.times), workload.failures, gaps, healed_s, scene.problems, scene.notes, timeline
