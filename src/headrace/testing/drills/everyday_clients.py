@@ -57,6 +57,10 @@ class Everyday(ABC):
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def stop(self) -> None:
         self.stopping.set()
         self._thread.join(END_SECONDS)
@@ -389,8 +393,8 @@ class EverydayClients:
         self.all = [kind(bootstrap) for family in families for kind in FAMILIES[family]]
 
     def is_settled(self) -> bool:
-        """Everybody has done something, and each group has shared its partitions out; or somebody has failed."""
-        if any(one.errors for one in self.all):
+        """Everybody has done something, and each group has shared its partitions out; or somebody has ended."""
+        if any(one.has_ended for one in self.all):
             return True
         groups: dict[str, list[set[int]]] = {}
         for one in self.all:
@@ -409,6 +413,8 @@ class EverydayClients:
             one.counted = one.count
             if not one.began.is_set():
                 one.taken = 0
+                if not one.has_ended:
+                    one.errors.clear()  # the topic was just made: it may not have been known everywhere
                 one.began.set()
 
     def state(self) -> str:
