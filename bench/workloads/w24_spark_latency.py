@@ -1,4 +1,4 @@
-"""W23: how old a record is when a stream of Spark has copied it to another topic."""
+"""W24: how old a record is when a stream of Spark has copied it to another topic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
 STAMP = struct.Struct("<d")
 
 
-@workload("W23", "Spark: latency from topic to topic", max_rounds=1, only=("headrace",), in_quick=False)
+@workload("W24", "Spark: latency from topic to topic", max_rounds=1, only=("headrace",), in_quick=False)
 def stream_latency(run: Run) -> Iterator[Measurement]:
     """500 records of 100 B a second, whatever happens to them (open loop), are copied from a topic to another by a
     stream of Spark 4.0.0 (`local[2]`, two partitions, one batch right after the other): with Spark's own `kafka`
