@@ -3,6 +3,9 @@
 version int16 (1) · crc uint32 (crc32c of all that follows) · count int32 · entries of 46 bytes:
 producerId int64 · epoch int16 · lastSequence int32 · lastOffset int64 · offsetDelta int32 ·
 timestamp int64 · coordinatorEpoch int32 · currentTxnFirstOffset int64
+
+Kafka has one entry for each producer. Here a producer may have several, one for each batch that is remembered.
+Readers that expect one take the last, and know as much as they ever did.
 """
 
 from __future__ import annotations

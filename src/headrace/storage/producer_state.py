@@ -377,31 +377,42 @@ class ProducerStates:
         ]
 
     def snapshot(self) -> list[SnapshotEntry]:
-        return [self._snapshot_entry(producer_id, entry) for producer_id, entry in self._entries.items()]
+        """A row for each batch that is remembered, those of a producer in their order.
 
-    def _snapshot_entry(self, producer_id: int, entry: ProducerEntry) -> SnapshotEntry:
-        mark = entry.batches[-1] if entry.batches else BatchMark(NO_SEQUENCE, -1, 0, entry.last_timestamp)
-        return SnapshotEntry(
-            producer_id,
-            entry.epoch,
-            mark.last_sequence,
-            mark.last_offset,
-            mark.offset_delta,
-            entry.last_timestamp,
-            entry.coordinator_epoch,
-            entry.transaction_first_offset,
-        )
+        Kafka writes the last one only, and after a restart takes a repeated batch before it for a gap, upon which
+        clients begin a new epoch and send it again: a duplicate. Readers that expect one row keep the last.
+        """
+        return [row for producer_id, entry in self._entries.items() for row in _snapshot_rows(producer_id, entry)]
 
-    def load(self, entries: list[SnapshotEntry]) -> None:
-        """Begin from a snapshot: of each producer only the last batch is known then."""
+    def load(self, rows: list[SnapshotEntry]) -> None:
+        """Begin from a snapshot."""
         assert not self._entries
-        for row in entries:
-            entry = self._entries[row.producer_id] = ProducerEntry(row.epoch)
+        for row in rows:
+            entry = self._entries.get(row.producer_id)
+            if entry is None or entry.epoch != row.epoch:
+                entry = self._entries[row.producer_id] = ProducerEntry(row.epoch)
             entry.coordinator_epoch = row.coordinator_epoch
             entry.last_timestamp = row.timestamp
             entry.transaction_first_offset = row.transaction_first_offset
             if row.last_offset >= 0:
                 mark = BatchMark(row.last_sequence, row.last_offset, row.offset_delta, row.timestamp)
-                entry.batches.append(mark)
-        began = sorted((row.transaction_first_offset, row.producer_id) for row in entries)
+                entry.batches = [*entry.batches, mark][-KEPT_BATCHES:]
+        began = sorted((entry.transaction_first_offset, one) for one, entry in self._entries.items())
         self._open_transactions = {first: producer_id for first, producer_id in began if first != NO_TRANSACTION}
+
+
+def _snapshot_rows(producer_id: int, entry: ProducerEntry) -> list[SnapshotEntry]:
+    marks = entry.batches or [BatchMark(NO_SEQUENCE, -1, 0, entry.last_timestamp)]
+    return [
+        SnapshotEntry(
+            producer_id,
+            entry.epoch,
+            mark.last_sequence,
+            mark.last_offset,
+            mark.offset_delta,
+            entry.last_timestamp if mark is marks[-1] else mark.timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+        )
+        for mark in marks
+    ]

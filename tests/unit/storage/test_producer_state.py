@@ -10,7 +10,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.builder import ProducerStamp
 from headrace.storage.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
-from headrace.storage.producer_state import MAX_SEQUENCE
+from headrace.storage.producer_state import MAX_SEQUENCE, ProducerStates
 
 EXPIRATION_MS = 86_400_000
 
@@ -78,6 +78,31 @@ def test_the_memory_survives_a_restart(store: Any, clean: bool) -> None:
     assert store.produce(5) == 5
     refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=7)
     assert store.produce(6) == 6
+
+
+def test_all_batches_that_may_be_repeated_survive_a_stop_and_a_cut(store: Any) -> None:
+    """With several batches in flight the first of them comes again, not the last.
+
+    A leader that knew only the last one refused it, and the client sent it once more in a new epoch.
+    """
+    for sequence in range(7):
+        store.produce(sequence)
+    store.log.close()
+    store.reopen(clean=True)
+    assert [store.produce(sequence) for sequence in range(2, 7)] == [2, 3, 4, 5, 6]
+    store.produce(7)
+    store.log.truncate_to(7)
+    assert [store.produce(sequence) for sequence in range(2, 7)] == [2, 3, 4, 5, 6]
+    assert store.log.end_offset == 7
+    refused(store, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence=1)
+
+
+def test_a_snapshot_of_kafka_has_one_entry_for_a_producer() -> None:
+    states = ProducerStates()
+    states.load([SnapshotEntry(3, 1, 9, 40, 2, 1000, -1, 38), SnapshotEntry(4, 0, -1, -1, 0, 5, 2, -1)])
+    assert [(row.producer_id, row.last_sequence) for row in states.describe()] == [(3, 9), (4, -1)]
+    assert states.first_open_transaction() == 38
+    assert len(states.snapshot()) == 2
 
 
 def test_silent_producers_are_forgotten(store: Any) -> None:
