@@ -35,6 +35,7 @@ from headrace.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from headrace.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -250,6 +251,14 @@ async def _delete_records(
                 error = _outcome(result.error_code, None)
                 done[TopicPartition(topic.name, result.partition_index)] = error or result.low_watermark
     return done
+
+
+async def controller_of(cluster: Cluster) -> int:
+    """The broker that is the controller, or -1. Metadata would name any broker that takes its requests."""
+    response = await (await cluster.entry()).request(DescribeClusterRequest(), DescribeClusterResponse)
+    if response.error_code:
+        raise kafka_error(response.error_code, response.error_message)
+    return response.controller_id
 
 
 async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLogDirsResult]:

@@ -83,6 +83,15 @@ class ListenerView:
         named = [(broker, endpoint) for broker, endpoint in left if endpoint is not None]
         return sorted([*self._reachable.values(), *named], key=lambda found: found[0].id)
 
+    @property
+    def controller_for_clients(self) -> int:
+        """Where clients take changes of the cluster. Every broker passes them on.
+
+        So this one stands in for a controller that is being elected, or that it does not know the address of yet:
+        librdkafka waits for a controller without asking again, for a minute.
+        """
+        return self.image.controller_id if self.is_reachable(self.image.controller_id) else self._own_id
+
     def is_reachable(self, broker_id: int) -> bool:
         return broker_id in self._reachable
 

@@ -59,7 +59,7 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
             for broker, endpoint in view.with_departed(ctx.broker.departed.recent() if asked else ())
         ],
         cluster_id=view.image.cluster_id,
-        controller_id=view.image.controller_id,
+        controller_id=view.controller_for_clients,
         topics=await _topics(ctx, view, asked, failures),
     )
     if request.include_cluster_authorized_operations and ctx.version in CLUSTER_OPERATIONS_IN:

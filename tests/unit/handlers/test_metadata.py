@@ -123,6 +123,15 @@ def broker(broker_id: int, *listeners: str) -> BrokerImage:
     return BrokerImage(broker_id, 0, endpoints)
 
 
+@pytest.mark.parametrize("controller", [-1, 2])
+def test_a_broker_stands_in_for_a_controller_that_is_not_known_yet(controller: int) -> None:
+    """librdkafka waited a minute for a controller whose address it had not been told."""
+    image = MetadataImage("c", brokers={1: broker(1, "A")}, controller_id=controller)
+    assert ListenerView(image, "A", own_id=1).controller_for_clients == 1
+    both = replace(image, brokers={1: broker(1, "A"), 2: broker(2, "A")}, controller_id=2)
+    assert ListenerView(both, "A", own_id=1).controller_for_clients == 2
+
+
 def test_partitions_without_a_reachable_leader() -> None:
     image = MetadataImage("c", brokers={1: broker(1, "A"), 2: broker(2, "B")})
     view = ListenerView(image, "A")

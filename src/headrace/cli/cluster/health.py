@@ -16,6 +16,7 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural, size_text
 from headrace.cli.common.session import run
+from headrace.client.admin import controller_of
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.view import ClusterView
@@ -36,7 +37,7 @@ def health(target: Target, format: str) -> None:
         return [
             *await _brokers(cluster, view),
             *absent_brokers(view),
-            *_controller(view),
+            *controller_finding(await controller_of(cluster), view),
             *await _partitions(cluster, view),
             *leader_skew(view),
             *await _disks(cluster),
@@ -59,9 +60,9 @@ async def _brokers(cluster: Cluster, view: ClusterView) -> list[Finding]:
     return [Finding(OK, f"{plural(reached, 'broker')} can be reached."), *findings]
 
 
-def _controller(view: ClusterView) -> list[Finding]:
-    if view.controller_id in view.brokers:
-        return [Finding(OK, f"Broker {view.controller_id} is the controller.")]
+def controller_finding(controller: int, view: ClusterView) -> list[Finding]:
+    if controller in view.brokers:
+        return [Finding(OK, f"Broker {controller} is the controller.")]
     return [
         Finding(
             WRONG, "There is no controller.", "Until one is elected, topics cannot change and leaders cannot move."

@@ -21,7 +21,7 @@ from headrace.cli.common.output import (
 )
 from headrace.cli.common.session import run
 from headrace.cli.common.store import store_name, zookeeper_setting
-from headrace.client.admin import describe_log_dirs
+from headrace.client.admin import controller_of, describe_log_dirs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import kafka_error
 
@@ -44,7 +44,7 @@ def info(target: Target, format: str) -> None:
     """Show the cluster's id, its brokers and how partitions are spread over them."""
 
     async def work(cluster: Cluster) -> dict[str, Any]:
-        view = await cluster.metadata()
+        view, controller = await cluster.metadata(), await controller_of(cluster)
         partitions = [one for topic in view.topics.values() for one in topic.partitions]
         brokers = [
             {
@@ -52,7 +52,7 @@ def info(target: Target, format: str) -> None:
                 "host": broker.address.host,
                 "port": broker.address.port,
                 "rack": broker.rack,
-                "controller": broker.id == view.controller_id,
+                "controller": broker.id == controller,
                 "leaders": sum(one.leader == broker.id for one in partitions),
                 "replicas": sum(broker.id in one.replicas for one in partitions),
                 "in_sync": sum(broker.id in one.in_sync for one in partitions),
@@ -62,7 +62,7 @@ def info(target: Target, format: str) -> None:
         return {
             "cluster_id": view.cluster_id,
             "store": store_name(await zookeeper_setting(cluster, view.brokers)),
-            "controller_id": view.controller_id,
+            "controller_id": controller,
             "topics": len(view.topics),
             "partitions": len(partitions),
             "under_replicated_partitions": count_under_replicated(view),

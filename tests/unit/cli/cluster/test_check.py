@@ -119,7 +119,8 @@ def test_health_of_partitions() -> None:
     refused, _ = partition_findings(cluster(3, (1, 2, 3), in_sync=(1,)), {"t": 2})
     assert (refused.state, "min.insync.replicas: t 0." in refused.what) == (WRONG, True)
     assert states(partition_findings(cluster(3, (2, 1, 3), leader=1), {})) == [DOUBT, OK]
-    assert states(cluster_health._controller(cluster(1)._replace(controller_id=-1))) == [WRONG]
+    assert states(cluster_health.controller_finding(1, cluster(1))) == [OK]
+    assert states(cluster_health.controller_finding(-1, cluster(1))) == [WRONG]
 
 
 def test_a_broker_that_is_down_is_named() -> None:
