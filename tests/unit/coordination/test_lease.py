@@ -6,7 +6,8 @@ from headrace.coordination.lease import LeaseState
 from headrace.env.real import real_env
 
 CLOCK = real_env().clock
-LATER = CLOCK.boottime() + 1000
+LATER = CLOCK.boottime() + 1e9
+"""Long after the last test: this is computed when tests are collected."""
 
 
 def test_a_renewed_session_gives_a_lease_until_it_is_lost() -> None:
