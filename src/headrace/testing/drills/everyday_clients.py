@@ -286,11 +286,13 @@ class JavaTool(Everyday):
 
     tool: ClassVar[str]
 
+    @abstractmethod
     def arguments(self) -> list[str]:
-        raise NotImplementedError
+        """What it is to do, beside the cluster it does it on."""
 
+    @abstractmethod
     def note(self, event: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Count what it tells."""
 
     def live(self) -> None:
         classes = f"{cache_dir() / 'libs'}/*"
