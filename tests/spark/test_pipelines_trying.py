@@ -133,7 +133,8 @@ def test_from_a_topic_to_rows(
 ) -> None:
     topic = make_topic(partitions=2)
     values = [b'{"id": %d, "at": "2026-03-01T10:00:0%dZ", "tags": ["a"]}' % (n, n) for n in range(9)]
-    topics.send(topic, [*values, b"{broken"])
+    topics.send(topic, values[:5], partition=0)
+    topics.send(topic, [*values[5:], b"{broken"], partition=1)
     headrace("pipeline", "init", topic, "-o", "p.yml", "-b", bootstrap)
     again = headrace("pipeline", "init", topic, "-o", "p.yml", "-b", bootstrap, code=1)
     assert "p.yml already exists." in again.stderr
@@ -143,8 +144,10 @@ def test_from_a_topic_to_rows(
     assert sorted(row["id"] for row in rows) == list(range(9))
     assert rows[0]["at"].startswith("2026-03-01T10:00:0")
     assert "1 record of source" in shown.stderr
-    few = headrace("pipeline", "preview", "p.yml", "selected", "-n", "3", "--records", "4", "--format", "jsonl")
-    assert len(few.stdout.splitlines()) == 3
+    few = headrace("pipeline", "preview", "p.yml", "selected", "-n", "20", "--records", "4", "--format", "jsonl")
+    assert sorted(json.loads(line)["id"] for line in few.stdout.splitlines()) == [3, 4, 8]
+    one = headrace("pipeline", "preview", "p.yml", "selected", "-n", "1", "--format", "jsonl")
+    assert len(one.stdout.splitlines()) == 1
     assert "id" in headrace("pipeline", "preview", "p.yml").stdout.splitlines()[0].lower()
     headrace("pipeline", "preview", "p.yml", "selectd", code=4)
     headrace("pipeline", "preview", "none.yml", code=4)

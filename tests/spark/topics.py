@@ -16,6 +16,7 @@ from tests.compat.confluent_admin import AdminClient, ConfigEntry, ConfigResourc
 TIMEOUT_S = 300.0
 POLL_S = 0.05
 ANY_PARTITION = -1
+FIRST_PARTITION = 0
 NOW = 0
 NO_WAIT = FetchLimits(max_wait_ms=0, min_bytes=0)
 _numbers = itertools.count(1)
@@ -82,15 +83,17 @@ class Topics:
         timestamp_ms: int | None = None,
         codec: str = "none",
     ) -> None:
-        """Without a partition: by key, as the client does it."""
+        """Without a partition: by key, as the client does it, or the first, so that nothing depends on chance."""
         producer = ck.Producer({**self._settings, "compression.type": codec, "linger.ms": 5})
         for index, value in enumerate(values):
+            key = None if keys is None else keys[index]
+            usual = FIRST_PARTITION if key is None else ANY_PARTITION
             producer.produce(
                 topic,
                 value=value,
-                key=None if keys is None else keys[index],
+                key=key,
                 headers=headers,
-                partition=ANY_PARTITION if partition is None else partition,
+                partition=usual if partition is None else partition,
                 timestamp=timestamp_ms or NOW,
                 on_delivery=_check,
             )
