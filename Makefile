@@ -37,7 +37,7 @@ test: setup
 	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace iproute2:ip
 	@scripts/java-ensure
 	@scripts/apt-ensure zookeeper postgresql
-	@scripts/pytest $(ARGS)
+	@scripts/pytest --second-try $(ARGS)
 
 unit: setup
 	@scripts/apt-ensure openssl:openssl strace:strace

@@ -68,11 +68,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--long", action="store_true", help="also the long forms of tests")
     group.addoption("--with-java", action="store_true", help="also the tests with the tools of Apache Kafka")
+    group.addoption("--second-try", action="store_true", help="failed tests once more: tests/second_try.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    if config.getoption("--second-try") and not hasattr(config, "workerinput"):
+        from tests.second_try import SecondTry
+
+        config.pluginmanager.register(SecondTry())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
