@@ -1,6 +1,7 @@
 """Many seeds, each in a process of its own, on all cores; a seed that fails is told with how to see it again.
 
-A run that does not come to an end is killed, counts as failed, and leaves on stderr where it was.
+A run that does not come to an end is killed, counts as failed, and leaves on stderr where it was. How far the runs
+are is told on stderr meanwhile; stopped by Ctrl-C or SIGTERM, the summary covers the seeds that ended.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ import faulthandler
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from multiprocessing.connection import Connection, wait
+from typing import TextIO
 
 from headrace.testing.sim.mutants import MUTANTS
 from headrace.testing.sim.run import Outcome, run_seed
 
 SHOWN_LINES = 60
+SEEDS_PER_LINE = 20
+"""Without a terminal, how far the runs are is told after so many."""
 MOST_SECONDS = 300.0
 """What one run may take by the wall clock; usually it is one to three seconds."""
 _FORK = multiprocessing.get_context("fork")
@@ -32,7 +37,7 @@ class _Child:
     def __init__(self, seed: int, mutant: str | None, most_seconds: float) -> None:
         self.seed = seed
         self.results, send = _FORK.Pipe(duplex=False)
-        self._process = _FORK.Process(target=_run_child, args=(send, seed, mutant, most_seconds))
+        self._process = _FORK.Process(target=_run_child, args=(send, seed, mutant, most_seconds), daemon=True)
         self._process.start()
         send.close()
         self._ends = time.monotonic() + most_seconds
@@ -83,6 +88,8 @@ def outcomes(
 
 
 def _run_child(send: Connection, seed: int, mutant: str | None, most_seconds: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its children
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.dump_traceback_later(most_seconds * 0.9)
     send.send(_one(mutant, seed))
 
@@ -136,21 +143,82 @@ def _look_for(mutant: str, workers: int) -> int:
     return 1
 
 
+class _Stopped(BaseException):
+    """Someone wants no further seeds."""
+
+
 def _run_many(seeds: range, workers: int) -> int:
-    failed: list[int] = []
-    cpu_seconds = virtual_seconds = 0.0
-    counts: dict[str, int] = {}
-    for outcome, seconds in outcomes(seeds, workers):
-        cpu_seconds += seconds
-        virtual_seconds += outcome.virtual_seconds
+    """0 if every seed that was run is clean, and 1 otherwise; 130 or 143, as a shell says it, after a signal."""
+    tally = Tally(len(seeds))
+    stopped_by = 0
+
+    def stop(number: int, _: object) -> None:
+        raise _Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for outcome, seconds in outcomes(seeds, workers):
+            tally.add(outcome, seconds)
+    except _Stopped as stopped:
+        stopped_by = int(stopped.args[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    tally.end(stopped=stopped_by > 0)
+    if tally.failed:
+        return 1
+    return 128 + stopped_by if stopped_by else 0
+
+
+class Tally:
+    """What the seeds have shown so far, told in one line that changes or in one now and then."""
+
+    def __init__(self, seeds: int, told: TextIO | None = None) -> None:
+        self.failed: list[int] = []
+        self._seeds = seeds
+        self._done = 0
+        self._cpu_seconds = self._virtual_seconds = 0.0
+        self._counts: dict[str, int] = {}
+        self._told = sys.stderr if told is None else told
+        self._on_terminal = self._told.isatty()
+
+    def add(self, outcome: Outcome, cpu_seconds: float) -> None:
+        self._done += 1
+        self._cpu_seconds += cpu_seconds
+        self._virtual_seconds += outcome.virtual_seconds
         for name, count in outcome.counts.items():
-            counts[name] = counts.get(name, 0) + count
+            self._counts[name] = self._counts.get(name, 0) + count
         if outcome.violations:
-            failed.append(outcome.seed)
+            self.failed.append(outcome.seed)
+            self._clear_line()
             _tell(outcome, show_lines=False)
-    print(f"{len(seeds)} seeds, {len(failed)} failed: {failed}")
-    print(f"{cpu_seconds / len(seeds):.2f} CPU s and {virtual_seconds / len(seeds):.0f} virtual s each; {counts}")
-    return 1 if failed else 0
+        if self._on_terminal:
+            print(f"\r{self._standing()}\x1b[K", end="", file=self._told, flush=True)
+        elif self._done % SEEDS_PER_LINE == 0 and self._done < self._seeds:
+            print(self._standing(), file=self._told, flush=True)
+
+    def end(self, stopped: bool) -> None:
+        self._clear_line()
+        done = max(self._done, 1)
+        of_all = f" of {self._seeds}, stopped" if stopped else ""
+        clean = self._done - len(self.failed)
+        print(f"{self._done} seeds{of_all}, {clean} clean, {len(self.failed)} failed: {self.failed}")
+        print(
+            f"{self._cpu_seconds / done:.2f} CPU s and {self._virtual_seconds / done:.0f} virtual s each; "
+            f"{self._counts}",
+            flush=True,
+        )
+
+    def _standing(self) -> str:
+        clean = self._done - len(self.failed)
+        return (
+            f"{self._done} of {self._seeds} seeds: {clean} clean, {len(self.failed)} failed, "
+            f"{self._cpu_seconds / self._done:.2f} CPU s each"
+        )
+
+    def _clear_line(self) -> None:
+        if self._on_terminal:
+            print("\r\x1b[K", end="", file=self._told, flush=True)
 
 
 def _tell(outcome: Outcome, show_lines: bool) -> None:
@@ -163,7 +231,7 @@ def _tell(outcome: Outcome, show_lines: bool) -> None:
     for violation in outcome.violations:
         print(f"  {violation}")
     if outcome.violations:
-        print(f"  again: make sim SEED={outcome.seed} ARGS=-v   (commit {_commit()})")
+        print(f"  again: make sim SEED={outcome.seed} ARGS=-v   (commit {_commit()})", flush=True)
 
 
 def _commit() -> str:
