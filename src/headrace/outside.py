@@ -10,7 +10,7 @@ from headrace.client.address import Address
 from headrace.client.connection import ClientSettings, open_connection
 from headrace.client.errors import CannotReach, Reason
 from headrace.client.login import ClientLogin
-from headrace.client.tokens import TokenSource
+from headrace.client.tokens import KeptTokens, TokenSource
 from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import Store
 from headrace.env import Env
@@ -49,11 +49,11 @@ class Outside:
 
 
 def real_outside(config: BrokerConfig) -> Outside:
-    own = config.own_login
-    login = None
+    own, env = config.own_login, real_env()
+    login = tokens = None
     if own is not None:
-        tokens = None if own.tokens is None else TokenSource(own.tokens)
-        login = ClientLogin(own.mechanism, own.user, own.password, real_env().rng.bytes, tokens)
+        tokens = None if own.tokens is None else KeptTokens(TokenSource(own.tokens), env.clock.boottime)
+        login = ClientLogin(own.mechanism, own.user, own.password, env.rng.bytes, tokens)
     identities = TlsIdentities(config)
     shown = identities.of(config.inter_broker_listener.name)
     settings = ClientSettings(
@@ -68,6 +68,8 @@ def real_outside(config: BrokerConfig) -> Outside:
         try:
             return await open_connection(address, settings)
         except KafkaError as error:
+            if tokens is not None:
+                tokens.forget()
             detail = f"it refuses our login: {error.message}"
             log.warning("Cannot talk to the broker at %s: %s", address, detail)
             raise CannotReach(address, Reason.OTHER, detail) from error

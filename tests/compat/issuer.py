@@ -56,6 +56,10 @@ class IssuerServer(ThreadingHTTPServer):
         self.issuer = issuer
         self.requests: list[str] = []
         self.scopes: list[str | None] = []
+        self.seconds = 600.0
+        """For how long its tokens are valid."""
+        self.expires_in: object = 600
+        """What it says about that."""
         self.go = threading.Event()
         self.go.set()
         if tls is not None:
@@ -96,7 +100,8 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(401, b'{"error": "invalid_client"}')
         else:
             self.server.scopes.append(form.get("scope", [None])[0])
-            answer = {"access_token": self.server.issuer.token(), "token_type": "Bearer", "expires_in": 600}
+            token = self.server.issuer.token(seconds=self.server.seconds)
+            answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.server.expires_in}
             self._say(200, json.dumps(answer).encode())
 
     def _begin(self) -> None:

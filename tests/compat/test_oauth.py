@@ -23,9 +23,13 @@ import headrace.client.connection as connection_module
 from headrace.cli.main import command_line
 from headrace.client.address import parse_bootstrap
 from headrace.client.connection import ClientSettings, open_connection
+from headrace.client.errors import CannotReach
 from headrace.client.login import ClientLogin
 from headrace.client.security import client_security
+from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import real_env
+from headrace.metadata.image import Endpoint
+from headrace.outside import real_outside
 from headrace.spark.client.cluster import BlockingCluster
 from headrace.spark.client.connection import ClusterSettings
 from headrace.testing.process import BrokerProcess
@@ -239,3 +243,32 @@ async def test_an_issuer_that_hangs_does_not_stop_the_loop(broker: OAuthBroker) 
         server.go.set()
         connection = await opening
         connection.close()
+
+
+async def test_a_broker_asks_for_one_token_for_all_its_connections(broker: OAuthBroker) -> None:
+    """Until one is refused: then it asks again."""
+    with closing(IssuerServer(broker.issuer)) as server:
+        texts = {
+            "node.id": "7",
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(broker.folder / "other"),
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": f"file://{broker.issuer.jwks}",
+            **{name: value for name, value in broker.credentials(server).items() if "oauthbearer" in name},
+        }
+        connect = real_outside(BrokerConfig.build(file=texts)).connect
+        (address,) = parse_bootstrap(broker.bootstrap)
+        endpoint = Endpoint("SASL_PLAINTEXT", address.host, address.port, "SASL_PLAINTEXT")
+        for _ in range(3):
+            (await connect(endpoint)).close()
+        assert server.requests == ["/token"]
+
+        server.seconds = -3600
+        connect = real_outside(BrokerConfig.build(file=texts)).connect
+        for _ in range(2):
+            with pytest.raises(CannotReach, match="refuses our login"):
+                await connect(endpoint)
+        server.seconds = 600
+        (await connect(endpoint)).close()
+        assert len(server.requests) == 4

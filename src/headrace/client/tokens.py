@@ -10,13 +10,15 @@ The settings are those of Kafka's Java client or of librdkafka:
     https.ca.location                               whom to trust to be the issuer; else the system's authorities
 
 or the options clientId, clientSecret, scope and ssl.* of sasl.jaas.config. The issuer is asked by the client
-credentials grant (RFC 6749, 4.4). A token is got anew at every login.
+credentials grant (RFC 6749, 4.4). A client gets a token for every login; a broker, which opens many connections,
+keeps the issuer's for most of the time that it is said to be valid.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -24,9 +26,19 @@ from headrace.config.oauth_settings import TokenEndpoint
 from headrace.env.http import fetch
 from headrace.env.tls import client_context
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.security.tokens import END_OF_TIME_S
 
 FETCH_SECONDS = 10.0
 MAX_BYTES = 64 * 1024
+KEPT_PART = 0.8
+"""Of a token's time. Less than after what part of a session a client logs in again: it then needs a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenToken:
+    text: str
+    seconds: float = 0.0
+    """For how long it is valid, as the issuer says; 0 if nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +48,48 @@ class TokenSource:
     endpoint: TokenEndpoint
 
     def __call__(self) -> str:
+        return self.get().text
+
+    def get(self) -> GivenToken:
         url = self.endpoint.url
         if urlsplit(url).scheme == "file":
             return _from_file(url)
         return _from_issuer(self.endpoint)
 
 
-def _from_file(url: str) -> str:
+class KeptTokens:
+    """A source that is asked again only shortly before its last token expires, or when that was refused.
+
+    Called by several threads: two that find nothing kept both ask, which does no harm.
+    """
+
+    def __init__(self, source: TokenSource, now: Callable[[], float]) -> None:
+        self._source = source
+        self._now = now
+        self._kept: tuple[str, float] | None = None
+        """A token, and until when it is used."""
+
+    def __call__(self) -> str:
+        kept, now = self._kept, self._now()
+        if kept is not None and now < kept[1]:
+            return kept[0]
+        token = self._source.get()
+        self._kept = (token.text, now + token.seconds * KEPT_PART)
+        return token.text
+
+    def forget(self) -> None:
+        """It was refused: the issuer may have new keys, or has revoked it."""
+        self._kept = None
+
+
+def _from_file(url: str) -> GivenToken:
     try:
         return _checked(fetch(url, FETCH_SECONDS, MAX_BYTES).decode("ascii").strip(), url)
     except (OSError, ValueError) as error:
         raise _failed(f"no token in {url}: {error}") from None
 
 
-def _from_issuer(endpoint: TokenEndpoint) -> str:
+def _from_issuer(endpoint: TokenEndpoint) -> GivenToken:
     form = {"grant_type": "client_credentials", **({"scope": endpoint.scope} if endpoint.scope else {})}
     parts = [endpoint.client, endpoint.secret]
     login = base64.b64encode(":".join(map(quote_plus, parts) if endpoint.encode else parts).encode()).decode()
@@ -65,14 +105,25 @@ def _from_issuer(endpoint: TokenEndpoint) -> str:
         answer = json.loads(said)
     except (OSError, ValueError, RecursionError) as error:
         raise _failed(f"{endpoint.url} gives no token: {error}") from None
-    token = answer.get("access_token") if isinstance(answer, dict) else None
-    return _checked(token if isinstance(token, str) else "", endpoint.url)
+    said_token, said_seconds = (
+        (answer.get("access_token"), answer.get("expires_in")) if isinstance(answer, dict) else (None, None)
+    )
+    return _checked(said_token if isinstance(said_token, str) else "", endpoint.url, _seconds(said_seconds))
 
 
-def _checked(token: str, url: str) -> str:
+def _seconds(said: object) -> float:
+    """Some issuers write the number as a text."""
+    try:
+        seconds = float(said) if isinstance(said, (int, float, str)) else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
+    return seconds if 0 < seconds < END_OF_TIME_S else 0.0
+
+
+def _checked(token: str, url: str, seconds: float = 0.0) -> GivenToken:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise _failed(f"what {url} holds is not a token")
-    return token
+    return GivenToken(token, seconds)
 
 
 def _failed(why: str) -> KafkaError:

@@ -12,7 +12,7 @@ import jwt
 import pytest
 
 import headrace.client.tokens as module
-from headrace.client.tokens import TokenSource
+from headrace.client.tokens import KEPT_PART, KeptTokens, TokenSource
 from headrace.config.oauth_settings import token_endpoint
 from headrace.config.setting import ConfigError
 from headrace.env.certificates import make_authority, make_certificate
@@ -101,3 +101,44 @@ def test_an_issuer_with_an_authority_of_its_own(tmp_path: Path) -> None:
             token(good)
     finally:
         server.close()
+
+
+def test_a_broker_keeps_its_token_until_shortly_before_it_expires(server: IssuerServer) -> None:
+    settings = {URL: server.url("token"), ID: CLIENT, KEY: SECRET}
+    now = [100.0]
+    tokens = KeptTokens(TokenSource(token_endpoint(settings.get, {})), lambda: now[0])
+    first = tokens()
+    now[0] += 600 * KEPT_PART - 1
+    assert tokens() == first
+    assert server.requests == ["/token"]
+    now[0] += 2
+    tokens()
+    tokens()
+    assert len(server.requests) == 2
+    tokens.forget()
+    tokens()
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("said", [None, 0, -5, "soon", [], 1e300, float("nan")])
+def test_a_token_of_unknown_length_is_not_kept(server: IssuerServer, said: object) -> None:
+    server.expires_in = said
+    settings = {URL: server.url("token"), ID: CLIENT, KEY: SECRET}
+    tokens = KeptTokens(TokenSource(token_endpoint(settings.get, {})), lambda: 1.0)
+    tokens()
+    tokens()
+    assert len(server.requests) == 2
+
+
+def test_a_length_may_be_a_text_and_a_file_is_read_every_time(server: IssuerServer, tmp_path: Path) -> None:
+    server.expires_in = "600"
+    settings = {URL: server.url("token"), ID: CLIENT, KEY: SECRET}
+    tokens = KeptTokens(TokenSource(token_endpoint(settings.get, {})), lambda: 1.0)
+    assert tokens() == tokens()
+    assert len(server.requests) == 1
+    path = tmp_path / "token"
+    path.write_text("first")
+    kept = KeptTokens(TokenSource(token_endpoint({URL: f"file://{pathname2url(str(path))}"}.get, {})), lambda: 1.0)
+    assert kept() == "first"
+    path.write_text("second")
+    assert kept() == "second"
