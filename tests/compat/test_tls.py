@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import sqlite3
 import ssl
 import time
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException
 
+from headrace.cli.main import command_line
 from headrace.client.errors import ClientError
 from headrace.client.security import client_security
 from headrace.config.properties import parse_properties
@@ -92,6 +96,44 @@ def test_our_commands(broker: TlsBroker) -> None:
         refused = broker.run("topic", "create", "other", config=config, listener=listener)
         assert refused.exit_code != 0
         assert "alice" in broker.run("user", "list").output
+
+
+def test_connectors(broker: TlsBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCRAM over TLS: a source with `client` in its file, a sink with `--client-config`, and who is refused."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.csv").write_text("id,name\n1,Ada\n2,Grace\n")
+    (tmp_path / "ca.pem").write_bytes((broker.folder / "ca.pem").read_bytes())
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "admin",
+        "sasl.password": "${SECRET}",
+        "ssl.ca.location": "ca.pem",
+    }
+    config = {"directory": ".", "pattern": "*.csv", "topic": "people", "key": "id", "settle": "0s"}
+    source = {"connector": "files-source", "partitions": 1, "bootstrap": broker.address("SASL_SSL")}
+    (tmp_path / "people.yaml").write_text(json.dumps({**source, "client": client, "config": config}))
+    table = {"connection": "sqlite:people.db", "key": ["id"], "columns": {"id": "integer", "name": "text"}}
+    sink = {"connector": "table-sink", "topics": ["people"], "config": table}
+    (tmp_path / "table.yaml").write_text(json.dumps(sink))
+
+    def connector(*words: str) -> Result:
+        return CliRunner().invoke(command_line, ["connector", *words])
+
+    monkeypatch.setenv("SECRET", "wrong")
+    refused = connector("run", "--once", "people.yaml")
+    assert "Error: Authentication failed" in refused.output, (refused.output, refused.exception)
+    monkeypatch.setenv("SECRET", PASSWORDS["admin"])
+    copied = connector("run", "--once", "people.yaml")
+    assert "people: 2 records copied." in copied.output, (copied.output, copied.exception)
+    different = connector("run", "--once", "people.yaml", "table.yaml")
+    assert "different `client` settings" in different.output
+    kept = broker.run("connector", "run", "--once", "table.yaml")
+    assert kept.exit_code == 0, (kept.output, kept.exception)
+    with closing(sqlite3.connect("people.db")) as people:
+        assert people.execute("SELECT id, name FROM people ORDER BY id").fetchall() == [(1, "Ada"), (2, "Grace")]
+    removed = connector("remove", "--yes", "people.yaml")
+    assert removed.exit_code == 0, (removed.output, removed.exception)
 
 
 def test_the_blocking_client(broker: TlsBroker) -> None:

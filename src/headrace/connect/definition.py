@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from headrace.connect.api import Connector, ConnectorError, Sink
+from headrace.connect.login import checked_client
 from headrace.connect.options import ConfigOption, ConfigProblems, ConnectorConfig, parse_config
 from headrace.connect.registry import find_connector
 from headrace.connect.run import NewTopics
@@ -38,6 +39,12 @@ FILE_OPTIONS = (
         "bootstrap",
         "text",
         "Brokers to ask first. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` are stronger.",
+    ),
+    ConfigOption(
+        "client",
+        "mapping",
+        "To connect to a secured cluster: `security.protocol`, `sasl.*`, `ssl.*`. `--client-config` is stronger.",
+        secret=True,
     ),
     ConfigOption("config", "mapping", "The options of the connector."),
 )
@@ -72,6 +79,8 @@ class ConnectorDefinition:
     """None for a source."""
     shown: Mapping[str, str] = field(default_factory=dict)
     """The options that were given, without secrets."""
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Settings of a client for a secured cluster; see `login`."""
 
 
 def load_file(path: Path) -> ConnectorDefinition:
@@ -119,6 +128,7 @@ def load(given: Mapping[str, Any], default_name: str, beside: Path | None = None
             for option in found.options
             if option.name in own and not option.secret
         },
+        checked_client(common.table("client"), beside),
     )
 
 

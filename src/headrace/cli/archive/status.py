@@ -71,7 +71,7 @@ def _ends(target: Target, manifest: Manifest) -> dict[TopicPartition, int]:
     from headrace.spark.archive.asking import committed_bounds
 
     with cluster_of(target) as cluster:
-        check_cluster(cluster, manifest)
+        check_cluster(cluster, manifest.description)
         topics = chosen_topics(cluster, manifest.description)
         places = [TopicPartition(name, one) for name, info in topics.items() for one in sorted(info.leaders)]
         return {place: end for place, (_, end) in committed_bounds(cluster, places).items()}

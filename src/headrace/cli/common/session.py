@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.cli.common.ending import until_ended
 from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic
@@ -19,6 +19,9 @@ from headrace.client.view import ClusterView, TopicView
 from headrace.env.real import real_env
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 
+if TYPE_CHECKING:
+    from headrace.client.security import ClientSecurity
+
 T = TypeVar("T")
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -26,13 +29,21 @@ CONNECT_TIMEOUT_S = 5.0
 CLIENT_ID = "headrace-cli"
 
 
-def run(target: Target, work: Callable[[Cluster], Awaitable[T]], *, ends_with_reader: bool = False) -> T:
-    """`ends_with_reader`: what it prints is all it is for."""
+def run(
+    target: Target,
+    work: Callable[[Cluster], Awaitable[T]],
+    *,
+    ends_with_reader: bool = False,
+    security: ClientSecurity | None = None,
+) -> T:
+    """`ends_with_reader`: what it prints is all it is for. `security`: unless the command was told another."""
     settings = secured(
         ClientSettings(
             client_id=CLIENT_ID,
             connect_timeout_s=min(CONNECT_TIMEOUT_S, target.timeout_s),
             request_timeout_s=target.timeout_s,
+            login=security.login if security else None,
+            tls=security.context if security else None,
         )
     )
 

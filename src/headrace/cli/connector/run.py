@@ -9,11 +9,13 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.common.errors import sentence
 from headrace.cli.common.failure import FAILED, USAGE, CommandError
+from headrace.cli.common.login import asked_file
 from headrace.cli.common.options import (
     DEFAULT_BOOTSTRAP,
     Target,
@@ -30,11 +32,15 @@ from headrace.client.groups import delete_group
 from headrace.client.producer import Producer
 from headrace.connect.api import ConnectorError, TryAgain
 from headrace.connect.definition import ConnectorDefinition, load_file
+from headrace.connect.login import security_of
 from headrace.connect.metrics import serve_metrics
 from headrace.connect.options import ConfigProblems
 from headrace.connect.runner import Runner
 from headrace.connect.sink_run import GROUP_PREFIX
 from headrace.connect.store import POSITION, STATE_TOPIC, position_key, read_state, state_record, status_key, under
+
+if TYPE_CHECKING:
+    from headrace.client.security import ClientSecurity
 
 REQUEST_TIMEOUT_S = 30.0
 FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
@@ -66,13 +72,14 @@ def run_connectors(files: tuple[Path, ...], once: bool, metrics_port: int | None
                     server = await stack.enter_async_context(await serve_metrics(shown, "127.0.0.1", metrics_port))
                     note(f"Metrics: http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics")
                 note(f"Running {', '.join(names)}.")
-                async with asyncio.TaskGroup() as group:
-                    for runner in runners:
-                        group.create_task(runner.run())
+                with _first_failure():
+                    async with asyncio.TaskGroup() as group:
+                        for runner in runners:
+                            group.create_task(runner.run())
         return runners
 
     with _explained():
-        runners = run(_target(bootstrap, definitions), work)
+        runners = run(_target(bootstrap, definitions), work, security=_security(definitions))
     for definition, runner in zip(definitions, runners, strict=True):
         note(f"{definition.name}: {plural(runner.counts.records, 'record')} copied.")
 
@@ -101,7 +108,11 @@ def remove(file: Path, yes: bool, bootstrap: str | None) -> None:
     confirm(f"Forget where the connector {definition.name} is?", yes)
     with _explained():
         definition.connector.remove()
-        run(_target(bootstrap, [definition]), lambda cluster: _forget(cluster, definition))
+        run(
+            _target(bootstrap, [definition]),
+            lambda cluster: _forget(cluster, definition),
+            security=_security([definition]),
+        )
     note(f"{definition.name} is forgotten.")
 
 
@@ -141,16 +152,32 @@ def _target(bootstrap: str | None, definitions: Sequence[ConnectorDefinition]) -
         raise CommandError(sentence(str(error)), USAGE) from None
 
 
+def _security(definitions: Sequence[ConnectorDefinition]) -> ClientSecurity | None:
+    """What the files say of logging in; `--client-config` is stronger."""
+    stated = {tuple(sorted(one.client.items())) for one in definitions}
+    if asked_file() is None and len(stated) > 1:
+        raise CommandError(
+            "The files have different `client` settings.", USAGE, "Run them apart, or add --client-config."
+        )
+    return security_of(definitions[0].client)
+
+
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _first_failure() -> Iterator[None]:
+    """In place of a group of them, so that whoever explains errors knows it."""
     try:
         yield
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        with _explained():
-            raise error from None
+        raise error from None
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
     except (ConnectorError, TryAgain, OSError) as error:
         raise CommandError(sentence(str(error)), FAILED) from None
 

@@ -60,7 +60,7 @@ def describe(connector: str, format: str) -> None:
         raise CommandError(f"{str(error)[:1].upper()}{str(error)[1:]}.", NOT_FOUND) from None
     common = SINK_OPTIONS if issubclass(found, Sink) else SOURCE_OPTIONS
     rows = [_option(option, "config.") for option in found.options]
-    rows += [_option(option, "") for option in (*FILE_OPTIONS[:3], *common)]
+    rows += [_option(option, "") for option in (*FILE_OPTIONS[:4], *common)]
     if format == "table":
         _print(f"{connector} ({kind_of(found)}): {found.summary}", inspect.getdoc(found) or "", rows)
     else:

@@ -54,10 +54,10 @@ class ArchiveRun:
 
     def run(self, told: Told = lambda _: None) -> RunProgress:
         """`told` is called after every range."""
+        check_cluster(self._cluster, m.describe(self._store))  # before the lock: nothing may be there
         with self._store.writing():
             manifest = m.load(self._store)
             m.finish(self._store, manifest)
-            check_cluster(self._cluster, manifest)
             topics = self._topics(manifest)
             new = {name: self._archived(info) for name, info in topics.items()}
             changed = {name: one for name, one in new.items() if manifest.topics.get(name) != one}
@@ -152,8 +152,8 @@ def chosen_topics(cluster: BlockingCluster, description: m.Description) -> dict[
     }
 
 
-def check_cluster(cluster: BlockingCluster, manifest: m.Manifest) -> None:
-    wanted, found = manifest.description.cluster_id, cluster_id(cluster)
+def check_cluster(cluster: BlockingCluster, description: m.Description) -> None:
+    wanted, found = description.cluster_id, cluster_id(cluster)
     if wanted != found:
         raise ArchiveError(
             f"The archive is one of cluster {wanted}, but this is cluster {found}.",

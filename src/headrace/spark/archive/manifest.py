@@ -156,12 +156,17 @@ def create(store: ArchiveStore, description: Description) -> None:
         raise ArchiveError(f"There is an archive in {store.uri} already.", "Run it, or choose another place.")
 
 
-def load(store: ArchiveStore) -> Manifest:
-    """As far as it was committed."""
+def describe(store: ArchiveStore) -> Description:
+    """ArchiveError if there is no archive here."""
     data = store.read(DESCRIPTION)
     if data is None:
         raise ArchiveError(f"There is no archive in {store.uri}.", "Make one with `headrace archive create`.")
-    manifest = Manifest(_description(_parsed(DESCRIPTION, data)))
+    return _description(_parsed(DESCRIPTION, data))
+
+
+def load(store: ArchiveStore) -> Manifest:
+    """As far as it was committed."""
+    manifest = Manifest(describe(store))
     names = store.names(LOG)
     snapshots = [name for name in names if name.endswith(_SNAPSHOT)]
     if snapshots:

@@ -64,7 +64,7 @@ class Verifier:
         self.result.problems += self._manifest.problems()
         self._find_strays()
         if self._cluster is not None:
-            check_cluster(self._cluster, self._manifest)
+            check_cluster(self._cluster, self._manifest.description)
             self._ask(self._cluster)
         for one in self._ranges():
             try:

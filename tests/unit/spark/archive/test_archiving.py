@@ -232,6 +232,18 @@ def test_two_runs_at_a_time_are_refused(topics: Topics, tmp_path: Path) -> None:
         archived(ArchiveStore.open(str(tmp_path)), topics.bootstrap)
 
 
+def test_a_run_where_it_has_no_business_changes_nothing(topics: Topics, tmp_path: Path) -> None:
+    """No archive there, or one of another cluster: no folder, and no lock that another run would stop at."""
+    with pytest.raises(ArchiveError, match="There is no archive"):
+        ArchiveRun(ArchiveStore.open(str(tmp_path / "none")), connect(topics.bootstrap)).run()
+    assert list(tmp_path.iterdir()) == []
+    store = ArchiveStore.open(str(tmp_path / "foreign"))
+    m.create(store, m.Description("some-id", "2026-11-16", "another", ("orders",), "", 1, "zstd"))
+    with pytest.raises(ArchiveError, match="is one of cluster another"):
+        ArchiveRun(store, connect(topics.bootstrap)).run()
+    assert store.names("") == [m.DESCRIPTION]
+
+
 def damaged_bytes(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

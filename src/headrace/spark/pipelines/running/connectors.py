@@ -20,6 +20,7 @@ from headrace.client.connection import ClientSettings
 from headrace.client.errors import ClientError
 from headrace.connect.api import ConnectorError, Source, TryAgain
 from headrace.connect.definition import ConnectorDefinition, load_file
+from headrace.connect.login import with_client
 from headrace.connect.options import ConfigProblems
 from headrace.connect.runner import Runner
 from headrace.connect.store import ensure_topic
@@ -89,7 +90,12 @@ def _named(
         for part in parts(pipeline):
             if part.connector is not None:
                 found.setdefault(part.connector, _way(pipeline, bootstrap_of))
-    return [(load_file(Path(file)), way) for file, way in found.items()]
+    return [_own(load_file(Path(file)), way) for file, way in found.items()]
+
+
+def _own(definition: ConnectorDefinition, way: Way) -> _Named:
+    """A connector that says how to connect does so, as a source or a sink with such options does."""
+    return definition, way._replace(settings=with_client(way.settings, definition.client))
 
 
 def _way(pipeline: Pipeline, bootstrap_of: BootstrapOf) -> Way:
