@@ -1,7 +1,7 @@
 """BrokerHeartbeat (63), v0. A broker that wants to stop has its partitions led by others first (KIP-631).
 
 Brokers only. Whether one lives is known from its session, so that is all it is used for. `should_shut_down` is
-false while it leads partitions for which nobody else is in sync: it may wait for others, or stop all the same.
+false while it leads partitions that others hold and are not in sync for: it may wait, or stop all the same.
 """
 
 from __future__ import annotations

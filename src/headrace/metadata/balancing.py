@@ -46,6 +46,19 @@ def evacuate(brokers: Mapping[int, Location], assignment: PartitionReplicas) -> 
     return {name: now for name, now in plan.replicas.items() if now != assignment[name]}
 
 
+def replace_lost(
+    brokers: Mapping[int, Location], assignment: PartitionReplicas, lost: PartitionReplicas
+) -> dict[TopicPartition, Replicas]:
+    """The partitions that lost some replicas, with others in their place.
+
+    A broker in `lost` may live, and have lost only some of what it held. Where nobody can take a replica it stays.
+    """
+    plan = _Plan(brokers, assignment)
+    for name, gone in lost.items():
+        plan.replace(name, gone)
+    return {name: now for name, now in plan.replicas.items() if now != assignment[name]}
+
+
 def resize(
     brokers: Mapping[int, Location], assignment: PartitionReplicas, factor: int
 ) -> dict[TopicPartition, Replicas]:
@@ -87,9 +100,9 @@ class _Plan:
         racks, hosts = {place.rack for place in places}, {place.host for place in places}
         return len(places) - len(racks), len(places) - len(hosts)
 
-    def _best(self, name: TopicPartition, kept: Replicas) -> int | None:
+    def _best(self, name: TopicPartition, kept: Replicas, without: Replicas = ()) -> int | None:
         """Who should hold one more replica of it; None if everybody does."""
-        free = [broker for broker in self._held if broker not in kept]
+        free = [broker for broker in self._held if broker not in kept and broker not in without]
 
         def cost(broker: int) -> tuple[int, int, int, int, int]:
             held, of_topic = len(self._held[broker]), self._of_topic[broker, name.topic]
@@ -112,6 +125,14 @@ class _Plan:
             if now != replicas:
                 self._set(name, now)
 
+    def replace(self, name: TopicPartition, gone: Replicas) -> None:
+        for broker in gone:
+            now = self.replicas[name]
+            kept = tuple(one for one in now if one not in gone and one in self._brokers)
+            taker = self._best(name, kept, without=gone)
+            if taker is not None:
+                self._set(name, tuple(taker if one == broker else one for one in now))
+
     def resize(self, name: TopicPartition, factor: int) -> None:
         replicas = self.replicas[name]
         while len(replicas) < factor and (added := self._best(name, replicas)) is not None:
@@ -122,9 +143,10 @@ class _Plan:
             self._set(name, replicas)
 
     def _fewer(self, replicas: Replicas, factor: int) -> Replicas:
-        """Without those whose loss keeps the rest spread; the first stays."""
+        """Without the dead, then without those whose loss keeps the rest spread; the first stays if it lives."""
         while len(replicas) > factor:
-            rest = [tuple(one for one in replicas if one != gone) for gone in replicas[1:]]
+            dead = [one for one in replicas if one not in self._brokers]
+            rest = [tuple(one for one in replicas if one != gone) for gone in (dead[-1:] or replicas[1:])]
             replicas = min(reversed(rest), key=self._together)
         return replicas
 

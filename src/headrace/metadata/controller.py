@@ -86,6 +86,7 @@ from headrace.metadata.partition_decisions import (
     decide_election,
     decide_in_sync,
     decide_without,
+    may_wait,
 )
 from headrace.metadata.quota_decisions import QuotaAlteration, decide_alter_quotas
 from headrace.metadata.reassignments import Reassignment, ReassignmentOutcome, decide_reassignments
@@ -308,7 +309,7 @@ class Controller:
         ]
 
     async def vacate(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """A broker is about to stop: others lead, and nobody waits for it. What it still has is returned.
+        """A broker is about to stop: others lead, and nobody waits for it. What others may lead yet is returned.
 
         Some partitions at a time, the ones that it leads first: whoever asks again gets the next ones done.
         """
@@ -320,7 +321,7 @@ class Controller:
             self._stopping[broker_id] = broker_epoch
             rows = list(decide_without(image, broker_id, TopicRules(self._config, image)))
             rows.sort(key=lambda row: row[1].leader != broker_id)
-            left = [name for name, before, after in rows if after is before and before.leader == broker_id]
+            left = [name for name, before, after in rows if after is before and may_wait(image, before, broker_id)]
             moving = [(name, after) for name, before, after in rows if after is not before]
             later = [name for name, _ in moving[VACATED_AT_ONCE:]]
             return left + later, _changes_of(image, moving[:VACATED_AT_ONCE])

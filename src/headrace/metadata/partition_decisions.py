@@ -163,6 +163,13 @@ def decide_without(
                 yield TopicPartition(topic.name, index), partition, partition if stays else after
 
 
+def may_wait(image: MetadataImage, partition: PartitionImage, broker_id: int) -> bool:
+    """Whether a leader that is about to stop can hope for another replica that lives to get in sync."""
+    return partition.leader == broker_id and any(
+        replica != broker_id and replica in image.brokers for replica in partition.replicas
+    )
+
+
 def check_forgettable(image: MetadataImage, broker_id: int) -> None:
     """INVALID_REQUEST for a broker that runs, or that partitions still name: it may have what nobody else has."""
     if broker_id in image.brokers:

@@ -256,7 +256,8 @@ class ReplicaSet:
             self._retire(partition)
         for listener in self._listeners:
             listener(self._image, self._image)
-        log.error("%d partitions went offline with the data directory %s", len(gone), failed.path)
+        if gone:
+            log.error("Partitions offline with the data directory %s: %d", failed.path, len(gone))
 
     def _install(self, partition: Partition) -> None:
         name, index = partition.topic_partition

@@ -60,7 +60,9 @@ class Handover:
             else:
                 await self._env.clock.sleep(RETRY_SECONDS)
         if (left := self._led()) and self._has_others():
-            logger.warning("Stopping as the leader of %d partitions: no other replica is in sync", left)
+            logger.warning(
+                "Stopping while still leading partitions (%d): none of their other replicas is in sync", left
+            )
 
     def _led(self) -> int:
         return sum(partition.is_leader for partition in self._replicas.all())

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.balancing import Location, PartitionReplicas, Replicas, balance, evacuate, resize
+from headrace.metadata.balancing import (
+    Location,
+    PartitionReplicas,
+    Replicas,
+    balance,
+    evacuate,
+    replace_lost,
+    resize,
+)
 from headrace.model.topics import TopicPartition
 
 Plan = dict[TopicPartition, Replicas]
@@ -69,6 +77,27 @@ def test_a_broker_is_emptied_with_one_copy_for_each_replica() -> None:
 def test_without_anybody_to_take_over_there_are_fewer_replicas() -> None:
     assert evacuate(on_hosts(2), topic((1, 2))) == topic((2,))
     assert evacuate({}, topic((1, 2))) == topic((2,)), "somebody must stay"
+
+
+def test_fewer_replicas_are_those_that_live() -> None:
+    assert resize(on_hosts(1, 2), topic((1, 2, 3)), 2) == topic((1, 2))
+    assert resize(on_hosts(2, 3), topic((1, 2, 3)), 2) == topic((2, 3))
+
+
+def test_lost_replicas_are_replaced_and_never_dropped() -> None:
+    """Of brokers that are dead, and of those that live and lost a disk; the load is spread over the others."""
+    before = topic((1, 2), (2, 1), (1, 3), (3, 4))
+    lost = {TopicPartition("t", index): (1,) for index in range(3)}
+    for brokers in (on_hosts(1, 2, 3, 4), on_hosts(2, 3, 4)):
+        plan = replace_lost(brokers, before, lost)
+        assert [len(replicas) for replicas in plan.values()] == [2, 2, 2]
+        assert copies(before, plan) == 3
+        assert 1 not in counts({**before, **plan})
+        assert sorted(counts({**before, **plan}).values()) == [2, 3, 3], "who has the fewest gets more"
+    three = topic((1, 2, 3))
+    assert replace_lost(on_hosts(1, 2, 3), three, {TopicPartition("t", 0): (1,)}) == {}, "nobody can take it"
+    both = replace_lost(on_hosts(3, 4), three, {TopicPartition("t", 0): (1, 2)})
+    assert both == topic((4, 2, 3)), "one of two is better than none"
 
 
 @pytest.mark.parametrize(("factor", "total"), [(1, 2), (2, 4), (3, 6), (5, 6)])

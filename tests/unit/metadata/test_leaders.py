@@ -341,6 +341,17 @@ async def test_a_broker_that_stops_hands_over_some_partitions_at_a_time(
     assert not any(1 in partition.isr for topic in topics for partition in topic.partitions)
 
 
+async def test_a_broker_that_stops_waits_for_nobody_where_it_holds_the_only_replica(cluster: Cluster) -> None:
+    """Each stop would take five seconds in a cluster with one such topic."""
+    single = TopicCreation("single", assignments=[(0, (1,))])
+    (outcome,) = await cluster.controller.controller.create_topics([single])
+    assert isinstance(outcome, TopicImage)
+    node = cluster.controller
+    assert await node.controller.vacate(1, cluster.nodes[1].broker.epoch) == []
+    assert node.image.topics["single"].partitions[0].leader == 1, "it serves until it closes"
+    assert node.partition().leader != 1
+
+
 def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> None:
     partition = PartitionImage((1,), 1, 0, (1,))
     topic = TopicImage("t", TopicId(bytes(16)), (partition,) * 25)

@@ -81,9 +81,8 @@ def _replication(view: ClusterView) -> list[Finding]:
     for topic in view.topics.values():
         factor = topic.replication_factor
         if factor > available:
-            advice = (
-                "Start the missing brokers, or move their replicas: `headrace partition move --from ID --to ID`."
-            )
+            fewer = f"`headrace partition move {topic.name} -r {available}`"
+            advice = f"Start the missing brokers. If they will not come back: {fewer}."
             findings.append(
                 Finding(
                     WRONG, f"{topic.name} has replication factor {factor}, with {available} brokers up.", advice
@@ -103,7 +102,7 @@ def _minimum_in_sync(view: ClusterView, minimums: dict[str, int]) -> list[Findin
     for topic in view.topics.values():
         minimum, factor = minimums[topic.name], topic.replication_factor
         if minimum >= factor > 1:
-            advice = "Set min.insync.replicas below the replication factor."
+            advice = f"`headrace topic alter {topic.name} --set min.insync.replicas={factor - 1}`"
             findings.append(
                 Finding(
                     WRONG,
@@ -133,12 +132,16 @@ def _defaults(view: ClusterView, settings: Settings) -> list[Finding]:
                         f"default.replication.factor={factor} of broker {broker} is higher than the "
                         "number of brokers."
                     ),
-                    "New topics cannot be created with it.",
+                    "New topics cannot be created with it: start more brokers, or lower it.",
                 )
             )
         if _value(entries, "unclean.leader.election.enable") == "true":
             findings.append(
-                Finding(DOUBT, f"Broker {broker} allows unclean elections: acknowledged records can be lost.")
+                Finding(
+                    DOUBT,
+                    f"Broker {broker} allows unclean elections: acknowledged records can be lost.",
+                    "Set unclean.leader.election.enable=false, and true only for topics that may lose records.",
+                )
             )
     return findings
 
@@ -150,7 +153,13 @@ def _differences(settings: Settings) -> list[Finding]:
         values = {broker: _value(entries, name) for broker, entries in settings.items()}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{value or 'nothing'} on {broker}" for broker, value in values.items())
-            findings.append(Finding(DOUBT, f"{name} differs: {listed}.", "Give all brokers the same file."))
+            findings.append(
+                Finding(
+                    DOUBT,
+                    f"{name} differs: {listed}.",
+                    "Give all brokers the same file and restart those whose file changed.",
+                )
+            )
     if not findings and len(settings) > 1:
         findings.append(Finding(OK, "The settings of all brokers agree."))
     return findings

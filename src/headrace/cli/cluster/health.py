@@ -24,6 +24,10 @@ from headrace.model.errors import KafkaError
 
 FULL = 0.9
 FILLING = 0.8
+_FULL_ADVICE = (
+    "`headrace cluster logdirs --partitions` shows the largest. Lower their retention "
+    "(`headrace topic alter TOPIC --set retention.ms=...`), add space, or move some away."
+)
 
 
 @click.command()
@@ -40,7 +44,7 @@ def health(target: Target, format: str) -> None:
             *controller_finding(await controller_of(cluster), view),
             *await _partitions(cluster, view),
             *leader_skew(view),
-            *await _disks(cluster),
+            *await _disks(cluster, view),
         ]
 
     findings = run(target, work)
@@ -75,7 +79,7 @@ async def _partitions(cluster: Cluster, view: ClusterView) -> list[Finding]:
     return partition_findings(view, minimums)
 
 
-async def _disks(cluster: Cluster) -> list[Finding]:
+async def _disks(cluster: Cluster, view: ClusterView) -> list[Finding]:
     try:
         found = await directories(cluster)
     except (KafkaError, ClientError) as error:
@@ -84,11 +88,27 @@ async def _disks(cluster: Cluster) -> list[Finding]:
     for one in found:
         where = f"{one['path']} of broker {one['broker']}"
         if one["error"]:
-            findings.append(Finding(WRONG, f"{where} is offline ({one['error']}).", "Look at the broker's log."))
+            advice = failed_directory_advice(one["broker"], view)
+            findings.append(Finding(WRONG, f"{where} is offline ({one['error']}).", advice))
         elif one["total_bytes"]:
             used = 1 - (one["free_bytes"] or 0) / one["total_bytes"]
             state = WRONG if used > FULL else DOUBT if used > FILLING else OK
             free = size_text(one["free_bytes"] or 0)
-            advice = "Lower retention, or add space." if state != OK else ""
+            advice = _FULL_ADVICE if state != OK else ""
             findings.append(Finding(state, f"{where}: the disk is {used:.0%} full, {free} free.", advice))
     return findings
+
+
+def failed_directory_advice(broker: int, view: ClusterView) -> str:
+    partitions = [one for topic in view.topics.values() for one in topic.partitions]
+    waiting = sum(broker in one.offline for one in partitions)
+    if not waiting:
+        return (
+            f"No partition needs it any more. Replace the disk, or take it out of log.dirs, and restart broker "
+            f"{broker} when it suits you."
+        )
+    return (
+        f"{plural(waiting, 'replica')} of broker {broker} {'is' if waiting == 1 else 'are'} offline; its log says "
+        "why. Repair or replace the disk and restart the broker, which then copies what it lacks; or move them to "
+        "other brokers now: `headrace partition move --offline`."
+    )

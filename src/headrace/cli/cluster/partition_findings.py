@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
 from headrace.cli.common.output import plural
@@ -25,8 +25,8 @@ def absent_brokers(view: ClusterView) -> list[Finding]:
         Finding(
             WRONG,
             f"Broker {broker} is down; it holds {plural(count, 'replica')}.",
-            "Start it: it catches up and rejoins by itself. If it is lost, move its replicas to another: "
-            f"`headrace partition move --from {broker} --to BROKER`.",
+            "Start it: it catches up and rejoins by itself. If it is lost, move its replicas to other brokers: "
+            "`headrace partition move --offline`.",
         )
         for broker, count in sorted(held.items())
     ]
@@ -44,8 +44,7 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
     misplaced = [(name, one) for name, one in partitions if one.leader not in (NO_LEADER, *one.replicas[:1])]
     findings = []
     if offline:
-        needed = ", ".join(map(str, sorted({broker for _, one in offline for broker in one.in_sync})))
-        advice = f"They cannot be read or written until one of their in-sync replicas is up: broker {needed}."
+        advice = f"They cannot be read or written. {_bring_back(view, offline)}"
         findings.append(Finding(WRONG, f"{_count(offline)} without a leader: {_some(offline)}", advice))
     if refused:
         advice = "acks=all is refused there until enough replicas are in sync again."
@@ -54,13 +53,11 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
         advice = "With one replica fewer, acks=all is refused there: bring the missing ones back first."
         findings.append(Finding(DOUBT, f"{_count(minimal)} at min.insync.replicas: {_some(minimal)}", advice))
     if lagging:
-        behind = Counter(broker for _, one in lagging for broker in set(one.replicas) - set(one.in_sync))
-        who = ", ".join(f"{broker} ({count})" for broker, count in behind.most_common(SHOWN))
-        advice = f"Not in sync, by broker: {who}. Each is down or behind; see its log."
+        advice = f"Not in sync, by broker: {_behind(view, lagging)}."
         findings.append(Finding(WRONG, f"{_count(lagging)} under-replicated: {_some(lagging)}", advice))
     if misplaced:
         advice = (
-            "This is normal after a failover. `headrace partition elect` gives leadership back "
+            "This is normal after a failover. `headrace partition elect --all` gives leadership back "
             "to the preferred replicas."
         )
         findings.append(
@@ -71,6 +68,42 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
             Finding(OK, f"All {plural(len(partitions), 'partition')} have a leader and all replicas in sync.")
         )
     return findings
+
+
+def _bring_back(view: ClusterView, offline: Sequence[Named]) -> str:
+    """Who can lead again, and what that takes."""
+    holders = sorted({broker for _, one in offline for broker in one.in_sync})
+    down = [str(broker) for broker in holders if broker not in view.brokers]
+    failed = sorted({broker for _, one in offline for broker in one.in_sync if _disk_failed(view, one, broker)})
+    advice = []
+    if down:
+        advice.append(f"Start the brokers with their in-sync replicas: {', '.join(down)}.")
+    if failed:
+        brokers = ", ".join(map(str, failed))
+        advice.append(
+            f"Their in-sync replicas are on the failed disk of broker {brokers}: mount it again, restart."
+        )
+    if advice and any(set(one.replicas) - set(one.offline) - set(one.in_sync) for _, one in offline):
+        advice.append(
+            "If they are lost for good, `headrace partition elect TOPIC --unclean` elects one that lacks records."
+        )
+    return " ".join(advice) or "A leader should be elected within seconds; if not, look at the controller's log."
+
+
+def _disk_failed(view: ClusterView, partition: PartitionView, broker: int) -> bool:
+    """The broker lives, and has lost this replica."""
+    return broker in partition.offline and broker in view.brokers
+
+
+def _behind(view: ClusterView, lagging: Sequence[Named]) -> str:
+    """`3 (12, down), 1 (4, failed disk)`."""
+    counts: Counter[tuple[int, str]] = Counter()
+    for _, one in lagging:
+        for broker in set(one.replicas) - set(one.in_sync):
+            failed = _disk_failed(view, one, broker)
+            why = "failed disk" if failed else "behind, see its log" if broker in view.brokers else "down"
+            counts[broker, why] += 1
+    return ", ".join(f"{broker} ({count}, {why})" for (broker, why), count in counts.most_common(SHOWN))
 
 
 def leader_skew(view: ClusterView) -> list[Finding]:
@@ -85,7 +118,7 @@ def leader_skew(view: ClusterView) -> list[Finding]:
     least = min(view.brokers, key=lambda one: led[one])
     fewest = led[least] or "none"
     what = f"Broker {broker} leads {most} partitions and broker {least} {fewest}; an even share is {share:.0f}."
-    advice = "After a failover use `headrace partition elect`; `headrace partition balance` evens out the rest."
+    advice = "After a failover: `headrace partition elect --all`. Otherwise: `headrace partition balance`."
     return [Finding(DOUBT, what, advice)]
 
 

@@ -51,5 +51,8 @@ def _together(view: ClusterView, place: Callable[[BrokerView], str], kind: str) 
         return [Finding(OK, f"Replicas are spread over {kind}s.")]
     listed = ", ".join(topics[:SHOWN]) + (", ..." if len(topics) > SHOWN else "")
     what = f"{plural(len(topics), 'topic')} with all replicas of a partition on one {kind}: {listed}."
-    advice = f"They are lost with that {kind}: `headrace partition move TOPIC --brokers ...` spreads them."
+    brokers = ",".join(str(broker) for broker in view.brokers)
+    advice = (
+        f"They are lost with that {kind}: `headrace partition move {topics[0]} --brokers {brokers}` spreads them."
+    )
     return [Finding(DOUBT, what, advice)]

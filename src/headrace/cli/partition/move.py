@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import click
@@ -31,11 +31,12 @@ from headrace.cli.partition.planning import (
 )
 from headrace.cli.partition.progress import carry_out
 from headrace.client.cluster import Cluster
-from headrace.client.view import ClusterView
-from headrace.metadata.balancing import Replicas, balance, evacuate, resize
+from headrace.client.view import NO_LEADER, ClusterView
+from headrace.metadata.balancing import Replicas, balance, evacuate, replace_lost, resize
 from headrace.model.topics import TopicPartition
 
 Wanted = Mapping[TopicPartition, Replicas]
+SHOWN = 10
 
 
 class Way(NamedTuple):
@@ -115,7 +116,13 @@ def show_and_carry_out(
 @click.argument("partitions", nargs=-1, metavar="[TOPIC|TOPIC:PARTITION]...", shell_complete=complete_topics)
 @click.option("--replicas", type=broker_list, metavar="1,2,3", help="Exactly these brokers; the first one leads.")
 @click.option("--brokers", type=broker_list, metavar="1,2,3", help="Spread over these brokers.")
-@click.option("--from", "source", type=int, metavar="BROKER", help="Move the replicas on this broker to --to.")
+@click.option(
+    "--from",
+    "source",
+    type=int,
+    metavar="BROKER",
+    help="Move the replicas on this broker, all or of the given partitions, to --to.",
+)
 @click.option("--to", "taker", type=int, metavar="BROKER", help="Destination of the replicas of --from.")
 @click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="Number of replicas.")
 @click.option("--offline", is_flag=True, help="Move replicas from dead brokers and failed disks to other brokers.")
@@ -143,10 +150,10 @@ def move(
             "Give a destination: --replicas, --brokers, --from and --to, --replication-factor, "
             "--offline, or --file."
         )
-    if (path is None and not offline) != bool(partitions):
-        raise click.UsageError(
-            "Name the partitions, such as orders or orders:3, but not with --file or --offline, which find them."
-        )
+    if partitions and (path is not None or offline):
+        raise click.UsageError("--file and --offline find the partitions: name none.")
+    if not partitions and path is None and not offline and source is None:
+        raise click.UsageError("Name the partitions, such as orders or orders:3.")
 
     async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
         if path is not None:
@@ -156,9 +163,13 @@ def move(
         if offline:
             view = await cluster.metadata()
             return view, _without_offline(view)
-        view, names = await named_partitions(cluster, partitions)
-        there = assignment(view)
-        now = {name: there[name] for name in names}
+        if partitions:
+            view, names = await named_partitions(cluster, partitions)
+            there = assignment(view)
+            now = {name: there[name] for name in names}
+        else:
+            view = await cluster.metadata()
+            now = assignment(view)
         if replicas is not None:
             _check_alive(view, replicas)
             return view, dict.fromkeys(now, replicas)
@@ -211,14 +222,35 @@ def evacuation(view: ClusterView, broker: int) -> Wanted:
 
 
 def _without_offline(view: ClusterView) -> Wanted:
-    """Each partition that has replicas offline, without them."""
-    wanted: dict[TopicPartition, Replicas] = {}
+    """Each partition that has replicas offline, with others in their place. Says which have to wait, and why."""
+    lost: dict[TopicPartition, Replicas] = {}
+    leaderless: list[TopicPartition] = []
     for topic in view.topics.values():
         for one in topic.partitions:
-            if one.offline:
-                usable = {id: place for id, place in places(view).items() if id not in one.offline}
-                wanted |= evacuate(usable, {TopicPartition(topic.name, one.number): one.replicas})
+            name = TopicPartition(topic.name, one.number)
+            if one.offline and one.leader == NO_LEADER:
+                leaderless.append(name)
+            elif one.offline:
+                lost[name] = one.offline
+    wanted = replace_lost(places(view), assignment(view), lost)
+    stuck = [name for name, gone in lost.items() if set(gone) & set(wanted.get(name, gone))]
+    if leaderless:
+        note(
+            f"{_some(leaderless)}: no replica is left to copy from. Bring back the broker or the disk that holds "
+            "one; `headrace cluster health` names it."
+        )
+    if stuck:
+        note(
+            f"{_some(stuck)}: every other broker holds a replica already. Add a broker, or bring the offline one "
+            "back: start it, or take the failed disk out of its log.dirs (or replace it) and restart it. It then "
+            "copies what it lacks."
+        )
     return wanted
+
+
+def _some(names: Sequence[TopicPartition]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"{name.topic}:{name.partition}" for name in names[:SHOWN]) + more
 
 
 def _check_alive(view: ClusterView, brokers: Replicas) -> None:

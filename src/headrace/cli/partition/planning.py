@@ -65,7 +65,9 @@ def summary(moves: Iterable[Move]) -> str:
     listed = list(moves)
     copies = sum(len(move.adding) for move in listed)
     total = size_text(sum(move.bytes_to_copy for move in listed))
-    return f"{plural(len(listed), 'partition')}, {plural(copies, 'replica')} to copy, {total}"
+    fewer = sum(len(move.after) < len(move.before) for move in listed)
+    text = f"{plural(len(listed), 'partition')}, {plural(copies, 'replica')} to copy, {total}"
+    return text + (f"; {fewer} will have fewer replicas than now" if fewer else "")
 
 
 def places(view: ClusterView) -> dict[int, Location]:

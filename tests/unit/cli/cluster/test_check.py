@@ -113,9 +113,14 @@ def test_health_of_partitions() -> None:
     assert states(partition_findings(cluster(3, (1, 2, 3)), {})) == [OK]
     (lagging,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(1, 2)), {"t": 1})
     assert (lagging.state, lagging.what) == (WRONG, "1 partition is under-replicated: t 0.")
-    assert "3 (1)" in lagging.advice
+    assert "3 (1, behind" in lagging.advice
+    (missing,) = partition_findings(cluster(2, (1, 2, 3), in_sync=(1, 2)), {"t": 1})
+    assert "3 (1, down)" in missing.advice
     (leaderless,) = partition_findings(cluster(3, (1, 2, 3), in_sync=(2,), leader=-1), {})
-    assert (leaderless.state, "broker 2" in leaderless.advice) == (WRONG, True)
+    assert (leaderless.state, "a leader should be elected" in leaderless.advice.lower()) == (WRONG, True)
+    (lost,) = partition_findings(cluster(2, (1, 3), in_sync=(3,), leader=-1), {})
+    assert "Start the brokers with their in-sync replicas: 3." in lost.advice
+    assert "elect TOPIC --unclean" in lost.advice
     refused, _ = partition_findings(cluster(3, (1, 2, 3), in_sync=(1,)), {"t": 2})
     assert (refused.state, "min.insync.replicas: t 0." in refused.what) == (WRONG, True)
     assert states(partition_findings(cluster(3, (2, 1, 3), leader=1), {})) == [DOUBT, OK]
@@ -123,9 +128,25 @@ def test_health_of_partitions() -> None:
     assert states(cluster_health.controller_finding(-1, cluster(1))) == [WRONG]
 
 
+def test_a_failed_disk_of_a_broker_that_is_up() -> None:
+    """Starting the broker is no help: it runs."""
+    view = cluster(3, (1, 2), in_sync=(2,), leader=2)
+    (partition,) = view.topics["t"].partitions
+    failed = view._replace(topics={"t": view.topics["t"]._replace(partitions=(partition._replace(offline=(1,)),))})
+    lagging = next(one for one in partition_findings(failed, {"t": 1}) if "under-replicated" in one.what)
+    assert "1 (1, failed disk)" in lagging.advice
+    assert "partition move --offline" in cluster_health.failed_directory_advice(1, failed)
+    assert "No partition needs it" in cluster_health.failed_directory_advice(1, view)
+    alone = partition._replace(leader=-1, in_sync=(1,), offline=(1,))
+    gone = view._replace(topics={"t": view.topics["t"]._replace(partitions=(alone,))})
+    (leaderless,) = partition_findings(gone, {})
+    assert "failed disk of broker 1" in leaderless.advice
+
+
 def test_a_broker_that_is_down_is_named() -> None:
     (finding,) = absent_brokers(cluster(2, (1, 2, 3)))
     assert finding.what == "Broker 3 is down; it holds 1 replica."
+    assert "`headrace partition move --offline`" in finding.advice
     assert absent_brokers(cluster(3, (1, 2, 3))) == []
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.metadata.cordons import CORDONED
+from headrace.metadata.image import NO_LEADER
+from headrace.model.topics import TopicPartition
 from headrace.testing.in_process_cluster import running_cluster
 from tests.unit.cli.partition.test_partition_commands import T0, CommandLine
 from tests.unit.replication.test_three_brokers import create, produce
@@ -63,6 +65,33 @@ async def test_a_dead_broker_is_replaced_and_forgotten(headrace: CommandLine) ->
     done = await headrace("broker", "decommission", "3", "--yes")
     assert "Removed broker 3 from the cluster." in done.stderr
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+async def test_what_is_offline_is_never_just_dropped(headrace: CommandLine) -> None:
+    """Where nobody can take a lost replica it stays, and where nothing is left to copy from no move is begun."""
+    cluster = headrace.cluster
+    await headrace("partition", "move", "t", "-r", "3", "--yes")
+    await headrace("topic", "create", "alone", "--partitions", "3", "--replication-factor", "1")
+    await cluster.until(lambda: all("alone" in cluster.image(n).topics for n in cluster.nodes))
+    await cluster.stop(3)
+    await cluster.until(lambda: not any(3 in cluster.image(n).brokers for n in (1, 2)))
+    await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
+    lost = [one.replicas for one in cluster.image(2).topics["alone"].partitions].index((3,))
+    await cluster.until(lambda: cluster.state(TopicPartition("alone", lost)).leader == NO_LEADER)
+    await cluster.until(lambda: cluster.image(2).topics["alone"].partitions[lost].leader == NO_LEADER)
+    told = (await headrace("partition", "move", "--offline", "--yes")).stderr
+    assert "t:0: every other broker holds a replica already." in told
+    assert f"alone:{lost}: no replica is left to copy from." in told
+    assert "Nothing to move." in told
+    assert sorted(cluster.state(T0).replicas) == [1, 2, 3]
+    fewer = await headrace("partition", "move", "t", "-r", "2", "--yes")
+    assert "1 will have fewer replicas than now" in fewer.stderr
+    await cluster.until(lambda: sorted(cluster.state(T0).replicas) == [1, 2])
+
+
+async def test_all_replicas_of_a_broker_go_to_another(headrace: CommandLine) -> None:
+    await headrace("partition", "move", "--from", "3", "--to", "2", "--yes")
+    await headrace.cluster.until(lambda: headrace.cluster.state(T0).replicas == (1, 2))
 
 
 async def test_the_partitions_of_a_failed_directory_go_elsewhere(tmp_path: Path) -> None:
