@@ -206,7 +206,8 @@ class Partition:
     ) -> VerificationGuard | None:
         """Before the coordinator is asked: what to present to `append` once it has agreed; None if none is needed.
 
-        A marker that is written meanwhile makes it void, and the append fails with INVALID_TXN_STATE.
+        A marker that is written meanwhile makes it void, and the append fails with INVALID_TXN_STATE, unless it
+        surely ends an earlier transaction.
         `bumps_epochs`: the client takes a new epoch at every end (transactions version 2).
         """
         return self.log.start_verification(producer_id, producer_epoch, base_sequence, bumps_epochs)

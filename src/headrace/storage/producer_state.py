@@ -88,6 +88,14 @@ class VerificationGuard:
         self.bumps_epochs = bumps_epochs
         self.since_ms = now_ms
 
+    def outlives(self, marker_epoch: int) -> bool:
+        """Whether a marker in that epoch ends an earlier transaction than the one that this is about to open.
+
+        With new epochs at every end the marker of the transaction before has the epoch of this one. It comes late
+        where a leader changed: the coordinator agrees to this transaction once that marker is written.
+        """
+        return self.bumps_epochs and marker_epoch <= self.producer_epoch
+
 
 class ProducerDescription(NamedTuple):
     """A row of DescribeProducers."""
@@ -279,7 +287,9 @@ class ProducerStates:
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int:
         """Remember the end of a transaction; where it began, or NO_TRANSACTION if it wrote nothing here."""
         entry = self._entry(header)
-        self._guards.pop(header.producer_id, None)
+        guard = self._guards.get(header.producer_id)
+        if guard is not None and not guard.outlives(header.producer_epoch):
+            del self._guards[header.producer_id]
         first_offset = entry.transaction_first_offset
         if first_offset != NO_TRANSACTION:
             entry.transaction_first_offset = NO_TRANSACTION

@@ -1,6 +1,8 @@
 """InitProducerId for a transactional id: a new epoch for whoever asks, and an end for whoever was there before.
 
 An open transaction of the one before is aborted first: the client is told CONCURRENT_TRANSACTIONS and asks again.
+Where the client itself has it open, since it does not know what became of its EndTxn, it is remembered as the one
+who asked; Kafka fences it when it asks again.
 With `keep_prepared` it is left open instead, and the client becomes the one who may end it (KIP-939).
 """
 
@@ -13,6 +15,7 @@ from headrace.transactions.decision import NEEDS_PRODUCER_ID, TransactionDecisio
 from headrace.transactions.ending import fenced
 from headrace.transactions.states import ENDING, TransactionState
 from headrace.transactions.transaction import (
+    MAX_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT,
@@ -81,7 +84,8 @@ def decide_init(
             return refuse(ErrorCode.PRODUCER_FENCED)  # a zombie must not abort what its successor has open
         if request.keep_prepared:
             return _take_over(current, request, new_id, now_ms)
-        return TransactionDecision(ErrorCode.CONCURRENT_TRANSACTIONS, fenced(current, now_ms))
+        aborted = replace(fenced(current, now_ms), last_epoch=request.expected.epoch)
+        return TransactionDecision(ErrorCode.CONCURRENT_TRANSACTIONS, aborted)
     return _begin_anew(current, request, timeout_ms, new_id, now_ms)
 
 
@@ -97,15 +101,17 @@ def _begin_anew(
 ) -> TransactionDecision:
     held, expected = current.identity, request.expected
     asked_by_owner = expected != NOBODY
-    if held.exhausted and (not asked_by_owner or expected.epoch == held.epoch):
+    repeated = asked_by_owner and expected.epoch == current.last_epoch
+    spent = held.exhausted and (not asked_by_owner or expected.epoch == held.epoch)
+    if spent or (repeated and held.epoch == MAX_EPOCH):
         if new_id is None:
             return NEEDS_PRODUCER_ID
-        given, last_epoch = ProducerIdentity(new_id, 0), held.epoch if asked_by_owner else NO_EPOCH
+        given, last_epoch = ProducerIdentity(new_id, 0), expected.epoch
     elif not asked_by_owner:
         given, last_epoch = ProducerIdentity(held.producer_id, held.epoch + 1), NO_EPOCH
     elif expected.epoch == held.epoch:
         given, last_epoch = ProducerIdentity(held.producer_id, held.epoch + 1), held.epoch
-    elif expected.epoch == current.last_epoch:
+    elif repeated:
         given, last_epoch = held, current.last_epoch  # the same request once more
     else:
         return refuse(ErrorCode.PRODUCER_FENCED)

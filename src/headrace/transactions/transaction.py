@@ -62,8 +62,8 @@ class Transaction:
     timeout_before_ms: int = NOT_PREPARED
     """Of a prepared transaction: the timeout that counts again after its end."""
     last_epoch: int = NO_EPOCH
-    """The epoch before a bump that its own producer asked for: who repeats the request is no stranger. Not stored,
-    as in Kafka: after a failover such a producer is fenced."""
+    """The epoch before a bump that its own producer asked for: who repeats the request is no stranger, not even
+    after a failover. Kafka does not store it, and fences such a producer there."""
 
     @property
     def identity(self) -> ProducerIdentity:

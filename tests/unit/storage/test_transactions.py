@@ -107,6 +107,27 @@ def test_a_marker_between_verification_and_append_makes_the_guard_void(store: St
     append(store, 0, again)
 
 
+def test_the_late_marker_of_the_transaction_before_leaves_the_guard_of_the_next_alone(store: Store) -> None:
+    """After a change of the leader the marker is sent anew, and the next transaction may ask before it comes."""
+    append(store, 0, verify(store, 0, producer_epoch=3, bumps=True), producer_epoch=3)
+    guard = verify(store, 0, producer_epoch=4, bumps=True)
+    ending = EndMarker(PRODUCER, 4, True, 0, 2)
+    store.log.append_marker(ending, 0)
+    store.log.append_marker(ending, 0)  # sent again: its answer was lost
+    append(store, 0, guard, producer_epoch=4)
+    assert store.log.last_stable_offset(4) == 3
+
+
+@pytest.mark.parametrize("epoch", [5, 6])
+def test_the_end_of_its_own_transaction_makes_such_a_guard_void(store: Store, epoch: int) -> None:
+    guard = verify(store, 0, producer_epoch=4, bumps=True)
+    store.log.append_marker(EndMarker(PRODUCER, epoch, False, 0, 2), 0)
+    with pytest.raises(KafkaError) as error:
+        append(store, 0, guard, producer_epoch=4)
+    assert code(error) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert verify(store, 0, producer_epoch=4, bumps=True) is not guard
+
+
 def test_a_guard_opens_one_transaction_only(store: Store) -> None:
     guard = verify(store, 0)
     append(store, 0, guard)

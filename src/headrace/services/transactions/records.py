@@ -36,6 +36,7 @@ def encode_transaction(transaction: Transaction) -> NewRecord:
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
         headrace_timeout_before_ms=transaction.timeout_before_ms,
+        headrace_last_epoch=transaction.last_epoch,
     )
     return NewRecord(value.to_bytes(VERSION), key, transaction.updated_ms)
 
@@ -92,4 +93,5 @@ def _decode(transactional_id: str, raw: bytes) -> Transaction:
         next_producer_epoch=value.next_producer_epoch,
         client_version=value.client_transaction_version,
         timeout_before_ms=value.headrace_timeout_before_ms,
+        last_epoch=value.headrace_last_epoch,
     )

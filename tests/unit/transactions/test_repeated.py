@@ -1,0 +1,116 @@
+"""Requests whose answer was lost, repeated at the same coordinator or another: nobody is fenced for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.records.builder import build_batch
+from headrace.services.transactions.records import decode_transactions, encode_transaction
+from headrace.transactions.adding import decide_add
+from headrace.transactions.ending import completed, decide_end, fenced
+from headrace.transactions.starting import decide_init
+from headrace.transactions.transaction import (
+    BUMPS_EPOCH,
+    LAST_USABLE_EPOCH,
+    MAX_EPOCH,
+    ProducerIdentity,
+    Transaction,
+)
+from tests.unit.transactions.test_decisions import (
+    CONCURRENT,
+    EMPTY,
+    FENCED,
+    HELD,
+    MAPPING,
+    NEW_ID,
+    NONE,
+    NOW,
+    ONGOING,
+    P0,
+    STATE,
+    TIMEOUT,
+    end,
+    init,
+    txn,
+)
+
+
+def stored(transaction: Transaction | None) -> Transaction:
+    """As another coordinator finds it after a failover."""
+    assert transaction is not None
+    batch = build_batch([encode_transaction(transaction)])
+    ((_, found),) = decode_transactions(memoryview(batch))
+    assert found == transaction
+    return found
+
+
+def test_init_repeated_at_another_coordinator_gives_the_same_epoch() -> None:
+    """The coordinator died before it could answer. Kafka forgets the epoch before, and fences the producer."""
+    first = decide_init(txn(EMPTY), init(HELD), TIMEOUT, None, NOW)
+    again = decide_init(stored(first.changed), init(HELD), TIMEOUT, None, NOW)
+    assert (again.error, again.producer) == (NONE, (7, 6))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_init_by_one_who_does_not_know_what_became_of_its_end(commit: bool) -> None:
+    """EndTxn is stored, its answer is lost with the coordinator, and the client gives up on it: franz-go does."""
+    ending = stored(decide_end(txn(ONGOING), end(HELD, commit), None, NOW).changed)
+    assert decide_init(ending, init(HELD), TIMEOUT, None, NOW).error is CONCURRENT
+    ended = stored(completed(ending, NOW))
+    decision = decide_init(ended, init(HELD), TIMEOUT, None, NOW)
+    assert (decision.error, decision.producer) == (NONE, (7, 6))
+    begun = stored(decision.changed)
+    assert decide_add(begun, HELD, frozenset({P0}), BUMPS_EPOCH, NOW).error is FENCED
+    assert decide_add(begun, ProducerIdentity(7, 6), frozenset({P0}), BUMPS_EPOCH, NOW).error is NONE
+
+
+def test_init_by_one_whose_end_never_arrived() -> None:
+    """Its transaction is aborted, and it goes on; whoever takes its place meanwhile fences it."""
+    decision = decide_init(txn(ONGOING), init(HELD), TIMEOUT, None, NOW)
+    assert decision.error is CONCURRENT
+    aborting = stored(decision.changed)
+    assert aborting.producer_epoch == 7
+    assert decide_init(aborting, init(HELD), TIMEOUT, None, NOW).error is CONCURRENT
+    aborted = stored(completed(aborting, NOW))
+    again = decide_init(aborted, init(HELD), TIMEOUT, None, NOW)
+    assert (again.error, again.producer) == (NONE, (7, 7))
+    for commit in (False, True):
+        assert decide_end(aborted, end(HELD, commit), None, NOW).error is FENCED
+        assert decide_end(stored(again.changed), end(HELD, commit), None, NOW).error is FENCED
+    successor = decide_init(aborted, init(), TIMEOUT, None, NOW)
+    assert successor.producer == (7, 8)
+    assert decide_init(stored(successor.changed), init(HELD), TIMEOUT, None, NOW).error is FENCED
+
+
+def test_one_whose_time_was_up_is_no_owner() -> None:
+    timed_out = stored(completed(fenced(txn(ONGOING, last_epoch=4), NOW), NOW))
+    assert decide_init(timed_out, init(HELD), TIMEOUT, None, NOW).error is FENCED
+    assert decide_init(timed_out, init(ProducerIdentity(7, 4)), TIMEOUT, None, NOW).error is FENCED
+
+
+def test_init_by_one_whose_end_never_arrived_in_the_last_epoch() -> None:
+    """No producer ever gets the highest epoch: nobody could fence it."""
+    last = ProducerIdentity(7, LAST_USABLE_EPOCH)
+    aborted = completed(stored(decide_init(txn(ONGOING, last), init(last), TIMEOUT, None, NOW).changed), NOW)
+    assert aborted.producer_epoch == MAX_EPOCH
+    assert decide_init(aborted, init(last), TIMEOUT, None, NOW).needs_producer_id
+    decision = decide_init(aborted, init(last), TIMEOUT, NEW_ID, NOW)
+    assert decision.producer == (NEW_ID, 0)
+    assert decide_init(stored(decision.changed), init(last), TIMEOUT, 901, NOW).producer == (NEW_ID, 0)
+
+
+def test_an_end_repeated_at_another_coordinator_is_answered_with_the_new_epoch() -> None:
+    """Kafka's table: repeated, the new epoch or INVALID_TXN_STATE; for the next transaction, its end."""
+    spent = ProducerIdentity(7, LAST_USABLE_EPOCH)
+    for held, after in ((HELD, (7, 6)), (spent, (NEW_ID, 0))):
+        for commit in (True, False):
+            ending = stored(decide_end(txn(ONGOING, held), end(held, commit), NEW_ID, NOW).changed)
+            assert decide_end(ending, end(held, commit), 901, NOW).error is CONCURRENT
+            assert decide_end(ending, end(held, not commit), 901, NOW).error is STATE
+            ended = stored(completed(ending, NOW))
+            again = decide_end(ended, end(held, commit), 901, NOW)
+            assert (again.error, again.producer, again.changed) == (NONE, after, None)
+            assert decide_end(ended, end(held, not commit), 901, NOW).error is STATE
+            begun = stored(decide_add(ended, ended.identity, frozenset({P0}), BUMPS_EPOCH, NOW).changed)
+            late = decide_end(begun, end(held, commit), 901, NOW)
+            assert late.error is (FENCED if held is HELD else MAPPING)
