@@ -16,7 +16,7 @@ help:
 	@echo "make check        lint, types and house rules"
 	@echo "make conformance  the same client tests against Apache Kafka and against Headrace"
 	@echo "make drills       three brokers killed, stopped and cut off under load, with a report (an hour; ARGS='kill-all --short' for some)"
-	@echo "make sink-drills  Spark's exactly-once sink with drivers, executors and brokers killed (ARGS='two-drivers --brokers 1' for some)"
+	@echo "make sink-drills  Spark's exactly-once sink with drivers, executors and brokers killed (ARGS='two-drivers --brokers 1 --short' for some)"
 	@echo "make bench        side by side with Apache Kafka (W=W1,W4 ROUNDS=3 QUICK=1 choose)"
 	@echo "make docs         write the generated pages again"
 	@echo "make pictures     draw the README's pictures again, from real output"

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.spark.archive import manifest
 from headrace.spark.errors import user_message
 from tests.spark.conftest import MakeTopic
+from tests.spark.test_jobs import patiently
 from tests.spark.topics import TIMEOUT_S, Stored, Topics
+from tests.unit.spark.archive.archives import archived, make_archive
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.ratio": "0.01"}
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+ARCHIVED = """
+    key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT,
+    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, day STRING
+"""
+"""As docs/archive.md has it."""
 
 
 def read(spark: SparkSession, topics: Topics, schema: str | None = None, **options: str) -> DataFrame:
@@ -229,3 +240,37 @@ def test_no_registration_and_registering_does_no_harm(
     assert read(spark, topics, subscribe=topic).count() == 1
     spark.dataSource.register(HeadraceDataSource)
     assert read(spark, topics, subscribe=topic).count() == 1
+
+
+@pytest.mark.headrace_only
+def test_an_archive_reads_as_the_topics_did_and_goes_back_into_one(
+    spark: SparkSession, topics: Topics, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """R-BEY-3: with Spark's own reader, also a topic whose name is a number, and beside what a kill left."""
+    plain, number = make_topic(partitions=2), make_topic(f"0{time.time_ns()}")
+    for day in range(2):
+        at_ms = 1_700_049_600_123 + day * DAY_MS
+        topics.send(
+            plain, ["a", None, "c"], keys=["1", "2", "3"], headers=[("h", b"x"), ("h", None)], timestamp_ms=at_ms
+        )
+        topics.send(plain, ["d"], partition=1, timestamp_ms=at_ms)
+    topics.send(number, ["n"])
+    store = make_archive(tmp_path, topics.bootstrap, [plain, number], file_bytes=1)
+    archived(store, topics.bootstrap)
+    store.write(f"{manifest.STAGED}/left.part", b"not committed")
+    rows = spark.read.schema(ARCHIVED).parquet(str(tmp_path))
+    expected = sorted([*topics.read(plain, range(2)), *topics.read(number)], key=lambda one: one.topic)
+    assert all_columns(rows) == expected
+    assert all_columns(spark.read.parquet(str(tmp_path)).where(f"topic = '{plain}'")) == [
+        one for one in expected if one.topic == plain
+    ]
+    assert all_columns(rows.where(f"topic = '{plain}' AND day = '2023-11-16'")) == [
+        one for one in expected if one.topic == plain and one.timestamp_ms > 1_700_049_600_123
+    ]
+    copy = make_topic(partitions=2)
+    again = rows.where(f"topic = '{plain}'").repartition("partition").sortWithinPartitions("partition", "offset")
+    written = again.select("key", "value", "partition", "timestamp", "headers")
+    writer = written.write.format("headrace").option("topic", copy)
+    writer = writer.option("kafka.bootstrap.servers", topics.bootstrap).option("jobId", f"{copy}/1").mode("append")
+    patiently(writer.save)
+    assert [replace(one, topic=plain) for one in topics.read(copy, range(2))] == topics.read(plain, range(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -12,11 +13,14 @@ from pathlib import Path
 
 from headrace.testing.process import BrokerProcess, ServerProcess
 from headrace.testing.process_cluster import ProcessCluster
+from headrace.testing.sink_drills.driver import PER_BATCH
 from headrace.testing.sink_drills.dying import MUTANTS
 from headrace.testing.sink_drills.matrix import DRILLS, Outcome, Stage
-from headrace.testing.sink_drills.scene import Scene
+from headrace.testing.sink_drills.scene import ROWS, Scene
 
 SETTINGS = {"offsets.topic.num.partitions": "4", "default.replication.factor": "1"}
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+"""Every driver lives for seconds: to compile thoroughly would take half of its time."""
 
 
 @contextmanager
@@ -29,14 +33,15 @@ def started(count: int) -> Iterator[tuple[str, list[ServerProcess]]]:
         yield cluster.bootstrap, list(cluster.brokers.values())
 
 
-def run_drill(name: str, count: int, mutant: str | None = None) -> Outcome:
+def run_drill(name: str, count: int, mutant: str | None = None, *, short: bool = False) -> Outcome:
     began = time.monotonic()
     problems: list[str] = []
     with (
         tempfile.TemporaryDirectory(prefix="sink-drill-", ignore_cleanup_errors=True) as folder,
         started(count) as (bootstrap, brokers),
     ):
-        scene = Scene(bootstrap, Path(folder), replicas=count)
+        rows = DRILLS[name].batches * PER_BATCH if short else ROWS
+        scene = Scene(bootstrap, Path(folder), replicas=count, rows=rows)
         try:
             DRILLS[name].play(Stage(scene, brokers, mutant))
             problems += scene.problems()
@@ -60,7 +65,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="DRILL", help="all by default")
     parser.add_argument("--brokers", type=int, action="append", choices=(1, 3), help="1 and 3 by default")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant a defect: the drill must fail")
+    parser.add_argument("--short", action="store_true", help="no more batches than a drill needs")
     arguments = parser.parse_args()
+    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
     unknown = sorted(set(arguments.names) - set(DRILLS))
     if unknown:
         print(f"unknown drills: {', '.join(unknown)} (see --help)", file=sys.stderr)
@@ -68,7 +75,7 @@ def main() -> int:
     failed = 0
     for name in arguments.names or DRILLS:
         for count in arguments.brokers or DRILLS[name].brokers:
-            outcome = run_drill(name, count, arguments.mutant)
+            outcome = run_drill(name, count, arguments.mutant, short=arguments.short)
             failed += bool(outcome.problems)
             verdict = "FAILED" if outcome.problems else "every row once, nothing open"
             where = "one broker" if count == 1 else f"{count} brokers"

@@ -110,14 +110,18 @@ class SinkDrill:
     mutant: str | None = None
     """The defect that it must find."""
     brokers: tuple[int, ...] = (1, 3)
+    batches: int = 3
+    """What it needs; the short form has no more."""
 
 
 DRILLS: Mapping[str, SinkDrill] = {
-    "kill-everywhere": SinkDrill("the driver is killed at every stage in turn", kill_everywhere),
+    "kill-everywhere": SinkDrill("the driver is killed at every stage in turn", kill_everywhere, batches=8),
     "kill-done": SinkDrill("the driver is killed before Spark notes the batch", kill_done, "no-decision", (1,)),
-    "fail-everywhere": SinkDrill("a task, and commits at every stage, raise", fail_everywhere),
+    "fail-everywhere": SinkDrill("a task, and commits at every stage, raise", fail_everywhere, batches=8),
     "two-drivers": SinkDrill("two drivers with one checkpoint; the first is fenced", two_drivers, "no-fence"),
-    "older-checkpoint": SinkDrill("an older checkpoint is restored: an error", older_checkpoint, brokers=(1,)),
+    "older-checkpoint": SinkDrill(
+        "an older checkpoint is restored: an error", older_checkpoint, brokers=(1,), batches=5
+    ),
     "speculation": SinkDrill("attempts are overtaken by others", speculation),
     "killed-executor": SinkDrill("an executor is killed in a task", killed_executor),
     **{

@@ -66,6 +66,7 @@ class Scene:
     master: str = LOCAL
     settings: dict[str, str] = field(default_factory=dict)
     replicas: int = 1
+    rows: int = ROWS
     runs: list[Run] = field(default_factory=list)
     source: str = ""
     target: str = ""
@@ -78,7 +79,7 @@ class Scene:
         ensure_topic(cluster, self.source, TopicShape(SOURCE_PARTITIONS, self.replicas))
         ensure_topic(cluster, self.target, TopicShape(TARGET_PARTITIONS, self.replicas))
         cluster.close()
-        self.send(ROWS)
+        self.send(self.rows)
 
     @property
     def checkpoint(self) -> Path:
