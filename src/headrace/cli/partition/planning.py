@@ -85,6 +85,7 @@ async def named_partitions(cluster: Cluster, names: Iterable[str]) -> tuple[Clus
     """From `orders` (all of it) and `orders:3`."""
     asked = [_parsed(name) for name in names]
     view, topics = await topics_of(cluster, list(dict.fromkeys(topic for topic, _ in asked)))
+    view = await with_the_living(cluster, view)
     by_name = {topic.name: topic for topic in topics}
     found: dict[TopicPartition, None] = {}
     for topic, wanted in asked:
@@ -93,6 +94,11 @@ async def named_partitions(cluster: Cluster, names: Iterable[str]) -> tuple[Clus
             raise CommandError(f"{topic} has no partition {wanted}; it has {len(numbers)}.", NOT_FOUND)
         found.update((TopicPartition(topic, one), None) for one in (numbers if wanted is None else [wanted]))
     return view, list(found)
+
+
+async def with_the_living(cluster: Cluster, view: ClusterView) -> ClusterView:
+    """Where topics are named a broker tells of those that have just died too, for clients that look them up."""
+    return view._replace(brokers=(await cluster.metadata([])).brokers)
 
 
 def _parsed(name: str) -> tuple[str, int | None]:

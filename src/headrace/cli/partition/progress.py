@@ -89,8 +89,8 @@ async def copied_bytes(
     """For each partition under way how many bytes its new replicas have, and how many they should have."""
     if not moving:
         return {}
-    view = await cluster.metadata(dict.fromkeys(name.topic for name in moving))
-    brokers = {one for state in moving.values() for one in state.replicas} & set(view.brokers)
+    alive = (await cluster.metadata([])).brokers
+    brokers = {one for state in moving.values() for one in state.replicas} & set(alive)
     sizes = await replica_sizes(cluster, sorted(brokers))
     found = {}
     for name, state in moving.items():
