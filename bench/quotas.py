@@ -1,8 +1,12 @@
-"""Ten greedy producers and a good neighbour, without quotas and with them: `python -m bench.quotas --seconds 60`.
+"""Every kind of quota, and greedy clients that would do more: `python -m bench.quotas --seconds 60`.
 
-Each greedy one writes as fast as it can; the neighbour writes a small record every 10 ms and measures how long it
-takes. With quotas the table has the rate of each greedy client beside what it may, from its first byte on.
-With `--fetch` the greedy ones read what is there, again and again, and only what quotas make of that is shown.
+produce      ten producers and a good neighbour, without quotas and with them: each greedy one writes as fast as it
+             can; the neighbour writes a small record every 10 ms and measures how long it takes
+fetch        ten consumers that read what is there, again and again
+requests     requests that take a share of the broker's loop
+changes      topics that are made and deleted, and new connections of an address, to a listener, to a broker
+
+Each line has what a client got beside what it may, from its first byte on (changes: after what it may save up).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from statistics import quantiles
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from bench.quota_kinds import run_changes_and_connections, run_requests
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import NewTopic, create_topics
 from headrace.client.cluster import Cluster
@@ -26,6 +31,7 @@ from headrace.env.real import real_env
 from headrace.security.quota import CLIENT_ID, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from headrace.testing import Broker
 
+KINDS = ("produce", "fetch", "requests", "changes")
 GREEDY = 10
 VALUE = bytes(range(256)) * 40
 PAUSE_S = 0.01
@@ -34,6 +40,7 @@ FETCH_BYTES = 100_000
 FILLED_RECORDS = 20_000
 """What there is to read: 21 MB, a batch of each record, since the part of a batch at the end of an answer counts
 too and is of no use to the client."""
+FETCH_RATE = 200_000.0
 FILLED_VALUE = VALUE[:1000]
 BATCH_BYTES = 61 + 9 + len(FILLED_VALUE)
 """A batch's header, what a record has beside its value, and that."""
@@ -161,7 +168,7 @@ def run(bootstrap: str, seconds: float, rate: float | None) -> None:
     written = results.get(timeout=seconds + 60)
     process.join()
     cuts = quantiles(took, n=1000)
-    print(f"{'with' if rate else 'without'} quotas, {seconds:g} s")
+    print(f"produce, {'with' if rate else 'without'} quotas, {seconds:g} s")
     print(
         f"  neighbour: {len(took)} writes, p50 {cuts[499]:.1f} ms, p99 {cuts[989]:.1f} ms, p999 {cuts[998]:.1f} ms"
     )
@@ -176,7 +183,7 @@ def run_fetch(bootstrap: str, seconds: float, rate: float) -> None:
     process.start()
     read = results.get(timeout=seconds + 120)
     process.join()
-    print(f"with quotas of Fetch, {seconds:g} s")
+    print(f"fetch, with quotas, {seconds:g} s")
     show(read, seconds, rate)
 
 
@@ -189,19 +196,27 @@ def show(written: list[int], seconds: float, rate: float | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.quotas", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.quotas", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rate", type=float, default=1_000_000.0, help="bytes per second of each greedy client")
-    parser.add_argument("--fetch", action="store_true", help="readers instead of writers")
+    parser.add_argument("--rate", type=float, default=1_000_000.0, help="bytes per second of each greedy producer")
+    parser.add_argument("--only", choices=KINDS, action="append", help="these kinds; may be repeated")
     options = parser.parse_args(arguments)
-    with Broker({"num.partitions": "1"}) as broker:
-        bootstrap = broker.bootstrap_servers
-        asyncio.run(make_topic(bootstrap))
-        if options.fetch:
-            run_fetch(bootstrap, options.seconds, options.rate)
-            return
-        run(bootstrap, options.seconds, None)
-        run(bootstrap, options.seconds, options.rate)
+    kinds = options.only or KINDS
+    if "produce" in kinds:
+        with Broker({"num.partitions": "1"}) as broker:
+            asyncio.run(make_topic(broker.bootstrap_servers))
+            run(broker.bootstrap_servers, options.seconds, None)
+            run(broker.bootstrap_servers, options.seconds, options.rate)
+    if "fetch" in kinds:
+        with Broker({"num.partitions": "1"}) as broker:
+            asyncio.run(make_topic(broker.bootstrap_servers))
+            run_fetch(broker.bootstrap_servers, options.seconds, FETCH_RATE)
+    if "requests" in kinds:
+        run_requests(options.seconds)
+    if "changes" in kinds:
+        run_changes_and_connections(options.seconds)
 
 
 async def make_topic(bootstrap: str) -> None:
