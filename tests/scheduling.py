@@ -52,6 +52,7 @@ SECONDS = {
     "tests/sim": 60,
     "tests/contract": 15,
     "tests/connectors": 12,
+    "tests/processes": 10,
     "tests/compat": 10,
     "tests/test_tidy.py": 10,
     "tests": 1,

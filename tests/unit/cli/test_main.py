@@ -10,21 +10,17 @@ from pathlib import Path
 import pytest
 
 from headrace import __version__
-
-
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=120, cwd=cwd
-    )
+from tests.unit.cli.command_line import headrace
 
 
 def test_version() -> None:
-    result = run("--version")
+    command = [sys.executable, "-m", "headrace", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stdout) == (0, f"headrace {__version__}\n")
 
 
 def test_help_lists_the_commands_on_stdout() -> None:
-    result = run("--help")
+    result = headrace("--help")
     assert result.returncode == 0
     assert re.search(r"start +Start a broker", result.stdout)
 
@@ -46,7 +42,7 @@ def test_help_lists_the_commands_on_stdout() -> None:
     ],
 )
 def test_mistakes_exit_2_with_one_clear_message(arguments: list[str], part: str, tmp_path: Path) -> None:
-    result = run(*arguments, cwd=tmp_path)
+    result = headrace(*arguments, cwd=tmp_path)
     assert result.returncode == 2
     assert part in result.stderr
     assert "Traceback" not in result.stderr
@@ -66,7 +62,7 @@ def test_mistakes_exit_2_with_one_clear_message(arguments: list[str], part: str,
 )
 def test_mistakes_in_the_file(name: str, text: str, part: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    result = run("start", name, cwd=tmp_path)
+    result = headrace("start", name, cwd=tmp_path)
     assert result.returncode == 2
     assert part in result.stderr
     assert "Traceback" not in result.stderr

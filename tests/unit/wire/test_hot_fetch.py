@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model.errors import ProtocolError
@@ -32,6 +32,8 @@ from headrace.wire.messages.fetch import (
     ReplicaState,
 )
 
+FEW = settings(max_examples=25)
+"""For each version: together they are some hundreds, and most code is that of all versions."""
 VERSIONS = range(4, 19)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -91,6 +93,7 @@ def fetch_requests(draw: st.DrawFn, version: int) -> FetchRequest:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@FEW
 @given(data=st.data())
 def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(fetch_requests(version))
@@ -230,6 +233,7 @@ def test_the_short_way_for_one_partition_reads_the_same(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(12, 19))
+@FEW
 @given(data=st.data())
 def test_the_short_way_for_one_partition_agrees_or_steps_aside(version: int, data: st.DataObject) -> None:
     request = data.draw(fetch_requests(version))
@@ -291,6 +295,7 @@ def test_a_cut_request_is_a_protocol_error_and_a_padded_one_is_not(version: int)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@FEW
 @given(noise=st.binary(max_size=150))
 def test_noise_raises_nothing_else(version: int, noise: bytes) -> None:
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model.errors import ErrorCode, ProtocolError
@@ -26,6 +26,8 @@ from headrace.wire.produce import (
     parse_produce,
 )
 
+FEW = settings(max_examples=25)
+"""For each version: together they are some hundreds, and most code is that of all versions."""
 VERSIONS = range(3, 14)
 
 partition_data = st.builds(
@@ -54,6 +56,7 @@ def produce_requests(draw: st.DrawFn, version: int) -> ProduceRequest:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@FEW
 @given(data=st.data())
 def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(produce_requests(version))
@@ -76,6 +79,7 @@ def test_reads_what_the_schema_writes(version: int, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@FEW
 @given(data=st.data())
 def test_writes_what_the_schema_reads(version: int, data: st.DataObject) -> None:
     request = data.draw(produce_requests(version))
@@ -141,6 +145,7 @@ def test_a_cut_request_is_a_protocol_error_and_a_padded_one_is_not(version: int)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@FEW
 @given(noise=st.binary(max_size=120))
 def test_noise_raises_nothing_else(version: int, noise: bytes) -> None:
     try:

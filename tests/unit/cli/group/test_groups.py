@@ -17,7 +17,8 @@ from headrace.cli.group.watch import LagWatch, chart
 from headrace.cli.kafka_tools.consumer_groups import parse_datetime, parse_iso_duration, read_plan
 from headrace.client.address import Address
 from headrace.model.topics import TopicPartition
-from tests.unit.cli.test_mistakes import UNUSED, headrace
+from tests.unit.cli.command_line import headrace
+from tests.unit.cli.test_mistakes import UNUSED
 
 NOW_MS = 1_700_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

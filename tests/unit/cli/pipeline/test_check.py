@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from headrace.cli.common.failure import CommandError
 from headrace.cli.pipeline.check import check_files, check_sql, checked_pipelines, require_spark
 from headrace.spark.pipelines.running.session import NoJava
 from headrace.testing import Broker
+from tests.unit.cli.command_line import Done, headrace
 
 UNUSED = "127.0.0.1:1"
 GOOD = "sources:\n  raw: {topic: pc.logs}\nsinks:\n  out: {from: raw, topic: pc.out, format: raw, create: true}\n"
@@ -31,9 +31,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(*arguments: str, code: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headrace", "pipeline", "check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def check(*arguments: str, code: int) -> Done:
+    done = headrace("pipeline", "check", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -14,6 +14,7 @@ import pytest
 
 from headrace.cli.pipeline import submitted
 from headrace.cli.pipeline.submit import passing_on
+from tests.unit.cli.command_line import Done, headrace
 
 GOOD = "sources:\n  raw: {topic: logs}\nsinks:\n  out: {from: raw, topic: out, format: raw}\n"
 SPARK = "spark: {master: 'spark://file:7077', conf: {spark.executor.cores: 2, spark.executor.memory: 1g}}\n"
@@ -41,15 +42,8 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "headrace", "pipeline", "submit", *arguments]
 
 
-def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+def run(*arguments: str, code: int = 0) -> Done:
+    done = headrace("pipeline", "submit", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
