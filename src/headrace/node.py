@@ -454,7 +454,7 @@ def transaction_parts(
 async def answer_as_controller(broker: Broker, request: Request, version: int) -> Response:
     """A request of this broker to the controller, which is this broker too."""
     if not broker.controller.active:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller any more.")
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is no longer the controller.")
     return await answer_here(broker, request, version)
 
 

@@ -70,7 +70,7 @@ def real_outside(config: BrokerConfig) -> Outside:
         except KafkaError as error:
             if tokens is not None:
                 tokens.forget()
-            detail = f"it refuses our login: {error.message}"
+            detail = f"it refuses this broker's login: {error.message}"
             log.warning("Cannot talk to the broker at %s: %s", address, detail)
             raise CannotReach(address, Reason.OTHER, detail) from error
 

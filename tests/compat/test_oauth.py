@@ -226,7 +226,7 @@ def test_client_credentials_of_a_command_and_of_the_blocking_client(broker: OAut
         path.write_text(path.read_text().replace(SECRET, "guessed"))
         refused = CliRunner().invoke(command_line, words)
         assert refused.exit_code != 0
-        assert "gives no token: HTTP Error 401" in refused.output
+        assert "did not issue a token: HTTP Error 401" in refused.output
 
 
 async def test_an_issuer_that_hangs_does_not_stop_the_loop(broker: OAuthBroker) -> None:

@@ -175,7 +175,7 @@ def test_a_command_says_what_is_wrong(broker: TlsBroker) -> None:
     assert "the TLS connection was refused" in said(
         f"security.protocol=SSL\nssl.ca.location={broker.folder / 'ca.pem'}\n", MTLS
     )
-    assert "speaks TLS" in said("security.protocol=PLAINTEXT\n")
+    assert "expects TLS" in said("security.protocol=PLAINTEXT\n")
     assert "No such file" in said("security.protocol=SSL\nssl.ca.location=/nowhere.pem\n", MTLS)
     assert "TLSv1.1 is not secure" in said("security.protocol=SSL\nssl.enabled.protocols=TLSv1.1\n", MTLS)
 

@@ -60,7 +60,7 @@ def test_the_test_that_init_writes_passes(place: Path) -> None:
         text=True,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    with pytest.raises(CommandError, match="is there already"):
+    with pytest.raises(CommandError, match="already exists"):
         headrace("connector", "init", "words")
 
 

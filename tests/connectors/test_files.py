@@ -85,10 +85,10 @@ async def test_a_directory_killed_at_every_step_loses_and_repeats_nothing(
 
 async def test_what_cannot_be_read_is_said(cluster: Cluster, directory: Path) -> None:
     put(directory / "bad.csv", b"a,b\n1\n")
-    with pytest.raises(ConnectorError, match=r"bad.csv, line 2: 1 fields, and the header has 2"):
+    with pytest.raises(ConnectorError, match=r"bad.csv, line 2: 1 fields, but the header has 2"):
         await run_to_the_end(cluster, watched(directory))
     with pytest.raises(ConnectorError, match="there is no directory"):
         await run_to_the_end(cluster, watched(directory / "none"))
     put(directory / "bad.csv", b"a\n1\n")
-    with pytest.raises(ConnectorError, match="has no column id, which is to be its key"):
+    with pytest.raises(ConnectorError, match="has no column id, which should be its key"):
         await run_to_the_end(cluster, watched(directory, key="id"))

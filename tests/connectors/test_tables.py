@@ -137,7 +137,7 @@ async def test_what_a_source_tells_makes_the_table(cluster: Cluster, database: D
 
 async def test_what_does_not_fit_is_said(cluster: Cluster, database: Database) -> None:
     await create_topics(cluster, [NewTopic("items", 1)])
-    with pytest.raises(ConnectorError, match="there is no table items, and no source has told"):
+    with pytest.raises(ConnectorError, match="there is no table items, and no source has described"):
         await run_to_the_end(cluster, kept(database.conninfo))
     database.run("CREATE TABLE items (id int, price text, seen boolean)")
     with pytest.raises(ConnectorError, match=r"no primary key or unique index on \(id\)"):

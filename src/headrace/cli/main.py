@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("headrace.cli.group.commands:group", "Consumer groups: list, describe, watch, seek, delete."),
     "user": ("headrace.cli.user.commands:user", "Users who log in with SCRAM: list, add, remove."),
     "acl": ("headrace.cli.acl.commands:acl", "Access rules: list, add, remove."),
-    "tls": ("headrace.cli.tls.commands:tls", "Certificates to try TLS with: dev."),
+    "tls": ("headrace.cli.tls.commands:tls", "Certificates for trying out TLS: dev."),
     "quota": ("headrace.cli.quota.commands:quota", "Quotas: list, describe, set, delete."),
     "txn": ("headrace.cli.txn.commands:txn", "Transactions: list, describe, commit, abort, find-hanging."),
     "sink": ("headrace.cli.sink.commands:sink", "Exactly-once sinks of Spark: ls, commit, abort."),
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "archive": (
         "headrace.cli.archive.commands:archive",
-        "Topics kept as Parquet files: create, run, status, verify.",
+        "Archive topics as Parquet files: create, run, status, verify.",
     ),
     "replay": ("headrace.cli.archive.replay:replay", "Put archived records back into a topic."),
     "perf": ("headrace.cli.perf.commands:perf", "Benchmark a cluster: produce, consume, e2e."),

@@ -15,16 +15,16 @@ class Reason(StrEnum):
 
     REFUSED = "nothing listens there (connection refused)"
     UNKNOWN_HOST = "the host name is not known"
-    NO_ROUTE = "there is no way to that host"
+    NO_ROUTE = "there is no route to that host"
     SILENT = "no answer in time"
     CLOSED = "the connection was closed without an answer"
     HTTP = "an HTTP server answers there, not a Kafka broker"
-    TLS = "that port speaks TLS, and this client spoke plain text"
-    NO_TLS = "that port does not speak TLS, and this client did"
+    TLS = "that port expects TLS, but this client used plain text"
+    NO_TLS = "that port does not use TLS, but this client does"
     UNTRUSTED = "its certificate is not accepted"
     TLS_REFUSED = "the TLS connection was refused"
     TLS_CLOSED = "the connection was closed during the TLS handshake"
-    NOT_KAFKA = "what answers there does not speak Kafka's protocol"
+    NOT_KAFKA = "the server there does not speak Kafka's protocol"
     OTHER = "the connection failed"
 
 

@@ -36,5 +36,5 @@ class ClientLogin:
         answer = yield scram.first()
         last = yield scram.final(answer)
         if not last:
-            raise AuthenticationFailed("it says nothing at the end")
+            raise AuthenticationFailed("it did not prove that it knows the password")
         scram.check(last)

@@ -57,7 +57,9 @@ async def _ask(
 ) -> dict[TopicPartition, FoundOffset]:
     connection = await cluster.broker(leader)
     if MAX_TIMESTAMP in times.values() and connection.version_for(ListOffsetsRequest) < 7:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot look for the latest time")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot look up the latest timestamp"
+        )
     response = await connection.request(offsets_request(times, isolation), ListOffsetsResponse)
     return offsets_found(response)
 

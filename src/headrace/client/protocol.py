@@ -164,7 +164,7 @@ class ClientProtocol:
             offered = ", ".join(agreed.mechanisms)
             raise kafka_error(agreed.error_code, f"The broker does not offer {login.mechanism}, only {offered}.")
         if agreed.error_code:
-            raise kafka_error(agreed.error_code, "This listener takes no login: remove SASL from the settings.")
+            raise kafka_error(agreed.error_code, "This listener does not use SASL: remove SASL from the settings.")
         conversation = login.begin()
         message = next(conversation)
         try:

@@ -104,7 +104,7 @@ def _from_issuer(endpoint: TokenEndpoint) -> GivenToken:
         )
         answer = json.loads(said)
     except (OSError, ValueError, RecursionError) as error:
-        raise _failed(f"{endpoint.url} gives no token: {error}") from None
+        raise _failed(f"{endpoint.url} did not issue a token: {error}") from None
     said_token, said_seconds = (
         (answer.get("access_token"), answer.get("expires_in")) if isinstance(answer, dict) else (None, None)
     )
@@ -122,7 +122,7 @@ def _seconds(said: object) -> float:
 
 def _checked(token: str, url: str, seconds: float = 0.0) -> GivenToken:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise _failed(f"what {url} holds is not a token")
+        raise _failed(f"the content of {url} is not a token")
     return GivenToken(token, seconds)
 
 

@@ -77,7 +77,9 @@ async def list_transactions(cluster: Cluster, filters: TransactionFilters) -> li
         connection = await cluster.broker(broker_id)
         version = connection.version_for(ListTransactionsRequest)
         if (filters.longer_than_ms >= 0 and version < 1) or (filters.pattern and version < 2):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} cannot filter transactions so")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{connection.address} does not support this filter of transactions"
+            )
         response = await connection.request(request, ListTransactionsResponse)
         if response.error_code:
             raise kafka_error(response.error_code)

@@ -10,7 +10,7 @@ ADMIN: tuple[Setting, ...] = (
         ConfigType.STRING,
         "127.0.0.1",
         Importance.MEDIUM,
-        "Address of /metrics, /healthz and /readyz. One that others can reach needs headrace.admin.auth.",
+        "Address of /metrics, /healthz and /readyz. If others can reach it, headrace.admin.auth is needed.",
     ),
     Setting(
         "headrace.admin.port",
@@ -27,8 +27,8 @@ ADMIN: tuple[Setting, ...] = (
         ConfigType.LIST,
         "",
         Importance.MEDIUM,
-        "Who may see the pages of the admin port but /healthz and /readyz: users (HTTP basic, with the password "
-        "of a SCRAM or PLAIN user), token (a bearer token of headrace.admin.token.file), or both; empty for all.",
+        "Who may see the admin port, except /healthz and /readyz: users (HTTP basic, with the password of a SCRAM "
+        "or PLAIN user), token (a bearer token of headrace.admin.token.file), or both; everybody if empty.",
         allowed=("users", "token"),
     ),
     Setting(
@@ -36,6 +36,6 @@ ADMIN: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.MEDIUM,
-        "The file with the tokens of the admin port, one in a line; it is read at every request.",
+        "The file with the tokens of the admin port, one per line; it is read at every request.",
     ),
 )

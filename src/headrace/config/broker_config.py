@@ -299,12 +299,12 @@ def _no_own_login(config: BrokerConfig) -> str:
     mechanism = config.text(INTER_BROKER) or config.sasl[listener].mechanisms[0]
     if mechanism == OAUTHBEARER:
         return (
-            f"the listener between brokers, {listener}, has OAUTHBEARER, and this broker has no token: write "
+            f"the inter-broker listener {listener} uses OAUTHBEARER, but this broker has no token: set "
             f"{TOKEN_URL}, or choose another mechanism with sasl.mechanism.inter.broker.protocol"
         )
     key = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     return (
-        f"the listener between brokers, {listener}, has SASL, and this broker has no name and password of its own "
+        f"the inter-broker listener {listener} uses SASL, but this broker has no name and password of its own "
         f"for {mechanism}: put username and password into {key}, or name a listener without SASL in "
         "inter.broker.listener.name"
     )
@@ -338,7 +338,7 @@ def _check(config: BrokerConfig) -> None:
     protocol = config.text(SECURITY_PROTOCOL)
     if protocol is not None:
         if name is not None:
-            raise ConfigError(f"inter.broker.listener.name and {SECURITY_PROTOCOL} exclude each other: give one")
+            raise ConfigError(f"inter.broker.listener.name and {SECURITY_PROTOCOL} cannot be combined: give one")
         if protocol not in {listener.security_protocol for listener in config.listeners}:
             raise ConfigError(f"{SECURITY_PROTOCOL}: none of the listeners has {protocol}")
     if config.inter_broker_listener.name in config.sasl and config.own_login is None:

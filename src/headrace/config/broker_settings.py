@@ -95,8 +95,8 @@ _NETWORK: tuple[Setting, ...] = (
         LONG,
         "536870912",
         MEDIUM,
-        "How many bytes of large requests may be held while they arrive; more wait in their sockets. Beginnings "
-        "of small ones have a quarter of it beside that. -1 is no limit, which is Kafka's default.",
+        "Bytes of large requests that may be held in memory while they arrive; more wait in their sockets. Small "
+        "ones may use another quarter of this. -1 is no limit, which is Kafka's default.",
         minimum=-1,
     ),
     Setting(

@@ -47,8 +47,8 @@ BOUNDS = {
 def _limits(of: str, meaning: str, least: int, most: int, minimum: int) -> tuple[Setting, Setting]:
     meaning = f"{meaning} of consumer groups (KIP-848)"
     return (
-        Setting(BOUNDS[of].least, INT, str(least), MEDIUM, f"The shortest {meaning}.", minimum),
-        Setting(BOUNDS[of].most, INT, str(most), MEDIUM, f"The longest {meaning}.", minimum),
+        Setting(BOUNDS[of].least, INT, str(least), MEDIUM, f"Minimum {meaning}.", minimum),
+        Setting(BOUNDS[of].most, INT, str(most), MEDIUM, f"Maximum {meaning}.", minimum),
     )
 
 
@@ -94,7 +94,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         str(INT_MAX),
         MEDIUM,
-        "The most members that one classic group may have.",
+        "Maximum number of members of a classic group.",
         1,
     ),
     Setting(
@@ -140,7 +140,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         str(INT_MAX),
         MEDIUM,
-        "The most members that one consumer group (KIP-848) may have.",
+        "Maximum number of members of a consumer group (KIP-848).",
         1,
     ),
     Setting(
@@ -166,7 +166,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
         INT,
         "4096",
         HIGH,
-        "The longest metadata that may be committed with an offset.",
+        "Maximum length of the metadata committed with an offset.",
     ),
     Setting(
         "offsets.retention.minutes",

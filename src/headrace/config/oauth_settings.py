@@ -71,7 +71,7 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.MEDIUM,
-        "Where the public keys are that tokens of OAUTHBEARER are checked with, as a JWKS: https://... or file:///...",
+        "The public keys (a JWKS) that OAUTHBEARER tokens are verified with: https://... or file:///...",
         check=_url_problem,
     ),
     Setting(
@@ -93,7 +93,7 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.INT,
         "30",
         Importance.LOW,
-        "By how many seconds the clocks of the broker and the issuer may differ.",
+        "How many seconds the clocks of the broker and the issuer may differ by.",
         minimum=0,
     ),
     Setting(
@@ -123,7 +123,7 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.LONG,
         "100",
         Importance.LOW,
-        "After how long the keys are read again when that failed; the time doubles.",
+        "How long to wait before a failed reading of the keys is retried; it doubles each time.",
         minimum=10,
     ),
     Setting(
@@ -131,7 +131,7 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.LONG,
         "10000",
         Importance.LOW,
-        "The longest such time.",
+        "Maximum wait between such retries.",
         minimum=10,
     ),
     Setting(
@@ -139,13 +139,21 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.MEDIUM,
-        "Where this broker gets its own token from, if OAUTHBEARER is spoken between brokers: https://... of the "
+        "Where this broker gets its own token if brokers use OAUTHBEARER among themselves: https://... of the "
         "issuer, or file:///path of a token.",
         check=_url_problem,
     ),
     Setting(CLIENT_ID, ConfigType.STRING, None, Importance.MEDIUM, "This broker's id at the issuer of tokens."),
-    Setting(CLIENT_SECRET, ConfigType.PASSWORD, None, Importance.MEDIUM, "Its secret there."),
-    Setting(CLIENT_SCOPE, ConfigType.STRING, None, Importance.MEDIUM, "The scope that it asks for there."),
+    Setting(
+        CLIENT_SECRET,
+        ConfigType.PASSWORD,
+        None,
+        Importance.MEDIUM,
+        "This broker's secret at the issuer of tokens.",
+    ),
+    Setting(
+        CLIENT_SCOPE, ConfigType.STRING, None, Importance.MEDIUM, "The scope that this broker asks the issuer for."
+    ),
     Setting(
         ENCODE,
         ConfigType.BOOLEAN,

@@ -24,8 +24,8 @@ QUOTAS: tuple[Setting, ...] = (
         ConfigType.INT,
         "2",
         Importance.LOW,
-        "How many windows a client's rate is averaged over: what it may use at once is its rate over all of them "
-        "but one. Kafka's default is 11.",
+        "Number of windows that a client's rate is averaged over; a burst may use what all of them but one "
+        "allow. Kafka's default is 11.",
         minimum=1,
     ),
     Setting(
@@ -41,7 +41,7 @@ QUOTAS: tuple[Setting, ...] = (
         ConfigType.INT,
         "11",
         Importance.LOW,
-        "How many windows' worth of changes of topics a client can save up.",
+        "How many windows' worth of topic changes a client can save up.",
         minimum=1,
     ),
     Setting(
@@ -57,7 +57,7 @@ QUOTAS: tuple[Setting, ...] = (
         ConfigType.INT,
         str(INT_MAX),
         Importance.MEDIUM,
-        "How many connections per second the broker takes at most; others wait. listener.name.NAME. before it is "
+        "Maximum number of new connections per second; others wait. The prefix listener.name.NAME. is "
         "for one listener.",
         minimum=0,
         update_mode=UpdateMode.CLUSTER_WIDE,

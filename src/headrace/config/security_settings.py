@@ -48,26 +48,26 @@ _SECRET = ConfigType.PASSWORD
 TLS_SETTINGS: tuple[Setting, ...] = (
     _tls_row(
         "ssl.keystore.type",
-        "What the key store is: PEM or PKCS12. With listener.name.NAME. before it, it is of one listener, as are "
-        "all settings of TLS.",
+        "Format of the key store: PEM or PKCS12. Like all TLS settings it can be set for one listener, with the "
+        "prefix listener.name.NAME.",
     ),
     _tls_row("ssl.keystore.location", "A file with the broker's certificate, its chain and its key."),
-    _tls_row("ssl.keystore.password", "Of a PKCS#12 key store.", kind=_SECRET),
-    _tls_row("ssl.key.password", "Of an encrypted key in PEM.", kind=_SECRET),
+    _tls_row("ssl.keystore.password", "Password of a PKCS#12 key store.", kind=_SECRET),
+    _tls_row("ssl.key.password", "Password of an encrypted PEM key.", kind=_SECRET),
     _tls_row("ssl.keystore.certificate.chain", "Certificate and chain in PEM, instead of a file.", kind=_SECRET),
     _tls_row("ssl.keystore.key", "The key in PEM, instead of a file.", kind=_SECRET),
-    _tls_row("ssl.truststore.type", "What the trust store is: PEM or PKCS12."),
+    _tls_row("ssl.truststore.type", "Format of the trust store: PEM or PKCS12."),
     _tls_row(
         "ssl.truststore.location",
         "A file with the certificates of the authorities that may sign those of clients and brokers, and what "
         "they revoked (in PEM, X509 CRL).",
     ),
-    _tls_row("ssl.truststore.password", "Of a PKCS#12 trust store.", kind=_SECRET),
+    _tls_row("ssl.truststore.password", "Password of a PKCS#12 trust store.", kind=_SECRET),
     _tls_row("ssl.truststore.certificates", "Trusted certificates in PEM, instead of a file.", kind=_SECRET),
     _tls_row(
         "ssl.client.auth",
-        "Whether clients show a certificate: none, requested or required. On listeners with "
-        "SASL only with listener.name.NAME. before it.",
+        "Whether clients must present a certificate: none, requested or required. On listeners with "
+        "SASL only with the prefix listener.name.NAME.",
         "none",
     ),
     _tls_row(
@@ -126,7 +126,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         "",
         Importance.MEDIUM,
         "How clients of SASL listeners log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. "
-        "listener.name.NAME. before it is for one listener.",
+        "The prefix listener.name.NAME. is for one listener.",
     ),
     Setting(
         "sasl.jaas.config",
@@ -134,7 +134,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         None,
         Importance.MEDIUM,
         "Users of PLAIN, and the broker's own name and password, as Kafka writes them. Usually with "
-        "listener.name.NAME.MECHANISM. before it.",
+        "the prefix listener.name.NAME.MECHANISM.",
     ),
     Setting(
         "sasl.mechanism.inter.broker.protocol",

@@ -124,7 +124,7 @@ def listener_tls(listener: ConfiguredListener, texts: Mapping[str, str]) -> List
         )
     if material.client_auth != NO_CLIENT_AUTH and material.trusted is None:
         raise ConfigError(
-            f"listener {listener} asks clients for certificates (ssl.client.auth={material.client_auth}) and "
+            f"listener {listener} asks clients for certificates (ssl.client.auth={material.client_auth}) but "
             f"trusts none: write {prefix}ssl.truststore.location=FILE with the certificates of their authorities"
         )
     rules = PrincipalRules.parse(get(MAPPING_RULES) or "DEFAULT")
@@ -156,7 +156,7 @@ def client_material(get: Get) -> TlsMaterial:
 def _material(get: Get, client_auth: str = NO_CLIENT_AUTH) -> TlsMaterial:
     for name in JAVA_ONLY:
         if (get(name) or "").strip() not in JAVA_DEFAULTS:
-            raise ConfigError(f"{name}: Java classes and providers cannot be used here; take it out")
+            raise ConfigError(f"{name}: Java classes and providers cannot be used here; remove it")
     minimum, maximum = _versions(get)
     suites = tuple(part.strip() for part in (get("ssl.cipher.suites") or "").replace(":", ",").split(","))
     suites = tuple(filter(None, suites))
@@ -231,7 +231,7 @@ def _key_store(get: Get) -> KeyStore | None:
         key_location = get("ssl.key.location") or ""
         return KeyStore(PEM, separate, key_location, "", key_password)
     if location and (chain or key):
-        raise ConfigError("ssl.keystore.location and ssl.keystore.key exclude each other: give one of them")
+        raise ConfigError("ssl.keystore.location and ssl.keystore.key cannot be combined: give one of them")
     if bool(chain) != bool(key):
         raise ConfigError("ssl.keystore.certificate.chain and ssl.keystore.key belong together: one is missing")
     if not location and not chain:
@@ -250,7 +250,7 @@ def _trust_store(get: Get) -> TrustStore | None:
     if not location and not certificates:
         return None
     if location and certificates:
-        raise ConfigError("ssl.truststore.location and ssl.truststore.certificates exclude each other: give one")
+        raise ConfigError("ssl.truststore.location and ssl.truststore.certificates cannot be combined: give one")
     kind = _store_type(get, "ssl.truststore.type", location)
     if certificates and kind != PEM:
         raise ConfigError("ssl.truststore.certificates needs ssl.truststore.type=PEM")

@@ -126,8 +126,8 @@ _ROWS: tuple[Setting, ...] = (
         ConfigType.BOOLEAN,
         "false",
         MEDIUM,
-        "Whether every record is looked into before its batch is taken. Otherwise a batch is taken by its header "
-        "and checksum, and records are looked into only where another setting needs it.",
+        "Whether every record is validated before its batch is accepted. Otherwise only the header and checksum "
+        "of a batch are, and its records only where another setting requires it.",
         synonyms=(Synonym("headrace.record.validation.enable"),),
     ),
     Setting(

@@ -99,7 +99,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         INT,
         "1000",
         MEDIUM,
-        "How many prepared transactions one broker coordinates; more are refused with POLICY_VIOLATION.",
+        "Maximum prepared transactions that one broker coordinates; more are refused with POLICY_VIOLATION.",
         0,
         INT_MAX,
     ),

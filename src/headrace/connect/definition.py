@@ -34,11 +34,13 @@ FILE_OPTIONS = (
         "text",
         "Names the connector: its positions and its transactions carry it. Lower case letters, digits, `-`, `_`.",
     ),
-    ConfigOption("connector", "text", "Which one: a name, `module:Class` or `file.py:Class`.", required=True),
+    ConfigOption(
+        "connector", "text", "The connector to run: a name, `module:Class` or `file.py:Class`.", required=True
+    ),
     ConfigOption(
         "bootstrap",
         "text",
-        "Brokers to ask first. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` are stronger.",
+        "Bootstrap brokers. `--bootstrap-server` and `HEADRACE_BOOTSTRAP_SERVERS` override it.",
     ),
     ConfigOption(
         "client",
@@ -58,12 +60,12 @@ SINK_OPTIONS = (
     ConfigOption(
         "start",
         "text",
-        "Where a sink begins that has no position yet.",
+        "Where a sink without a stored position starts.",
         "earliest",
         choices=("earliest", "latest"),
     ),
     ConfigOption("tasks", "whole number", "How many tasks share the partitions.", 1, minimum=1),
-    ConfigOption("batch_bytes", "size", "How much is read, and written in one transaction, at most.", "4MB"),
+    ConfigOption("batch_bytes", "size", "Maximum size of what is read and written in one transaction.", "4MB"),
 )
 
 
@@ -110,10 +112,10 @@ def load(given: Mapping[str, Any], default_name: str, beside: Path | None = None
     )
     own = given.get("config") or {}
     if not isinstance(own, dict):
-        raise ConfigProblems(["config: a mapping is wanted"])
+        raise ConfigProblems(["config: it must be a mapping"])
     name = common.text("name") or default_name
     if not NAME.fullmatch(name):
-        raise ConfigProblems([f"{name!r} is no name for a connector: use lower case letters, digits, - and _"])
+        raise ConfigProblems([f"{name!r} is not a valid connector name: use lower case letters, digits, - and _"])
     connector = found(name, parse_config(found.options, own))
     connector.check()
     return ConnectorDefinition(
@@ -159,5 +161,5 @@ def _variable(match: re.Match[str]) -> str:
         return "${"
     found = os.environ.get(match[1], match[2])
     if found is None:
-        raise ConnectorError(f"the environment has no variable {match[1]}, which the file asks for")
+        raise ConnectorError(f"the environment has no variable {match[1]}, which the file uses")
     return found

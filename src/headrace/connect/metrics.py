@@ -13,7 +13,7 @@ _COUNTERS = (
     ("records", "Records written."),
     ("bytes", "Bytes of keys and values written."),
     ("transactions", "Transactions committed."),
-    ("restarts", "How often the tasks began again after an error."),
+    ("restarts", "Restarts of the tasks after an error."),
     ("schema_changes", "Schemas of topics that changed."),
 )
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_]")

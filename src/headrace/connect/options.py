@@ -114,7 +114,7 @@ def _parse(option: ConfigOption, raw: object) -> OptionValue:
 
 def _text(raw: object) -> str:
     if isinstance(raw, list | tuple | dict):
-        raise ValueError("a single text is wanted")
+        raise ValueError("it must be a single text")
     return str(raw)
 
 
@@ -133,7 +133,7 @@ def _flag(raw: object) -> bool:
 
 def _list(raw: object) -> tuple[str, ...]:
     if isinstance(raw, dict):
-        raise ValueError("a list is wanted")
+        raise ValueError("it must be a list")
     if isinstance(raw, str):
         raw = [part for part in (one.strip() for one in raw.split(",")) if part]
     items = raw if isinstance(raw, list | tuple) else [raw]
@@ -142,7 +142,7 @@ def _list(raw: object) -> tuple[str, ...]:
 
 def _mapping(raw: object) -> dict[str, str]:
     if not isinstance(raw, dict):
-        raise ValueError("a mapping is wanted: name: value")
+        raise ValueError("it must be a mapping: name: value")
     return {str(name): _text(value) for name, value in raw.items()}
 
 

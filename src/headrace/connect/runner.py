@@ -88,7 +88,7 @@ class Runner:
             self._state = "retrying"
             self.counts.restarts += 1
             pause_s = next(pauses)
-            log.warning("Connector %s begins again in %g s: %s", self._definition.name, pause_s, self._problem)
+            log.warning("Connector %s restarts in %g s: %s", self._definition.name, pause_s, self._problem)
             await self.run_state.pause(pause_s)
             if self.run_state.stopping.is_set():
                 return None

@@ -114,7 +114,7 @@ class SinkRun:
         if stored[place] < span[0]:
             raise ConnectorError(
                 f"partition {place} begins at offset {span[0]} now, and the sink {self._run.name} has read it up "
-                f"to {stored[place]} only: what lies between was removed by the topic's retention"
+                f"to {stored[place]} only: the records in between were removed by the topic's retention"
             )
         return stored[place]
 

@@ -217,7 +217,7 @@ def check_size(ops: Sequence[Op]) -> None:
     """A write that ZooKeeper would refuse is our bug, whatever the driver: large decisions are cut."""
     size = sum(len(op.path) + len(getattr(op, "value", b"")) + OP_OVERHEAD_BYTES for op in ops)
     assert size <= MAX_WRITE_BYTES, (
-        f"a write of {len(ops)} operations has {size} bytes, over {MAX_WRITE_BYTES}: cut it"
+        f"a write of {len(ops)} operations has {size} bytes, over {MAX_WRITE_BYTES}: split it"
     )
 
 

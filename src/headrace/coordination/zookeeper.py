@@ -204,7 +204,7 @@ class ZooKeeperStore:
             except NodeExists as error:
                 if error.path in [op.path for op in ops]:
                     raise
-        raise Unknown(parents[-1], "others keep making and removing its parents")
+        raise Unknown(parents[-1], "others keep creating and removing its parents")
 
     # The lease
 

@@ -45,7 +45,7 @@ async def secure_tree(client: ZooKeeperClient, chroot: str) -> int:
         waiting += [f"{path}/{name}" for name in await _children(client, path)]
         secured += await _secured(client, path)
     if secured:
-        _logger.info("Only this cluster may use %d nodes of ZooKeeper that were open to everybody", secured)
+        _logger.info("Restricted %d ZooKeeper nodes that were open to everybody to this cluster", secured)
     return secured
 
 

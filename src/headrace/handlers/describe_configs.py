@@ -59,7 +59,9 @@ def _entries(ctx: Context, resource: DescribeConfigsResource) -> list[DescribedS
         case ResourceType.GROUP:
             return _group(ctx, resource.resource_name)
         case unknown:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resources of type {unknown} have no settings here")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Headrace has no settings for resources of type {unknown}"
+            )
 
 
 def _topic(ctx: Context, name: str) -> list[DescribedSetting]:

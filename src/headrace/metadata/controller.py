@@ -202,7 +202,7 @@ class Controller:
                     in_charge = Check(CONTROLLER_EPOCH, term.epoch_version)
                     await self._store.multi([in_charge, Delete(CONTROLLER, node.version)])
         except (StoreError, TimeoutError) as error:
-            _logger.info("The controller role is free when the session ends: %s", error)
+            _logger.info("The controller role becomes free when the session ends: %s", error)
 
     # What any broker may do
 

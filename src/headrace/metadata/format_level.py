@@ -78,8 +78,8 @@ class LevelRaiser:
                     return
                 await self._controller.change(partial(_raised, LevelRaised(wanted, node.version)))
                 logger.warning(
-                    "The format of the cluster's metadata has level %d from now on: versions of Headrace that "
-                    "cannot read it do not start here any more",
+                    "The format of the cluster's metadata is now at level %d: versions of Headrace that cannot "
+                    "read it can no longer start here",
                     wanted,
                 )
             except (StoreError, KafkaError) as error:

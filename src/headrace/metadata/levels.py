@@ -13,6 +13,6 @@ class LevelRefused(Exception):
 def check_level(level: int, supported: int) -> None:
     if level > supported:
         raise LevelRefused(
-            f"The metadata of this cluster has format level {level}, and this version of Headrace reads up to "
-            f"{supported}: start the version that the other brokers have."
+            f"The metadata of this cluster has format level {level}, but this version of Headrace reads only up "
+            f"to {supported}: start the version that the other brokers run."
         )

@@ -134,7 +134,7 @@ class Membership:
         store = self._present
         if self._problem is not None or store is None:
             return
-        self._problem = "reaches too few of the other brokers and leaves the cluster to them until it does"
+        self._problem = "reaches too few of the other brokers and leaves the cluster until it does"
         self.lease.suspend()
         _logger.warning("Broker %d %s", self._broker_id, self._problem)
         while not store.session.lost:
@@ -264,7 +264,7 @@ async def patiently(clock: Clock, problem: str, attempt: Callable[[], Awaitable[
             if unanswered == PATIENT_ATTEMPTS:
                 raise
             reason = error
-        _logger.warning("%s and is tried again: %s", problem, reason)
+        _logger.warning("%s; retrying: %s", problem, reason)
         await clock.sleep(PATIENT_DELAY_SECONDS)
 
 

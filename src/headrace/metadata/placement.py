@@ -52,7 +52,8 @@ def place(
     if not brokers or replication_factor > len(brokers) + len(stopped):
         counted = f"alive, and not cordoned: {len(brokers)}" + (f"; stopped: {len(stopped)}" if stopped else "")
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"{replication_factor} replicas need as many brokers; {counted}."
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{replication_factor} replicas need at least as many brokers; {counted}.",
         )
     order = sorted(brokers)
     placed = []

@@ -30,7 +30,7 @@ def decide_alter_quotas(
     for one in alterations:
         known = one.entity in image.quotas or one.entity in after
         if not known and len(image.quotas) + new >= MAX_QUOTAS:
-            detail = f"There are quotas for {MAX_QUOTAS} entities, the most."
+            detail = f"The limit of quotas for {MAX_QUOTAS} entities is reached."
             outcomes.append(KafkaError(ErrorCode.INVALID_REQUEST, detail))
             continue
         values = after.setdefault(one.entity, dict(image.quotas.get(one.entity, {})))

@@ -225,5 +225,5 @@ def _duplicate(broker_id: int) -> KafkaError:
 
 
 def _busy(reason: str = "") -> KafkaError:
-    detail = f"The coordination store did not take the write{': ' if reason else ''}{reason}."
+    detail = f"The coordination store did not accept the write{': ' if reason else ''}{reason}."
     return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, detail)

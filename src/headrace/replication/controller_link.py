@@ -98,7 +98,7 @@ class ControllerLink:
         if known is not None:
             return known
         if result is None or not result.error_code:
-            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Topic {name} was created and is gone again.")
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Topic {name} was created and then deleted again.")
         return KafkaError(ErrorCode(result.error_code), result.error_message)
 
     async def _once(self, request: Request, answer: type[R], version: int, timeout_s: float) -> R:

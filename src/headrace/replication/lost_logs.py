@@ -50,7 +50,7 @@ def lacks_confirmed(
     if missing:
         log.error(
             "This broker counts as in sync for %d partitions whose logs are missing or shorter than before (%s): "
-            "it leaves their in-sync sets, and copies them from their leaders",
+            "it leaves their in-sync sets and copies them from their leaders",
             len(missing),
             ", ".join(f"{topic.name}-{index}" for topic, index in missing[:MAX_NAMED]),
         )
@@ -69,8 +69,8 @@ def _report(topic: TopicImage, ends: dict[int, int]) -> None:
     unknown = ", ".join(str(index) for index, end in ends.items() if not end)
     if unknown:
         log.warning(
-            "Partitions of %s have no log, and get an empty one: %s. That is so if the broker was stopped while "
-            "the topic was made; else their directories are lost",
+            "Partitions of %s have no log, and get an empty one: %s. This is normal if the broker was stopped "
+            "while the topic was being created; otherwise their directories are lost",
             topic.name,
             unknown,
         )

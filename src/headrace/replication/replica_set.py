@@ -228,7 +228,7 @@ class ReplicaSet:
             config = self._config_of(topic, image)
             return self._directories.open_log(topic_partition, topic.id, config, start_offset)
         except (OSError, KafkaError) as error:
-            log.error("%s is offline: its log cannot be made: %s", topic_partition, error)
+            log.error("%s is offline: its log cannot be created: %s", topic_partition, error)
             return None
 
     def _offline_ids(self) -> list[TopicId]:
@@ -340,7 +340,7 @@ class ReplicaSet:
                 partition.restart_at(0)
             except KafkaError as error:
                 log.error(
-                    "%s does not follow its leader until it can be copied: %s", partition.topic_partition, error
+                    "%s cannot follow its leader until it can be copied: %s", partition.topic_partition, error
                 )
                 return False
         del self._untouched[partition.topic_partition]

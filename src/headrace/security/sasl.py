@@ -25,7 +25,7 @@ from headrace.security.tokens import OAUTHBEARER, CheckedToken, OAuthServer
 
 PLAIN = "PLAIN"
 SUPPORTED = (PLAIN, *MECHANISMS, OAUTHBEARER)
-FAILURE = "Authentication failed: wrong credentials, or the mechanism is not for this user."
+FAILURE = "Authentication failed: wrong credentials, or a mechanism that this user does not have."
 
 
 class Mechanism(Protocol):

@@ -171,7 +171,7 @@ class ScramClient:
         """That the broker knows the password too."""
         parts = _attributes(_text(answer))
         if not hmac.compare_digest(_decoded(parts.get("v", "")), self._signature):
-            raise AuthenticationFailed("the broker does not know the password either")
+            raise AuthenticationFailed("the broker does not know the password")
 
 
 def _text(message: bytes) -> str:

@@ -189,7 +189,7 @@ class OAuthServer:
         acts_for, token = match[1], tokens[0]
         found = self._check(token)
         if acts_for and acts_for != found.subject:
-            raise AuthenticationFailed("somebody wants to act for another user")
+            raise AuthenticationFailed("acting for another user is not supported")
         self.user = found.subject
         self.expires_s = found.expires_s
         self.done = True

@@ -84,7 +84,7 @@ class AdminServer:
         path = target.split("?", 1)[0]
         asks = self._login if path not in OPEN_PAGES else None
         if asks is not None and not await asks(_authorization(head), host):
-            return Page("this needs a login\n", status=401)
+            return Page("a login is required\n", status=401)
         maker = self._pages.get(path)
         if maker is None:
             return Page("there are: " + " ".join(sorted(self._pages)) + "\n", status=404)

@@ -100,7 +100,7 @@ class ConnectionRates:
             Family(
                 "headrace_connection_rate_limited_total",
                 "counter",
-                "Connections that came faster than they may, by what happened to them.",
+                "Connections above a rate limit, by what happened to them.",
                 [((("outcome", "delayed"),), self.delayed), ((("outcome", "refused"),), self.refused)],
             )
         ]

@@ -63,7 +63,7 @@ class ConnectionSet:
             return False
         turn = AT_ONCE if self.rates is None else self.rates.opened(self.listener, connection.client_host)
         if turn.refused:
-            why = f"more come to {self.listener} than its rate allows"
+            why = f"connections to {self.listener} exceed its rate"
             self._lines.say(logging.WARNING, "Refused a connection from %s", why, connection.client_host)
             if not turn.wait:
                 return False

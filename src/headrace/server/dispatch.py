@@ -256,7 +256,7 @@ class Dispatcher:
         )
         yield counter(
             "headrace_request_slices_total",
-            "Times that work gave way to others.",
+            "Times that work yielded to other connections.",
             self.turns.slices,
         )
 
@@ -279,7 +279,9 @@ class Dispatcher:
         if isinstance(error, CloseConnection):
             raise error
         if isinstance(error, StoreError):
-            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The coordination store could not be asked: {error}")
+            error = KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"The coordination store could not be reached: {error}"
+            )
         if isinstance(error, KafkaError):
             return self._error_response(api, version, error)
         self._say_failure(api, version, f"{type(error).__name__}: {error}", error)

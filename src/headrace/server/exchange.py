@@ -458,5 +458,5 @@ class Exchange:
 
 def _bad_length(length: int, most: int) -> ProtocolError:
     if length >> 16 == _TLS_HANDSHAKE:
-        return ProtocolError("it speaks TLS, and this listener does not")
+        return ProtocolError("it uses TLS, but this listener does not")
     return ProtocolError(f"a frame of {length} bytes; the limit is {most}")

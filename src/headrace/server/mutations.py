@@ -26,7 +26,7 @@ from headrace.wire.messages import delete_topics as deleting
 from headrace.wire.schema import Response
 
 REFUSED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-MESSAGE = "The rate of changes of this client is over its quota; try again later."
+MESSAGE = "This client's rate of changes exceeds its quota; try again later."
 DELETE_BY_STATE = 6
 
 Topics = list[Any]

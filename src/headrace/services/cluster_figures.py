@@ -52,7 +52,7 @@ def controller_families(image: MetadataImage) -> Iterator[Family]:
         ),
         (
             f"{CONTROLLER}_preferredreplicaimbalancecount",
-            "Partitions that another than the first replica leads; on the controller.",
+            "Partitions not led by their first replica; on the controller.",
             sum(partition.leader not in (NO_LEADER, *partition.replicas[:1]) for partition in partitions),
         ),
         (f"{CONTROLLER}_activebrokercount", "Brokers; on the controller.", len(image.brokers)),

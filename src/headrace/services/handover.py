@@ -54,7 +54,7 @@ class Handover:
                     if await self._may_stop():
                         return
             except (KafkaError, StoreError) as error:
-                logger.warning("Could not ask the controller to move leadership: %s", error)
+                logger.warning("Cannot ask the controller to move leadership: %s", error)
             if self._led() < led:
                 deadline = min(now() + LIMIT_SECONDS, end)
             else:

@@ -83,7 +83,7 @@ class Observation:
     def _process_families(self) -> Iterator[Family]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield counter("process_cpu_seconds_total", "CPU time used.", usage.ru_utime + usage.ru_stime)
-        yield gauge("headrace_max_resident_bytes", "Most memory ever resident.", usage.ru_maxrss * 1024)
+        yield gauge("headrace_max_resident_bytes", "Peak resident memory.", usage.ru_maxrss * 1024)
         yield gauge("headrace_uptime_seconds", "Since the start.", self._env.clock.monotonic() - self._started)
         yield gauge("headrace_loop_lag_seconds", "How late the event loop was last.", self.loop_lag.latest_seconds)
         yield gauge(

@@ -108,7 +108,7 @@ class Scrub:
 
     def _report(self, segment: Segment, damage: str) -> None:
         log.error(
-            "The scrub found damage in %s: %s. It is served as it is; clients that verify checksums refuse it. "
+            "The scrub found damage in %s: %s. It is still served; clients that verify checksums refuse it. "
             "Put a copy of the file in its place while the broker is stopped, or delete the records up to its end",
             segment.path(LOG),
             damage,

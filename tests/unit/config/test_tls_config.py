@@ -64,10 +64,10 @@ def test_what_is_wrong_is_said_with_what_to_write() -> None:
     assert "Java classes" in refused(ssl__engine__factory__class="com.example.Factory")
     assert "Java classes" in refused(ssl__provider="BC")
     assert "required, requested, none" in refused(listener__name__internal__ssl__client__auth="yes")
-    assert "exclude each other" in refused(ssl__keystore__key="x", ssl__keystore__certificate__chain="y")
+    assert "cannot be combined" in refused(ssl__keystore__key="x", ssl__keystore__certificate__chain="y")
     assert "did you mean ssl.keystore.location" in refused(listener__name__internal__ssl__keystor__location="x")
     assert "not a cipher suite" in refused(ssl__cipher__suites="the best")
-    assert "exclude each other" in refused(security__inter__broker__protocol="SSL")
+    assert "cannot be combined" in refused(security__inter__broker__protocol="SSL")
     assert "not https" in refused(ssl__endpoint__identification__algorithm="ldap")
     assert "RULE:pattern/replacement/" in refused(ssl__principal__mapping__rules="RULE:x")
     with pytest.raises(ConfigError, match="command line"):

@@ -72,7 +72,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     )
     assert problems(name="x", count="many", parts={"a": 1}, types=[1], limit="big") == (
         "count: 'many' is not a whole number",
-        "parts: a list is wanted",
-        "types: a mapping is wanted: name: value",
+        "parts: it must be a list",
+        "types: it must be a mapping: name: value",
         "limit: 'big' is not a size; write 500, 64k, 10MB or 5GiB",
     )

@@ -515,4 +515,4 @@ async def test_tls_on_a_plain_listener_is_told(caplog: pytest.LogCaptureFixture)
     async with served(EchoDispatcher()) as (client, _):
         client.writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500))
         assert await client.closed()
-    assert "it speaks TLS, and this listener does not" in caplog.text
+    assert "it uses TLS, but this listener does not" in caplog.text

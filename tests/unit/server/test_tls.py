@@ -161,8 +161,8 @@ async def test_large_frames_in_records_of_any_size(record: int) -> None:
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (struct.pack(">ihhih", 20, 18, 0, 1, 8) + b"a-client", "it does not speak TLS"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it speaks HTTP"),
+        (struct.pack(">ihhih", 20, 18, 0, 1, 8) + b"a-client", "it does not use TLS"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it uses plain HTTP"),
     ],
 )
 async def test_plain_text_is_told_in_one_line(caplog: pytest.LogCaptureFixture, sent: bytes, said: str) -> None:

@@ -6,11 +6,11 @@ from headrace.cli.common.lazy import group
 
 archive = group(
     "archive",
-    "Topics kept as Parquet files: make an archive, fill it, look at it, check it.",
+    "Archive topics as Parquet files: create, fill, inspect and verify archives.",
     {
-        "create": ("headrace.cli.archive.create:create", "Make an archive for topics."),
-        "run": ("headrace.cli.archive.run:run_archive", "Archive what is new."),
-        "status": ("headrace.cli.archive.status:status", "Show what is archived and what is not yet."),
-        "verify": ("headrace.cli.archive.verify:verify", "Check an archive against its manifest and the log."),
+        "create": ("headrace.cli.archive.create:create", "Create an archive of topics."),
+        "run": ("headrace.cli.archive.run:run_archive", "Archive new records."),
+        "status": ("headrace.cli.archive.status:status", "Show what has been archived and what has not."),
+        "verify": ("headrace.cli.archive.verify:verify", "Verify an archive against its manifest and the log."),
     },
 )

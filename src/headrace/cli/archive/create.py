@@ -20,31 +20,33 @@ SMALLEST_FILE = 1_000_000
 @click.command()
 @archive_argument
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
-@click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole name matches, also later ones.")
+@click.option(
+    "--pattern", default="", metavar="REGEX", help="Topics whose whole name matches, including later ones."
+)
 @click.option(
     "--file-size",
     "file_bytes",
     type=size,
     default="128MiB",
     show_default=True,
-    help="About how many bytes of records fill a file, before compression.",
+    help="Approximate size of the records in a file, before compression.",
 )
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="zstd", show_default=True)
 @cluster_options
 def create(
     target: Target, archive: str, topics: tuple[str, ...], pattern: str, file_bytes: int, compression: str
 ) -> None:
-    """Make an archive in the folder ARCHIVE, or at an address such as s3://bucket/folder.
+    """Create an archive in the folder ARCHIVE, or at an address such as s3://bucket/folder.
 
     \b
     headrace archive create backup orders payments
     headrace archive create s3://bucket/all --pattern 'shop\\..*'
     """
     if not topics and not pattern:
-        raise click.UsageError("Name topics, or give a --pattern.")
+        raise click.UsageError("Give topics or a --pattern.")
     _check_pattern(pattern)
     if file_bytes < SMALLEST_FILE:
-        raise click.UsageError(f"--file-size is at least {SMALLEST_FILE // 1_000_000}MB.")
+        raise click.UsageError(f"--file-size must be at least {SMALLEST_FILE // 1_000_000}MB.")
     with told_errors():
         store = open_store(archive)
         from headrace.spark.archive.archiving import chosen_topics
@@ -67,7 +69,7 @@ def create(
                 if name not in there:
                     raise missing_topic(name, list(cluster.topics()))
         write(store, description)
-    note(f"Made an archive of {plural(len(there), 'topic')} in {archive}.")
+    note(f"Created an archive of {plural(len(there), 'topic')} in {archive}.")
     note(f"Fill it with: headrace archive run {archive}")
 
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 def time_type(text: str) -> int:
     """The type of an option: milliseconds. The same text must mean the same when it is started again."""
     if text.startswith("-") or text == "now":
-        raise click.BadParameter("a replay that is started again must mean the same records: write a date or time")
+        raise click.BadParameter(
+            "a replay that is started again must select the same records: give a date or time"
+        )
     try:
         return parse_time(text, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -46,18 +48,22 @@ def offsets_type(text: str) -> tuple[int | None, int | None]:
 @archive_argument
 @click.argument("topic")
 @click.argument("destination", required=False)
-@click.option("--from", "start_ms", type=time_type, metavar="TIME", help="Records of this time and later.")
+@click.option("--from", "start_ms", type=time_type, metavar="TIME", help="Records from this time on.")
 @click.option("--to", "end_ms", type=time_type, metavar="TIME", help="Records before this time.")
-@click.option("--offsets", type=offsets_type, default=":", metavar="A:B", help="Offsets from A to B, without B.")
+@click.option("--offsets", type=offsets_type, default=":", metavar="A:B", help="Offsets A to B, excluding B.")
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only this partition; repeatable.")
-@click.option("-k", "--key", "keys", multiple=True, help="Only with this key; repeatable.")
-@click.option("-w", "--where", multiple=True, metavar="CONDITION", help="As value.total>=100; repeatable.")
-@click.option("--filter", "function", default="", metavar="FILE:NAME", help="Only what a Python function keeps.")
-@click.option("--repartition", is_flag=True, help="Let keys choose the partitions.")
-@click.option("--original-offsets", is_flag=True, help="Give every record its old offset in a header.")
-@click.option("--restore", is_flag=True, help="The whole topic, with old offsets, in a topic that keeps it.")
-@click.option("--job", default="", metavar="NAME", help="Name of this replay; one that is done is not done again.")
-@click.option("--dry-run", is_flag=True, help="Count the records, and write nothing.")
+@click.option("-k", "--key", "keys", multiple=True, help="Only records with this key; repeatable.")
+@click.option(
+    "-w", "--where", multiple=True, metavar="CONDITION", help="Only if value.total>=100, ...; repeatable."
+)
+@click.option(
+    "--filter", "function", default="", metavar="FILE:NAME", help="Only records a Python function keeps."
+)
+@click.option("--repartition", is_flag=True, help="Choose partitions by key.")
+@click.option("--original-offsets", is_flag=True, help="Store each record's old offset in a header.")
+@click.option("--restore", is_flag=True, help="Restore the whole topic, keeping old offsets as headers.")
+@click.option("--job", default="", metavar="NAME", help="Name of this replay; a finished one is not repeated.")
+@click.option("--dry-run", is_flag=True, help="Count the records without writing any.")
 @click.option("-z", "--compression", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
 @cluster_options
 def replay(target: Target, archive: str, topic: str, destination: str | None, **given: Any) -> None:

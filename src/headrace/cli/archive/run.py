@@ -21,8 +21,8 @@ from headrace.cli.common.output import note, plural, size_text, warn
 
 @click.command("run")
 @archive_argument
-@click.option("--every", "every_s", type=duration, metavar="TIME", help="Until Ctrl-C, a run every 30s, 10m, ...")
-@click.option("--accept-loss", is_flag=True, help="Go on behind records deleted before they were archived.")
+@click.option("--every", "every_s", type=duration, metavar="TIME", help="Run every 30s, 10m, ... until Ctrl-C.")
+@click.option("--accept-loss", is_flag=True, help="Skip records deleted before they were archived.")
 @cluster_options
 def run_archive(target: Target, archive: str, every_s: float | None, accept_loss: bool) -> None:
     """Archive what is new in the topics of ARCHIVE.

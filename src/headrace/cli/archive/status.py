@@ -34,7 +34,7 @@ COLUMNS = (
 
 @click.command()
 @archive_argument
-@click.option("--offline", is_flag=True, help="Do not ask the cluster how much is not archived yet.")
+@click.option("--offline", is_flag=True, help="Do not ask the cluster how much remains to be archived.")
 @format_option
 @cluster_options
 def status(target: Target, archive: str, offline: bool, format: str) -> None:

@@ -21,7 +21,7 @@ def init(name: str, is_sink: bool, directory: Path) -> None:
     """Write a connector NAME to begin with: a Python file, a file that declares it, and a test that kills it."""
     if not NAME.fullmatch(name):
         raise CommandError(
-            f"{name!r} is no name for a connector.", USAGE, "Use lower case letters, digits, - and _."
+            f"{name!r} is not a valid connector name.", USAGE, "Use lower case letters, digits, - and _."
         )
     kind = "sink" if is_sink else "source"
     module = re.sub(r"[^a-z0-9_]", "_", name)
@@ -33,7 +33,7 @@ def init(name: str, is_sink: bool, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for target in written:
         if (directory / target).exists():
-            raise CommandError(f"{directory / target} is there already.", FAILED)
+            raise CommandError(f"{directory / target} already exists.", FAILED)
     for target, template in written.items():
         text = (files("headrace.connect.templates") / template).read_text(encoding="utf-8")
         text = re.sub(r"@([A-Z]+)@", lambda match: words[match[1]], text)

@@ -48,7 +48,7 @@ FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...", type
 
 @click.command("run")
 @FILES
-@click.option("--once", is_flag=True, help="End when everything that is there now has been copied.")
+@click.option("--once", is_flag=True, help="Exit once everything that exists now has been copied.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus on 127.0.0.1.")
 @bootstrap_override
 @client_config_option
@@ -100,12 +100,12 @@ def check(files: tuple[Path, ...]) -> None:
 @bootstrap_override
 @client_config_option
 def remove(file: Path, yes: bool, bootstrap: str | None) -> None:
-    """Forget the positions of the connector that FILE declares, and what it left in the other system.
+    """Remove the positions of the connector that FILE declares, and what it created in the other system.
 
     Topics and tables stay. The next run starts over.
     """
     definition = _load(file)
-    confirm(f"Forget where the connector {definition.name} is?", yes)
+    confirm(f"Remove the positions of connector {definition.name}?", yes)
     with _explained():
         definition.connector.remove()
         run(
@@ -113,7 +113,7 @@ def remove(file: Path, yes: bool, bootstrap: str | None) -> None:
             lambda cluster: _forget(cluster, definition),
             security=_security([definition]),
         )
-    note(f"{definition.name} is forgotten.")
+    note(f"Removed the positions of {definition.name}.")
 
 
 async def _forget(cluster: Cluster, definition: ConnectorDefinition) -> None:
@@ -143,7 +143,7 @@ def _target(bootstrap: str | None, definitions: Sequence[ConnectorDefinition]) -
     stated = {one.bootstrap for one in definitions if one.bootstrap is not None}
     if bootstrap is None and len(stated) > 1:
         raise CommandError(
-            "The files name different clusters.", USAGE, "Run them apart, or add --bootstrap-server."
+            "The files name different clusters.", USAGE, "Run them separately, or add --bootstrap-server."
         )
     asked = bootstrap or next(iter(stated), None) or DEFAULT_BOOTSTRAP
     try:

@@ -25,7 +25,7 @@ def _partitions(plan: ClusterPlan, found: MeasuredCluster) -> list[str]:
     text = f"{plural(found.partitions, 'partition')} in {plural(found.topics, 'topic')}"
     if found.partitions >= plan.partitions:
         return [f"{text}: enough for {plan.partitions}, if the load is spread over them."]
-    return [f"{text}: the load needs {plan.partitions}. More partitions of a topic map its keys anew."]
+    return [f"{text}: the load needs {plan.partitions}. Adding partitions to a topic changes where its keys go."]
 
 
 def _disks(found: MeasuredCluster) -> list[str]:

@@ -57,9 +57,9 @@ def entity_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-u", "--user", metavar="NAME", help="A user."),
         click.option("-c", "--client-id", metavar="NAME", help="A client id; with --user, of that user."),
         click.option("--ip", metavar="ADDRESS", help="An address that clients connect from."),
-        click.option("--default-user", is_flag=True, help="Every user that has none of its own."),
-        click.option("--default-client-id", is_flag=True, help="Every client id that has none of its own."),
-        click.option("--default-ip", is_flag=True, help="Every address that has none of its own."),
+        click.option("--default-user", is_flag=True, help="Every user without a quota of its own."),
+        click.option("--default-client-id", is_flag=True, help="Every client id without a quota of its own."),
+        click.option("--default-ip", is_flag=True, help="Every address without a quota of its own."),
     )
 
     def command(
@@ -124,7 +124,7 @@ def describe(target: Target, parts: Parts, format: str) -> None:
         [{"quota": key, "value": value, "from": _text(entity)} for key, (value, entity) in found.items()],
         APPLYING,
         format,
-        empty="No quota holds for it.",
+        empty="No quota applies to it.",
     )
 
 
@@ -134,14 +134,14 @@ def _whole_rate(text: str) -> float:
 
 @click.command("set")
 @cluster_options
-@click.option("--produce", type=_whole_rate, metavar="BYTES/S", help="What it may write, as 10MB.")
-@click.option("--fetch", type=_whole_rate, metavar="BYTES/S", help="What it may read.")
+@click.option("--produce", type=_whole_rate, metavar="BYTES/S", help="Maximum write rate, such as 10MB.")
+@click.option("--fetch", type=_whole_rate, metavar="BYTES/S", help="Maximum read rate.")
 @click.option("--requests", type=float, metavar="PERCENT", help="Its share of a broker's event loop.")
-@click.option("--mutations", type=float, metavar="N/S", help="Partitions it may create or delete.")
-@click.option("--connections", type=float, metavar="N/S", help="Connections that an address may open.")
+@click.option("--mutations", type=float, metavar="N/S", help="Maximum rate of created and deleted partitions.")
+@click.option("--connections", type=float, metavar="N/S", help="Maximum rate of new connections from an address.")
 @entity_options
 def set_command(target: Target, parts: Parts, **limits: float | None) -> None:
-    """Set quotas; those that are not named stay as they are.
+    """Set quotas; those that are not given stay unchanged.
 
     headrace quota set --user alice --produce 10MB --fetch 20MB
     """

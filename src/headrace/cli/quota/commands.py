@@ -11,7 +11,7 @@ quota = group(
     "Quotas: list, describe, set and delete them.",
     {
         "list": (f"{_CHANGE}:list_command", "List the quotas that are set."),
-        "describe": (f"{_CHANGE}:describe", "Show which quotas hold for a client."),
+        "describe": (f"{_CHANGE}:describe", "Show which quotas apply to a client."),
         "set": (f"{_CHANGE}:set_command", "Set quotas of users, client ids and addresses."),
         "delete": (f"{_CHANGE}:delete", "Remove quotas."),
     },

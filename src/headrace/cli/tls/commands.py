@@ -6,6 +6,6 @@ from headrace.cli.common.lazy import group
 
 tls = group(
     "tls",
-    "Certificates to try TLS with: dev.",
-    {"dev": ("headrace.cli.tls.dev:dev", "Make an authority of your own and certificates of it.")},
+    "Certificates for trying out TLS: dev.",
+    {"dev": ("headrace.cli.tls.dev:dev", "Create your own CA and certificates signed by it.")},
 )

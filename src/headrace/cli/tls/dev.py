@@ -35,19 +35,25 @@ DEFAULT_DAYS = 90
 @click.option(
     "--host", "hosts", multiple=True, metavar="HOST", help="Host name or address of the broker; may be repeated."
 )
-@click.option("--client", "clients", multiple=True, metavar="NAME", help="Also for this client; may be repeated.")
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    metavar="NAME",
+    help="Client that gets a certificate too; may be repeated.",
+)
 @click.option("--days", type=click.IntRange(1, 825), default=DEFAULT_DAYS, show_default=True, help="Validity.")
 @click.option("--network", is_flag=True, help="Allow hosts other than this machine.")
 def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int, network: bool) -> None:
-    """Make a certificate authority and certificates for trying TLS, in PEM.
+    """Create a certificate authority (CA) and certificates for trying out TLS, in PEM.
 
-    An authority that is in the directory already is kept, and its certificates are renewed.
+    A CA that already exists in the directory is kept, and its certificates are renewed.
     """
     hosts = hosts or LOCAL
     _check_hosts(hosts, network)
     for name in clients:
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name in ("ca", "broker"):
-            raise CommandError(f"{name!r} is not a name that a file can have.", USAGE)
+            raise CommandError(f"{name!r} cannot be used as a file name.", USAGE)
     try:
         from headrace.env.certificates import make_certificate
     except ImportError:
@@ -76,7 +82,7 @@ def _check_hosts(hosts: tuple[str, ...], network: bool) -> None:
     if outside and not network:
         raise CommandError(
             f"{outside[0]} is not this machine. These certificates are for trying things out: for a network, use "
-            "those of your own authority, or add --network to make them all the same.",
+            "those of your own CA, or add --network to create these anyway.",
             USAGE,
         )
 

@@ -66,7 +66,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[bytes]:
         for row in rows:
             if len(row) != len(names):
                 raise ConnectorError(
-                    f"{path}, line {rows.line_num}: {len(row)} fields, and the header has {len(names)}"
+                    f"{path}, line {rows.line_num}: {len(row)} fields, but the header has {len(names)}"
                 )
             yield json_object(zip(names, row, strict=True))
 

@@ -26,13 +26,11 @@ class FilesSource(Source):
         ConfigOption("directory", "text", "The directory to watch.", required=True),
         ConfigOption("topic", "text", "The topic to write to.", required=True),
         ConfigOption("pattern", "text", "Which files, such as `*.csv`.", "*"),
-        ConfigOption(
-            "format", "text", "How they are written.", "by extension", choices=("by extension", *FORMATS)
-        ),
+        ConfigOption("format", "text", "Format of the files.", "by extension", choices=("by extension", *FORMATS)),
         ConfigOption("key", "text", "A column that becomes the key of the records."),
-        ConfigOption("delimiter", "text", "Between the fields of CSV.", "a comma; a tab in .tsv"),
-        ConfigOption("settle", "duration", "How long a file must not have changed.", "2s"),
-        ConfigOption("interval", "duration", "How long to wait when there was nothing new.", "2s"),
+        ConfigOption("delimiter", "text", "Separator of the fields of CSV.", "a comma; a tab in .tsv"),
+        ConfigOption("settle", "duration", "How long a file must be unchanged before it is read.", "2s"),
+        ConfigOption("interval", "duration", "How long to wait when there is nothing new.", "2s"),
         ConfigOption("batch_records", "whole number", "How many records are read at a time.", 1000, minimum=1),
     )
 
@@ -99,7 +97,7 @@ class DirectoryTask(SourceTask):
             known = format_of(path)
             if known is None:
                 raise ConnectorError(
-                    f"the extension of {path} says no format: set format, or a pattern without it"
+                    f"the extension of {path} names no known format: set format, or a pattern that excludes it"
                 )
             format = known
         if not path.exists():
@@ -132,5 +130,5 @@ def key_of(value: bytes, column: str) -> bytes:
     try:
         found = json.loads(value)[column]
     except (ValueError, KeyError, TypeError):
-        raise ConnectorError(f"a record has no column {column}, which is to be its key: {value[:80]!r}") from None
+        raise ConnectorError(f"a record has no column {column}, which should be its key: {value[:80]!r}") from None
     return found.encode() if isinstance(found, str) else json.dumps(found).encode()

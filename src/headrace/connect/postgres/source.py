@@ -51,7 +51,7 @@ class PostgresSource(Source):
         ConfigOption("slot", "text", "The replication slot.", "headrace_<name>"),
         ConfigOption("publication", "text", "The publication.", "headrace_<name>"),
         ConfigOption(
-            "snapshot", "text", "`initial` begins with the rows that are there; `never` with the changes.",
+            "snapshot", "text", "`initial` starts with the existing rows; `never` with the changes.",
             "initial", choices=("initial", "never"),
         ),
         ConfigOption(
@@ -99,7 +99,9 @@ class PostgresSource(Source):
         try:
             check_topic_name(topic)
         except KafkaError:
-            raise ConnectorError(f"{topic!r} is no name for a topic: choose another for table {table}") from None
+            raise ConnectorError(
+                f"{topic!r} is not a valid topic name: choose another for table {table}"
+            ) from None
         return topic
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
@@ -175,7 +177,7 @@ class Capture(SourceTask):
     def _continue_slot(self, progress: Progress) -> Progress:
         slot = self._catalog.slot(self._owner.slot)
         if slot is None or slot.lost:
-            what = "is gone" if slot is None else "is of no use any more: the server removed what it needed"
+            what = "is gone" if slot is None else "is no longer usable: the server removed the log it needs"
             raise ConnectorError(
                 f"the replication slot {self._owner.slot} {what}, so changes are missing. Reset it with "
                 "`headrace connector remove`; the next run starts with a snapshot"

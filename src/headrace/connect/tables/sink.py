@@ -38,7 +38,7 @@ class TableSink(Sink):
         ConfigOption("key", "list", "The columns of the primary key.", None),
         ConfigOption("columns", "mapping", f"Columns and types: {', '.join(COLUMN_TYPES)}.", None),
         ConfigOption("create", "flag", "Whether to create tables and add columns.", True),
-        ConfigOption("deletes", "flag", "Whether tombstones delete rows; otherwise they are left out.", True),
+        ConfigOption("deletes", "flag", "Whether tombstones delete rows; otherwise they are ignored.", True),
         ConfigOption(
             "malformed", "text", "What to do with a record that is not a row.", "fail", choices=("fail", "skip")
         ),
@@ -132,8 +132,8 @@ class TableSinkTask(SinkTask):
         _check_types(table, found, wanted, database.same_types)
         if not key or frozenset(key) not in found.unique:
             raise ConnectorError(
-                f"table {table} has no primary key or unique index on ({', '.join(key)}): rows could not be found "
-                "again"
+                f"table {table} has no primary key or unique index on ({', '.join(key)}): rows could not be "
+                "updated"
             )
         return Target(table, {**found.columns, **{column.name: column.type for column in missing}}, key)
 
@@ -152,8 +152,8 @@ class TableSinkTask(SinkTask):
             raise ConnectorError(f"there is no table {table}")
         if not wanted or not key:
             raise ConnectorError(
-                f"there is no table {table}, and no source has told what topic {topic} holds: give columns and "
-                "key, or create the table"
+                f"there is no table {table}, and no source has described what topic {topic} holds: give columns "
+                "and key, or create the table"
             )
         database = self._database
         columns = ", ".join(

@@ -24,10 +24,10 @@ class TableSource(Source):
     options = (
         ConfigOption("connection", "text", ADDRESSES, required=True, secret=True),
         ConfigOption("tables", "list", "The tables to read.", required=True),
-        ConfigOption("column", "text", "The column that only grows.", required=True),
+        ConfigOption("column", "text", "A column whose values only grow.", required=True),
         ConfigOption("key", "list", "Columns that identify a row.", "the primary key"),
         ConfigOption("topic", "text", "The topic of a table.", "{table}"),
-        ConfigOption("interval", "duration", "How long to wait when there was nothing new.", "5s"),
+        ConfigOption("interval", "duration", "How long to wait when there is nothing new.", "5s"),
         ConfigOption("batch_records", "whole number", "How many rows are read at a time.", 1000, minimum=1),
     )
 

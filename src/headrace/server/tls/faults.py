@@ -5,14 +5,14 @@ from __future__ import annotations
 import ssl
 
 _REASONS = {
-    "HTTP_REQUEST": "it speaks HTTP, and listener {listener} speaks TLS",
-    "HTTPS_PROXY_REQUEST": "it speaks HTTP, and listener {listener} speaks TLS",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS, and listener {listener} does",
+    "HTTP_REQUEST": "it uses plain HTTP, but listener {listener} requires TLS",
+    "HTTPS_PROXY_REQUEST": "it uses plain HTTP, but listener {listener} requires TLS",
+    "WRONG_VERSION_NUMBER": "it does not use TLS, but listener {listener} requires it",
     "UNSUPPORTED_PROTOCOL": "it offers only versions of TLS that are not enabled on listener {listener}",
     "VERSION_TOO_LOW": "it offers only versions of TLS that are not enabled on listener {listener}",
     "NO_SHARED_CIPHER": "it has no cipher suite in common with listener {listener}",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has no certificate, and listener {listener} requires one",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust who signed the certificate of listener {listener}",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has no certificate, but listener {listener} requires one",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the issuer of the certificate of listener {listener}",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate of listener {listener}",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate of listener {listener}",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds the certificate of listener {listener} expired",

@@ -355,7 +355,7 @@ class GroupShard:
         if self.state is not ShardState.ACTIVE:
             self._locks.release(group_id)
             return
-        task = self._env.background.start(f"Reading group {group_id} anew", self._reload(group_id))
+        task = self._env.background.start(f"Reloading group {group_id}", self._reload(group_id))
         self._reloading.add(task)
         task.add_done_callback(partial(self._end_reload, group_id))
 

@@ -142,7 +142,7 @@ class TransactionShard:
         self._writer = DecisionWriter(self._env.clock, self.partition, self._settings.shell)
         self._transactions.clear()
         self._open.clear()
-        self._loading = self._env.background.start(f"Reading {self.name} anew", self._load())
+        self._loading = self._env.background.start(f"Reloading {self.name}", self._load())
 
     @property
     def name(self) -> str:

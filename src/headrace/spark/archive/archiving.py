@@ -105,8 +105,8 @@ class ArchiveRun:
             before = manifest.topics.get(name)
             if before is not None and before.id != info.topic_id:
                 self.progress.problems.append(
-                    f"Topic {name} was deleted and made again since it was archived: what is archived stays, and "
-                    "the new one needs an archive of its own."
+                    f"Topic {name} was deleted and created again since it was archived. The archive stays; the "
+                    "new topic needs an archive of its own."
                 )
                 continue
             good[name] = info
@@ -133,7 +133,7 @@ class ArchiveRun:
             self.progress.problems.append(
                 f"{place} begins at offset {start} now, but is archived only up to {begin}: "
                 f"{start - begin} offsets were deleted before they were archived. "
-                "Run with --accept-loss to note that and go on behind them."
+                "Run with --accept-loss to record that and continue after them."
             )
             return None
         lost = max(0, start - begin)
@@ -156,6 +156,6 @@ def check_cluster(cluster: BlockingCluster, description: m.Description) -> None:
     wanted, found = description.cluster_id, cluster_id(cluster)
     if wanted != found:
         raise ArchiveError(
-            f"The archive is one of cluster {wanted}, but this is cluster {found}.",
-            "Name the right one with --bootstrap-server, or make another archive.",
+            f"The archive belongs to cluster {wanted}, but this is cluster {found}.",
+            "Name the right cluster with --bootstrap-server, or create another archive.",
         )

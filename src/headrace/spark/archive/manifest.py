@@ -153,7 +153,7 @@ class Manifest:
 def create(store: ArchiveStore, description: Description) -> None:
     data = json.dumps({"format": FORMAT, **asdict(description)}, indent=2).encode()
     if not store.create(DESCRIPTION, data):
-        raise ArchiveError(f"There is an archive in {store.uri} already.", "Run it, or choose another place.")
+        raise ArchiveError(f"There is already an archive in {store.uri}.", "Run it, or choose another place.")
 
 
 def describe(store: ArchiveStore) -> Description:
@@ -184,7 +184,9 @@ def commit(store: ArchiveStore, manifest: Manifest, new: Commit) -> None:
     assert new.number == manifest.number + 1
     store.check_writer()
     if not store.create(_name(new.number), _text(new)):
-        raise ArchiveError(f"Another run has written to {store.uri} meanwhile.", "Let it go on; this one stops.")
+        raise ArchiveError(
+            f"Another run has written to {store.uri} meanwhile.", "Leave it running; this one stops."
+        )
     manifest.add(new)
     _place(store, new.ranges)
     if new.number % SNAPSHOT_EVERY == 0:

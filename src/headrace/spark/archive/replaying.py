@@ -124,7 +124,7 @@ class Replay:
         if not self._plan.by_key and highest >= self._partitions:
             raise ArchiveError(
                 f"{self._plan.destination} has {self._partitions} partitions, but there are records of {highest}.",
-                "Give it more with `headrace topic add-partitions`, or let keys choose with --repartition.",
+                "Add partitions with `headrace topic add-partitions`, or choose them by key with --repartition.",
             )
         return self._warnings()
 
@@ -165,7 +165,7 @@ class Replay:
             return 0
         if found[1] != self._fingerprint:
             raise ArchiveError(
-                f"The replay {self._name.removeprefix(PREFIX)} has begun with another slice or destination.",
+                f"The replay {self._name.removeprefix(PREFIX)} was started with another slice or destination.",
                 "Give this one another --job.",
             )
         return found[0]
@@ -246,7 +246,7 @@ class Replay:
 
 
 def taken_over() -> ArchiveError:
-    return ArchiveError("Another run of this replay has taken over.", "Let it go on; this one stops.")
+    return ArchiveError("Another run of this replay has taken over.", "Leave it running; this one stops.")
 
 
 def restoring(plan: ReplayPlan) -> ReplayPlan:

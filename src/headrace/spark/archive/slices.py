@@ -68,7 +68,7 @@ def parse_condition(text: str) -> Condition:
     name, _, path = match[1].partition(".")
     fields = ("key", "value", "header", "partition", "offset")
     if name not in fields or (path and name not in ("value", "header")) or (name == "header" and not path):
-        raise ValueError(f"{match[1]!r} is not a field; there are key, value, value.FIELD, header.NAME, "
+        raise ValueError(f"{match[1]!r} is not a field; the fields are key, value, value.FIELD, header.NAME, "
                          "partition, offset")  # fmt: skip
     return Condition(match[1], match[2], match[3])
 

@@ -125,13 +125,17 @@ class ArchiveStore:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ArchiveError(f"Another run writes to {self.uri} now.", "Wait for its end.") from None
+                raise ArchiveError(
+                    f"Another run is writing to {self.uri}.", "Wait until it has finished."
+                ) from None
             yield
 
     def check_writer(self) -> None:
         """Before a commit: nobody has taken over."""
         if not self.local and self.read(LOCK) != self._writer.encode():
-            raise ArchiveError(f"Another run has begun to write to {self.uri}.", "Let it go on; this one stops.")
+            raise ArchiveError(
+                f"Another run has started to write to {self.uri}.", "Leave it running; this one stops."
+            )
 
     def _put(self, name: str, data: bytes) -> None:
         self._make_folder(name)

@@ -84,14 +84,14 @@ class Verifier:
         for topic in self._manifest.topics:
             for name in self._store.names(f"topic={topic}"):
                 if name.endswith(".parquet") and name not in known:
-                    self.result.problems.append(f"{name} belongs to no commit.")
+                    self.result.problems.append(f"{name} does not belong to any commit.")
 
     def _ask(self, cluster: BlockingCluster) -> None:
         wanted = {one.topic for one in self._ranges()}
         there = cluster.topics(sorted(wanted))
         for name in sorted(wanted):
             if name not in there or there[name].topic_id != self._manifest.topics[name].id:
-                self.result.problems.append(f"Topic {name} is no longer there: it was not compared.")
+                self.result.problems.append(f"Topic {name} no longer exists: it was not compared.")
                 continue
             self._bounds |= committed_bounds(cluster, [TopicPartition(name, one) for one in there[name].leaders])
             if "compact" in topic_settings(cluster, name, own_only=False).get("cleanup.policy", ""):

@@ -44,7 +44,9 @@ def ensure_topic(cluster: BlockingCluster, name: str, wanted: TopicShape) -> Non
             response = connection.request(request, CreateTopicsResponse)
         for answer in response.topics:
             if answer.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise kafka_error(answer.error_code, f"topic {name} cannot be made: {answer.error_message or ''}")
+                raise kafka_error(
+                    answer.error_code, f"topic {name} cannot be created: {answer.error_message or ''}"
+                )
 
     cluster.retrying(attempt)
     cluster.retrying(lambda: _check_known(cluster, name))
@@ -53,4 +55,4 @@ def ensure_topic(cluster: BlockingCluster, name: str, wanted: TopicShape) -> Non
 def _check_known(cluster: BlockingCluster, name: str) -> None:
     """A cluster answers before all of its brokers have heard of a new topic."""
     if name not in cluster.topics([name]):
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} was made, but no broker knows it yet")
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} was created, but no broker knows it yet")

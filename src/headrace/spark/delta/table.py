@@ -53,7 +53,7 @@ def parse_options(given: Mapping[str, str]) -> TableOptions:
         app_id = "headrace-" + hashlib.sha256(options["checkpointlocation"].encode()).hexdigest()[:16]
     version = _number(options, "txnversion")
     if version is not None and not app_id:
-        raise SourceError("txnVersion counts the writes of somebody: give txnAppId too")
+        raise SourceError("txnVersion counts the writes of an application: give txnAppId too")
     columns = (one.strip() for one in options.get("partitionby", "").split(","))
     # Settings of stores are upper case in all documentation; Spark has made them lower case.
     storage = {
@@ -74,7 +74,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.strip().isdigit():
-        raise SourceError(f"{name} is a whole number, not {text!r}")
+        raise SourceError(f"{name} must be a whole number, not {text!r}")
     return int(text)
 
 

@@ -42,14 +42,14 @@ SINK_OPTIONS = (
     ),
     Option(
         "sinkId",
-        "made of `checkpointLocation`",
+        "derived from `checkpointLocation`",
         "Names the sink in the cluster, the same for every run of the query: letters, digits, `.`, `_` and `-`.",
         "stream",
     ),
     Option(
         "jobId",
         "",
-        "Names a batch write: all of its rows become visible together, and one that was written is not written "
+        "Names a batch write: all of its rows become visible together, and a job that is done is not written "
         "again. `name/7` is number 7 of a series; later numbers replace earlier ones in the sink's log.",
         "batch",
     ),
@@ -57,7 +57,7 @@ SINK_OPTIONS = (
     Option(
         "create.partitions",
         "",
-        "Creates missing topics with this many partitions; -1: the broker's default.",
+        "Create missing topics with this many partitions; -1: the broker's default.",
     ),
     Option("create.replication", "`-1`", "How many replicas such topics get; -1: the broker's default."),
     Option("create.config.*", "", "Settings of such topics, as `create.config.retention.ms`."),
@@ -108,9 +108,12 @@ _AS_IS = "key and value are written as the bytes they are"
 REFUSED = {
     "key.serializer": (_AS_IS, "remove it, and give the column key as string or binary"),
     "value.serializer": (_AS_IS, "remove it, and give the column value as string or binary"),
-    "transactional.id": ("the sink names its transactions itself", "take it out"),
-    "partitioner.class": ("a Java class cannot run here", "give a column partition to choose partitions yourself"),
-    "interceptor.classes": ("Java classes cannot run here", "take it out"),
+    "transactional.id": ("the sink names its transactions itself", "remove it"),
+    "partitioner.class": (
+        "Java classes cannot be loaded here",
+        "give a column partition to choose partitions yourself",
+    ),
+    "interceptor.classes": ("Java classes cannot be loaded here", "remove it"),
 }
 ACKS = {"all": ALL_IN_SYNC, "-1": ALL_IN_SYNC, "1": 1, "0": 0}
 
@@ -184,7 +187,7 @@ def _check_names(options: GivenOptions) -> None:
             raise OptionError(name, "there is no such option", f"did you mean {near}?")
     if "path" in options:
         raise OptionError(
-            "path", "a topic has no path", "give it by option topic, and call save() or start() empty"
+            "path", "a topic has no path", "use the option topic, and call save() or start() without an argument"
         )
 
 
@@ -210,7 +213,7 @@ def _job(options: GivenOptions, delivery: str | None = None) -> Job | None:
     if text is None:
         return None
     if delivery == AT_LEAST_ONCE:
-        advice = "take it out, or delivery, kafka.acks and kafka.enable.idempotence"
+        advice = "remove it, or delivery, kafka.acks and kafka.enable.idempotence"
         raise OptionError("jobId", f"a job is written exactly once, not {AT_LEAST_ONCE}", advice)
     try:
         return parse_job(text)
@@ -291,9 +294,7 @@ def _acknowledgement(options: GivenOptions) -> tuple[int, bool, int]:
     in_flight = options.integer("kafka.max.in.flight.requests.per.connection", minimum=1)
     idempotent = options.boolean("kafka.enable.idempotence", acks == ALL_IN_SYNC)
     if idempotent and acks != ALL_IN_SYNC:
-        raise OptionError(
-            "kafka.enable.idempotence", f"it needs kafka.acks=all, not {text}", "take one of them out"
-        )
+        raise OptionError("kafka.enable.idempotence", f"it needs kafka.acks=all, not {text}", "remove one of them")
     if idempotent and (in_flight or 0) > MAX_IN_FLIGHT:
         name = "kafka.max.in.flight.requests.per.connection"
         raise OptionError(name, f"with idempotence it is {MAX_IN_FLIGHT} at most", "write a smaller number")

@@ -36,7 +36,7 @@ def late_watermark_ms(offset_log: str) -> int:
     try:
         batches = sorted(int(one.name) for one in folder.iterdir() if one.name.isdecimal())
         if not batches:
-            raise SourceError(f"the offset log {folder} has no batch yet, so late rows cannot be told.")
+            raise SourceError(f"the offset log {folder} has no batch yet, so late rows cannot be recognized.")
         before = folder / str(batches[-1] - 1)
         return _watermark_in(before.read_text(encoding="utf-8"), before) if before.exists() else 0
     except OSError as error:

@@ -44,7 +44,10 @@ def test_one_that_is_not() -> None:
     one = FOUND._replace(disks={1: DISK._replace(free_bytes=TB // 10)}, partitions=3)
     first, second, third = compare(plan, one)
     assert first.startswith("1 broker: add 5 (to append")
-    assert second == "3 partitions in 2 topics: the load needs 42. More partitions of a topic map its keys anew."
+    assert (
+        second
+        == "3 partitions in 2 topics: the load needs 42. Adding partitions to a topic changes where its keys go."
+    )
     assert third == "The disk of broker 1 is more than 70% full now: 93.1 GiB are free."
 
 

@@ -134,7 +134,7 @@ def test_a_topic_that_was_made_again_is_refused_and_others_go_on(topics: Topics,
     fill(topics, second, 5)
     progress = ArchiveRun(store, connect(topics.bootstrap)).run()
     assert progress.rows == 5
-    assert f"Topic {first} was deleted and made again" in progress.problems[0]
+    assert f"Topic {first} was deleted and created again" in progress.problems[0]
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
@@ -255,7 +255,10 @@ def damaged_bytes(path: Path) -> None:
     [
         (damaged_bytes, "another checksum"),
         (lambda path: path.unlink(), "is missing"),
-        (lambda path: path.with_name("copy.parquet").write_bytes(path.read_bytes()), "belongs to no commit"),
+        (
+            lambda path: path.with_name("copy.parquet").write_bytes(path.read_bytes()),
+            "does not belong to any commit",
+        ),
     ],
 )
 def test_damage_is_found(topics: Topics, tmp_path: Path, damage: Callable[[Path], Any], said: str) -> None:

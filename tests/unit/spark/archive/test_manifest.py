@@ -68,7 +68,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     m.commit(store, theirs, m.Commit(1, "", {}, ()))
     with pytest.raises(ArchiveError, match="Another run has written"):
         m.commit(store, ours, m.Commit(1, "", {}, ()))
-    with pytest.raises(ArchiveError, match="There is an archive"):
+    with pytest.raises(ArchiveError, match="There is already an archive"):
         m.create(store, WANTED)
 
 

@@ -86,7 +86,7 @@ def test_everything_given_as_spark_gives_it() -> None:
         ({**BROKER, "kafka.partitioner.class": "x"}, "give a column partition"),
         ({**BROKER, "kafka.sasl.mechanism": "PLAIN"}, "without kafka.security.protocol"),
         ({**BROKER, "kafka.security.protocol": "TLS"}, "is not one of PLAINTEXT, SSL"),
-        ({**BROKER, "path": "x"}, "option path: a topic has no path; give it by option topic"),
+        ({**BROKER, "path": "x"}, "option path: a topic has no path; use the option topic"),
     ],
 )
 def test_mistakes_are_named_with_advice(given: dict[str, str], message: str) -> None:

@@ -216,10 +216,12 @@ def decode(kind: str, value: bytes | None) -> LogRecord | None:
     try:
         fields = json.loads(value)
         if fields["format"] != FORMAT:
-            raise SinkLogDamaged(f"the sink's log has format {fields['format']}, and {FORMAT} is known here")
+            raise SinkLogDamaged(
+                f"the sink's log has format {fields['format']}, but this version knows only {FORMAT}"
+            )
         return _record(kind, fields)
     except (ValueError, KeyError, TypeError) as error:
-        raise SinkLogDamaged(f"the sink's log has a record that is none: {error!r}") from None
+        raise SinkLogDamaged(f"the sink's log has an invalid record: {error!r}") from None
 
 
 def _record(kind: str, fields: Mapping[str, Any]) -> LogRecord:

@@ -132,8 +132,8 @@ def _told(sink_id: str) -> Iterator[None]:
         yield
     except Superseded as error:
         raise SinkError(
-            f"another driver writes to the sink {sink_id} by now, and this one may not any more: a checkpoint, "
-            f"and a sinkId, belong to one query that runs once ({error})"
+            f"another driver has taken over the sink {sink_id}: a checkpoint, or a sinkId, belongs to one running "
+            f"query ({error})"
         ) from None
 
 
@@ -319,7 +319,7 @@ def _commit(client: TransactionClient, journal: Journal, fence_offset: int, entr
     if taken is None or taken.ongoing != entry.records:
         raise SinkError(
             f"the transaction of {entry.transactional_id} belongs to a batch that is decided, and cannot be "
-            f"committed any more ({refusal}): its rows may be missing. It was ended by somebody else, or timed out"
+            f"committed any more ({refusal}): its rows may be missing. Something else ended it, or it timed out"
         )
     client.end(entry.transactional_id, taken.identity, commit=True)
 
