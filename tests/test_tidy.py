@@ -479,12 +479,14 @@ def refused_phrases() -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "voice.md").read_text(encoding="utf-8"), re.M)
 
 
-def shown_strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """String constants but for docstrings, with their lines: what a program can print."""
-    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
+def words_of(source: str) -> Iterator[tuple[int, str]]:
+    """String constants, docstrings and comments of a module, with their lines: all of it is read by somebody."""
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
+    for number, line in enumerate(source.splitlines(), 1):
+        if (comment := line.find("# ")) >= 0:
+            yield number, line[comment:]
 
 
 def test_what_people_read_is_plain_english() -> None:
@@ -495,7 +497,7 @@ def test_what_people_read_is_plain_english() -> None:
         f"{name_of(path)}:{number}: {text!r}"
         for path in python_files("src")
         if "testing" not in path.parts
-        for number, text in shown_strings(parsed(path.read_text(encoding="utf-8")))
+        for number, text in words_of(path.read_text(encoding="utf-8"))
         if refused.search(text)
     ]
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):

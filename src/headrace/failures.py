@@ -8,4 +8,4 @@ class StartError(Exception):
 
 
 class BrokerFailed(StartError):
-    """A broker that ran and cannot go on."""
+    """A broker that was running and cannot continue."""

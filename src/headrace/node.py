@@ -96,7 +96,7 @@ class Node:
         on_failure: Callable[[str], None] = lambda reason: None,
         outside: Outside | None = None,
     ) -> None:
-        """`on_failure` is called with the reason once the broker cannot go on, and should end it."""
+        """`on_failure` is called with the reason once the broker cannot continue, and should end it."""
         self._on_failure = env.background.on_failure = on_failure
         self._env = env
         self._config = config

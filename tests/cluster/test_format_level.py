@@ -25,6 +25,6 @@ def test_the_level_rises_with_the_last_broker_and_an_older_one_is_refused() -> N
         first._launcher = ("headrace",)
         first.launch()
         assert first.wait(60) != 0
-        assert "has format level 2, and this version of Headrace reads up to 1" in first.log_text()
+        assert "has format level 2, but this version of Headrace reads only up to 1" in first.log_text()
         first._launcher = NEWER
         first.start()

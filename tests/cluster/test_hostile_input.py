@@ -77,7 +77,7 @@ def unharmed(broker: BrokerProcess) -> Iterator[None]:
     good.stop()
     assert broker.exit_code() is None
     assert good.failures == []
-    assert "after a fault of ours" not in broker.log_text()
+    assert "internal error" not in broker.log_text()
     assert resident_bytes(broker.pid) < before + ALLOWED_GROWTH
 
 

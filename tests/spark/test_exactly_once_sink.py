@@ -43,7 +43,7 @@ def test_of_two_drivers_with_one_checkpoint_one_is_fenced(scene: Scene) -> None:
     scene.finished()
     scene.go()
     assert old.wait() == FAILED, old.told()
-    assert "another driver writes to the sink" in old.told()
+    assert "another driver has taken over the sink" in old.told()
     scene.check()
     scene.restore_checkpoint("before")
     restored = scene.start()

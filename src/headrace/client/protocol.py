@@ -69,7 +69,7 @@ class ClientProtocol:
         self.address = address
         self.versions: Mapping[int, range] = {}
         self.session_ms = 0
-        """How long the login holds; 0 for ever."""
+        """How long the login is valid; 0: no limit."""
         """What the broker said it has: API key -> versions."""
         self._client_id = client_id
         self._frames = frames

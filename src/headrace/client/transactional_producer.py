@@ -5,7 +5,7 @@
     await producer.send({TopicPartition("orders", 0): [NewRecord(b"1")]})
     await producer.commit()
 
-A producer that has failed is of no use any more: another `start` begins anew, and what was open is aborted by it.
+A producer that has failed cannot be used any more: another `start` begins again and aborts what was open.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TransactionalProducer:
                 raise outcome
 
     async def commit(self) -> None:
-        """Once this returns, the transaction is decided; it becomes visible by and by."""
+        """Once this returns, the transaction is decided; it becomes visible soon after."""
         await self._end(commit=True)
 
     async def abort(self) -> None:

@@ -95,7 +95,7 @@ async def list_transactions(cluster: Cluster, filters: TransactionFilters) -> li
 
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> tuple[TransactionState, Address]:
-    """The state of an id and its coordinator; TRANSACTIONAL_ID_NOT_FOUND if nobody knows it."""
+    """The state of an id and its coordinator; TRANSACTIONAL_ID_NOT_FOUND if it is unknown."""
 
     async def ask(connection: ClientConnection) -> tuple[TransactionState, Address]:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])

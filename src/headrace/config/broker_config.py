@@ -1,6 +1,6 @@
 """What one broker was told: flags over environment over file over defaults, checked once, then never changed.
 
-`BrokerConfig.build` takes texts that somebody else has read; this package opens no file. Names nobody knows are
+`BrokerConfig.build` takes texts that the caller has read; this package opens no file. Unknown names are
 errors, names that only Kafka knows are warnings. The dynamic settings that AlterConfigs makes are not here: they
 belong to the cluster's metadata and are laid over this in `topic_config` and `describe`.
 """

@@ -1,4 +1,4 @@
-"""All settings in one place: those we honour, those only Kafka knows, and the answer to a name nobody knows."""
+"""All settings in one place: those that are honoured, those that only Kafka has, the error for unknown names."""
 
 from __future__ import annotations
 

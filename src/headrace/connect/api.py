@@ -155,7 +155,7 @@ class Source(Connector):
         return {}
 
     def transaction_timeout_s(self, positions: Mapping[str, Position]) -> float:
-        """How long records without a position may go on. A run that is killed blocks readers for as long."""
+        """How long records may come without a position. A run that is killed blocks readers for that long."""
         return TRANSACTION_TIMEOUT_S
 
 

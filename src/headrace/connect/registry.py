@@ -70,4 +70,4 @@ def _from_file(name: str, beside: Path | None) -> object:
 
 
 _EXTRAS = {"psycopg": "postgres", "pyarrow": "spark"}
-"""Module -> the extra of ours that brings it."""
+"""Module -> the extra of headrace that installs it."""

@@ -53,7 +53,7 @@ class Runner:
         return self.run_state.counts
 
     def stop(self) -> None:
-        """Finish what is in hand, and end."""
+        """Finish the current batch, then end."""
         self.run_state.stopping.set()
 
     async def run(self) -> None:

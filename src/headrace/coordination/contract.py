@@ -11,7 +11,7 @@ The primitives are few and dumb on purpose, and mean what ZooKeeper's mean; all 
 
 A store object belongs to one event loop and is one session. After `SessionLost` it is of no use: open another.
 
-A session is a lease of `timeout` seconds. It goes on while `renew` is called, by the owner's loop and by nothing
+A session is a lease of `timeout` seconds. It lasts while `renew` is called, by the owner's loop and by nothing
 else: a thread of a driver is no proof that the broker works. `deadline` is the moment, by `Clock.boottime`, until
 which nobody else can have ended the session: `timeout` after the last renewal that was confirmed had been *sent*,
 less a margin. After it the session may be lost or not; a later renewal tells.

@@ -82,7 +82,7 @@ class SqliteTree:
         self._transaction = 0
         self._touched_parents: set[str] = set()
         self.wrote = False
-        """Set by every commit of ours; the owner clears it when it has looked at its watches."""
+        """Set by each of our commits; the owner clears it when it has checked its watches."""
         self._disk.make_directory(self._session_directory())
         self._connection = _open(self._disk, path)
         self._data_version = self._read_data_version()

@@ -257,7 +257,7 @@ class ZooKeeperStore:
         return watch
 
     async def _observe(self, path: str) -> None:
-        """Be told of the next change of the node, and of its children."""
+        """Watch for the next change of the node and of its children."""
         observer = self._observers.setdefault(path, partial(self._on_event, path))
         whole = self._path(path)
         node, children = await self._client.call_all(

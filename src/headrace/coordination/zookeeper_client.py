@@ -1,7 +1,7 @@
 """kazoo on one event loop, for one session: what its threads find out comes to the loop, and its errors are ours.
 
 Rules:
-- The session is the one that `open` got. kazoo would go on with another after an expiry; we stop it instead.
+- The session is the one that `open` got. After an expiry kazoo would continue with another; we stop it instead.
 - A request is not queued while no server can be reached: after a short wait it is `Unknown`. So is one that was
   under way when the connection broke.
 - kazoo's thread keeps the session alive whatever the loop does. A watchdog ends the session when the loop has not

@@ -70,7 +70,7 @@ def make_authority(name: str, days: int = 365) -> Certificate:
 
 
 def read_certificate(certificate: bytes, key: bytes) -> Certificate:
-    """`ValueError` if they are none of ours."""
+    """`ValueError` if they were not made here."""
     private = load_pem_private_key(key, None)
     if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise ValueError("the key is of another kind than those made here")

@@ -125,7 +125,7 @@ class Env:
     disk: Disk
     rng: Rng
     start_blocking: BlockingRunner
-    """Without a task, for the hot path. Work whose future is cancelled goes on: see `run_blocking`."""
+    """Without a task, for the hot path. Work whose future is cancelled keeps running: see `run_blocking`."""
     background: Background = field(default_factory=Background)
     """The one way to start work of the broker's own."""
 

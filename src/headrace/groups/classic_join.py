@@ -152,7 +152,7 @@ def _keep_generation(
     if request.version >= _SKIP_ASSIGNMENT_SINCE:
         reply = replace(reply, skip_assignment=member.id == group.leader)
     else:
-        # An old client that hears it leads would assign anew; the old id makes it take what it had.
+        # An old client that learns it leads would assign again; the old id makes it keep what it had.
         reply = replace(reply, leader=old_leader, members=())
     draft.reply(member.joining, reply)
     group = group.with_member(replace(member, joining=None))

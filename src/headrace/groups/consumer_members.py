@@ -1,7 +1,8 @@
 """Members of a consumer group that leave or are removed, and those of them that speak the classic protocol.
 
-A classic member of a consumer group joins and syncs as ever, but never leads: the generation it sees is its member
-epoch and its assignment is the one the coordinator computed. It is told to rejoin whenever it has a step to make.
+A classic member of a consumer group joins and syncs as usual, but never leads: the generation it sees is its
+member epoch and its assignment is the one the coordinator computed. It is told to rejoin whenever it has a step to
+make.
 """
 
 from __future__ import annotations

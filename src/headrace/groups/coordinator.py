@@ -13,7 +13,7 @@ A request, or a timer that fires:
 
 1. call the method; it returns a `Decision` (events, replies, timers);
 2. append `decision.records`, all in one atomic batch, to the partition, and wait until they are replicated;
-   nothing to append means go on at once;
+   with nothing to append, continue at once;
 3. `apply` every event in order, the volatile ones too;
 4. arm or cancel the timers;
 5. send each reply to its token. A token that was given to `join_group` or `sync_group` may come back in a later
@@ -164,7 +164,7 @@ class GroupCoordinator:
     def quiet_member(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
     ) -> ClassicMember | None:
-        """The member whose heartbeat is answered with no error and only starts its session anew.
+        """The member whose heartbeat is answered with no error and only restarts its session.
 
         None where more has to be decided, by `heartbeat`, which decides the same in this case.
         """
@@ -184,7 +184,7 @@ class GroupCoordinator:
         client: tuple[str, str],
         now_ms: Callable[[], int],
     ) -> GroupSettings | None:
-        """What holds for a member whose heartbeat only starts its session anew; else None, as above."""
+        """What is returned for a member whose heartbeat only restarts its session; else None, as above."""
         group = self._groups.get(group_id)
         if type(group) is not ConsumerGroup or not group.is_quiet(self._topics):
             return None
@@ -212,7 +212,7 @@ class GroupCoordinator:
         offsets: Iterable[OffsetToCommit],
         now_ms: int,
     ) -> tuple[list[OffsetCommitted], int] | None:
-        """What a member's usual commit stores, and the session timeout that it starts anew (0: it starts none).
+        """What a member's usual commit stores, and the session timeout that it restarts (0: none).
 
         `member` is its group id, generation or epoch, member id and instance id. None where more has to be
         decided, by `commit_offsets`, which decides the same in this case.
@@ -381,7 +381,7 @@ class GroupCoordinator:
         self._topics = topics
 
     def load_finished(self, now_ms: int) -> Decision:
-        """The sessions of all members start anew; groups that are now too large are asked to rebalance."""
+        """The sessions of all members restart; groups that are now too large are asked to rebalance."""
         draft = self._draft(now_ms)
         for group in self._groups.values():
             self._arm_loaded(group, draft)
@@ -525,7 +525,7 @@ class GroupCoordinator:
     def _join_new_group(self, empty: ConsumerGroup | None, request: JoinGroup, token: Token, draft: Draft) -> None:
         if request.member_id != UNKNOWN_MEMBER:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        # Generations go on from the epochs, so that an old member can never pass for a new one.
+        # Generations continue from the epochs, so that an old member can never pass for a new one.
         generation = 0 if empty is None else empty.epoch
         before = ClassicGroup(request.group_id, generation=generation, state_since_ms=draft.now_ms)
         after = classic_join.decide_join(before, request, token, draft)

@@ -75,7 +75,7 @@ def quiet_session_ms(
 ) -> int | None:
     """Of a member whose commit needs no other look than this; None where `check_commit` has to say.
 
-    A classic member's commit starts its session anew; 0 for others.
+    A classic member's commit restarts its session; 0 for others.
     """
     if type(group) is ClassicGroup:
         member = group.members.get(member_id)

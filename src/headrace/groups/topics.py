@@ -1,6 +1,6 @@
 """The topics of the cluster as far as groups need them: name, id, number of partitions.
 
-A view is a value, made anew by the shell when the metadata image changes. What is computed from it (the hash of a
+A view is a value, rebuilt by the shell when the metadata image changes. What is computed from it (the hash of a
 set of topics, the names a pattern matches) is remembered inside it, so a heartbeat costs a look-up.
 """
 

@@ -1,7 +1,7 @@
 """New certificates for a listener of this broker are tried before they are accepted: their files are on its disk.
 
 A client sends a broker's settings to that broker. What cannot be used is refused there, as in Kafka, and nothing
-is changed; all else goes on to the controller.
+is changed; everything else is forwarded to the controller.
 """
 
 from __future__ import annotations

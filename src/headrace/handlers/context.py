@@ -51,7 +51,7 @@ class LoginStep(NamedTuple):
     message: str | None = None
     answer: bytes = b""
     session_ms: int = 0
-    """How long it holds; 0 for ever."""
+    """How long it is valid; 0: no limit."""
 
 
 class SaslConversation(Protocol):

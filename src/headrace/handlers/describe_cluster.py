@@ -1,7 +1,7 @@
 """DescribeCluster (60), v0-2. Brokers and controller, without topics (KIP-700).
 
 v1 the kind of endpoint (KIP-919): we have brokers only; v2 fenced brokers on demand (KIP-1073): a broker is in
-the image or it is not, so none is ever told of as fenced.
+the image or it is not, so none is ever reported as fenced.
 """
 
 from __future__ import annotations

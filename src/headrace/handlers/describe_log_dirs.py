@@ -2,7 +2,7 @@
 
 v3 an error for the whole answer, which we never need; v4 total and usable bytes of the volume (KIP-827); v5
 whether a directory is cordoned (KIP-1066). Null asks for every partition. A directory
-that failed, or cannot be read, is told of as KAFKA_STORAGE_ERROR. A log on its way into a directory
+that failed, or cannot be read, is reported as KAFKA_STORAGE_ERROR. A log on its way into a directory
 (AlterReplicaLogDirs) is shown there as a future one, with what it lacks.
 """
 

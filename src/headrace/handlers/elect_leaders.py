@@ -28,7 +28,7 @@ ERROR_SINCE = 1
 @api(ElectLeadersRequest, ElectLeadersResponse, versions=range(3), authorize=cluster_alter)
 @on_controller(ElectLeadersResponse)
 async def elect_leaders(ctx: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Elects leaders of partitions anew."""
+    """Elects leaders of partitions."""
     image = ctx.broker.metadata.image
     names = _every_partition(image)
     if request.topic_partitions is not None:

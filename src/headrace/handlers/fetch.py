@@ -53,7 +53,7 @@ def fetch(channel: Channel, version: int, frame: memoryview, position: int) -> R
 
 
 def fetch_nothing(channel: Channel, version: int, frame: memoryview, position: int) -> Body:
-    """The empty answer to who is over its quota (KIP-219): its session goes on, and it asks again later."""
+    """The empty answer to a client over its quota (KIP-219): its session continues, and it asks again later."""
     parameters = parse_fetch(frame, position, version)
     if parameters.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         return encode_session_error(version, ErrorCode.NONE)

@@ -1,8 +1,8 @@
 """Requests that only the controller can answer reach it from any broker (R-REP-3).
 
 `@on_controller` stands below the registration of such an API: where this broker is not the controller, the request
-goes on to the one that is, in the version it came in, and its answer comes back when this broker's own image has
-caught up with it. Without a controller in time the handler itself answers, with NOT_CONTROLLER. A request that
+is forwarded to the one that is, in the version it came in, and its answer comes back when this broker's own image
+has caught up with it. Without a controller in time the handler itself answers, with NOT_CONTROLLER. A request that
 another broker has sent on goes no further: brokers may disagree for a moment.
 """
 

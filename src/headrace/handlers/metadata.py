@@ -93,7 +93,8 @@ def _refused(topic: MetadataRequestTopic) -> MetadataResponseTopic:
 async def _let_news_arrive(broker: Broker) -> None:
     """Clients ask for topics again when a leader has died, and learn of that as early as its followers do.
 
-    One that is told of the dead leader again asks a second later, though the next one is elected in milliseconds.
+    A client that is sent to the dead leader again asks a second later, though the next one is elected in
+    milliseconds.
     """
     clock = broker.env.clock
     deadline = clock.monotonic() + ELECTION_SECONDS

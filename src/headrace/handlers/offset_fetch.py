@@ -111,7 +111,7 @@ def _by_id(ctx: Context) -> bool:
 async def _named(
     ctx: Context, topics: list[OffsetFetchRequestTopics], response: OffsetFetchResponseGroup
 ) -> AsyncIterator[TopicPartition]:
-    """The partitions by name; topics whose id nobody knows go into the response at once."""
+    """The partitions by name; topics with an unknown id go into the response at once."""
     by_id = ctx.broker.metadata.image.topics_by_id
     async for topic in ctx.each(topics):
         name = topic.name

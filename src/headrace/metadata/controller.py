@@ -171,7 +171,7 @@ class Controller:
         await self.stand()
 
     async def stand(self) -> None:
-        """Stand for election now if there is no controller: also with a new session, when none may be told of."""
+        """Stand for election now if there is no controller; a new session may have missed a watch."""
         election = self._election
         if election is None or election.done():
             election = self._election = self._env.background.start("Electing a controller", self._elect())
@@ -492,7 +492,7 @@ class Controller:
         return ops
 
     async def _confirm(self, term: _Term, sequence: int) -> None:
-        """After an unknown result: return if the write is there, otherwise tell the client that nobody knows."""
+        """After an unknown result: return if the write is there, otherwise tell the client it is unknown."""
         node = await self._store.get(change_path(sequence))
         if node is None or decode_json(node)["controller_epoch"] != term.epoch:
             raise _unknown_result()

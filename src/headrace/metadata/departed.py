@@ -1,4 +1,4 @@
-"""Brokers that left the cluster a moment ago, which clients are still told of.
+"""Brokers that left the cluster a moment ago and are still listed in metadata.
 
 librdkafka drops a broker that metadata does not name any more, and with it, in a race inside the client, where its
 partitions have gone: they then wait for its next look, up to a second. A broker that stays named until the clients
@@ -19,7 +19,7 @@ class Departed:
         self._left: dict[int, tuple[BrokerImage, float]] = {}
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Told of a new image."""
+        """Called with a new image."""
         if old.brokers is new.brokers:
             return
         now = self._clock.monotonic()

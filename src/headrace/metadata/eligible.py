@@ -8,7 +8,7 @@ the write that makes them enough; only then does the high watermark move on.
 - Who may have lost records (an unclean return) leaves both sets. It is noted in `last_known_elr` for people who
   must choose.
 - The in-sync set is never empty: if all its members may have lost records, the eligible ones take their place. If
-  there are none either, nobody knows better, and the members stay.
+  there are none either, there is no better choice, and the members stay.
 - Safety does not depend on who thinks that `min.insync.replicas` is what: the leader goes by the list. A
   controller that expects more replicas than the leader makes it wait; one that expects fewer has fewer candidates.
 """

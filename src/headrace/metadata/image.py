@@ -64,7 +64,7 @@ class PartitionImage:
     partition_epoch: int = 0
     """Grows with every change of this record; AlterPartition is fenced by it."""
     leader_incarnation: int = -1
-    """The leader's broker epoch when it was elected: one that restarted since must not go on in its old epoch."""
+    """The leader's broker epoch when it was elected: after a restart it must not continue in its old epoch."""
     target: tuple[int, ...] = ()
     """Where the partition moves to (KIP-455); empty while it does not move."""
     original: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""This broker's place in the cluster: its session, the lease, its registration, and all of them anew when lost.
+"""This broker's membership of the cluster: its session, lease and registration, renewed whenever they are lost.
 
     membership = Membership(env, broker_id, open_store, ...)
     await membership.open()            # the first session; `membership.store` is what the other parts hold
@@ -11,11 +11,11 @@ Rules:
   directory, whose lock this process holds now. Any other is given the time of a session to vanish; after that the
   broker is refused at start, and stops if it was running.
 - A broker that others take for dead is removed before its session ends (`remove_dead`). If it lives, it sees that
-  its registration is gone and registers anew.
+  its registration is gone and registers again.
 - A broker that is cut off from most others removes its own registration (`withdraw`), and registers again when it
   reaches enough of them.
 - An unknown result is looked at before anything else is done.
-- A session that ends while the broker starts is replaced like any other, and the start goes on (`patiently`).
+- A session that ends while the broker starts is replaced like any other, and the start continues (`patiently`).
 - While there is no session, `problem` says so, and `lease` is not valid: what the broker still answers then is
   decided by whoever asks the lease.
 """
@@ -114,20 +114,20 @@ class Membership:
             store = await self._replace(self._present)
             self._present = store
             # While it waits for its place the new session must be kept as well.
-            returning = self._env.background.start("Registering anew", self._return(store))
+            returning = self._env.background.start("Registering again", self._return(store))
             await LeaseKeeper(self._env, store, self.lease, self._renewal_interval).run()
             returning.cancel()
             await asyncio.wait([returning])
 
     def follow(self, _: MetadataImage, new: MetadataImage) -> None:
-        """Register anew when another broker has removed this one, by mistake, while its session lives."""
+        """Register again after another broker removed this one by mistake while its session was alive."""
         store = self._present
         if self._problem is not None or store is None or store.session.lost or self._broker_id in new.brokers:
             return
         self._problem = "was considered dead by another broker; registering again"
         self.lease.suspend()
         _logger.warning("Broker %d %s", self._broker_id, self._problem)
-        self._env.background.start("Registering anew", self._return(store, attached=True))
+        self._env.background.start("Registering again", self._return(store, attached=True))
 
     async def withdraw(self, broker: BrokerImage) -> None:
         """Let others lead and control, by this registration, until this broker is no longer cut off."""

@@ -1,7 +1,7 @@
 """Who leads and who is in sync: pure functions from the image to changed partitions (R-REP-2, R-REP-3).
 
 - A leader is elected from the in-sync replicas that live, in the order of the assignment. It gets a new leader
-  epoch even if it is the same broker as before: one that was away must not go on in its old epoch.
+  epoch even if it is the same broker as before: one that was away must not continue in its old epoch.
 - If none of them lives, those that are eligible because nothing was committed since they left (`eligible`) are in
   sync in their place, as far as they live.
 - Who is gone leaves the in-sync set, but the last member never does: nobody else is known to have every committed

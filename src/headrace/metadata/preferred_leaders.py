@@ -1,6 +1,6 @@
 """Partitions go back to their preferred leaders by themselves (`auto.leader.rebalance.enable`).
 
-When a broker was away, others lead its partitions, and go on when it returns. So every
+While a broker is away others lead its partitions, and they keep doing so when it returns. So every
 `leader.imbalance.check.interval.seconds` the controller elects the first replica of each partition that another
 leads, if it is in sync. Each such change ends a leader epoch, so one look changes a limited number.
 """

@@ -9,7 +9,7 @@ A move keeps every copy until all of the target has one:
 
 Another target while a move runs replaces the first: what is needed for neither leaves at once. A move that would
 drop the only in-sync replicas that live is refused, since the others may lack committed records. All of it is in
-the partition's state in the store, so a new controller goes on where the old one stopped.
+the partition's state in the store, so a new controller continues where the old one stopped.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ async def remove_remains(store: Store, former_sessions: Collection[str]) -> None
 async def evict(store: Store, broker: BrokerImage) -> bool:
     """Remove this registration of a broker that seems dead, and its controller role, before its session ends.
 
-    A mistake costs a leader change and nothing else: what it wrote is fenced by epochs, and it registers anew.
+    A mistake costs a leader change and nothing else: what it wrote is fenced by epochs, and it registers again.
     Returns whether this call did it; a later registration of the same broker is left alone.
     """
     path = broker_path(broker.id)

@@ -5,8 +5,8 @@ several fetchers). It sends a long poll, stores what comes, and sends the next, 
 Only what changed since is named and looked at, so that an idle partition costs nothing. New partitions do not wait
 for the end of a poll: a second request goes after it, which the leader takes as the end of the first.
 
-A partition whose answer is an error rests for a moment; the others go on. One that is synced before its records
-count is not asked for again before its sync has ended.
+A partition whose answer is an error pauses for a moment; the others continue. One that is synced before its
+records count is not asked for again before its sync has ended.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Followed:
         self.sent_with = 0
         """The number of the poll that said so: answers to earlier ones are about another position."""
         self.named_with = 0
-        """The poll that named it anew: earlier answers may be about records that are gone."""
+        """The poll that last named it: earlier answers may be about records that are gone."""
         self.failures = 0
 
     @property
@@ -298,7 +298,7 @@ class Fetcher:
             for part in topic.partitions:
                 followed = self._followed.get((topic.topic_id, part.partition_index))
                 if followed is None or not followed.current or followed.sent is None:
-                    continue  # left, or told of something else since: what this answers is over
+                    continue  # removed, or restarted since: this answer is out of date
                 await self._take_partition(peer, followed, part)
                 stored += len(part.records or b"")
                 if stored >= BYTES_PER_TURN:
@@ -355,7 +355,7 @@ class Fetcher:
         if (failure := partition.log.failure) is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         if followed.sent is None or followed.named_with > self._polls_taken:
-            return  # the leader answers what was asked before this was named anew: the next answer counts
+            return  # the leader answers a request from before this was named again: the next answer counts
         diverging = part.diverging_epoch
         if diverging.end_offset >= 0:
             partition.cut_to_leader(diverging.epoch, diverging.end_offset)

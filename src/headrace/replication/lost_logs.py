@@ -1,4 +1,4 @@
-"""Partitions that the metadata gives to this broker, and whose logs are not there: they are told of."""
+"""Reports partitions that the metadata assigns to this broker and whose logs are missing."""
 
 from __future__ import annotations
 

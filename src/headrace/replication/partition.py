@@ -481,7 +481,7 @@ class Partition:
             log.delete_records_to(min(log_start, log.end_offset))
 
     def cut_to_leader(self, epoch: int, end_offset: int) -> None:
-        """Drop what the leader does not have: its log has `epoch` up to `end_offset` and goes on differently.
+        """Drop what the leader does not have: its log has `epoch` up to `end_offset` and differs after that.
 
         Again and again, one epoch further back each time, until both logs agree (KIP-101, KIP-279). Never by the
         high watermark; below it only after an unclean election.
@@ -507,7 +507,7 @@ class Partition:
             logger.info("%s: dropped %d records that the leader lacks", self.topic_partition, dropped)
 
     def restart_at(self, offset: int) -> None:
-        """Begin the log anew at the leader's start: what comes before is gone there."""
+        """Restart the log at the leader's start: earlier records are gone there."""
         assert self.follows
         logger.warning("%s: starting over at offset %d", self.topic_partition, offset)
         self.log.truncate_fully_and_start_at(offset)

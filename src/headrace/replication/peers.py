@@ -46,7 +46,7 @@ class Peers:
         on_lost: Callable[[], None] = lambda: None,
         on_handed_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_dead` is told of a broker that is dead, `on_lost` that the connection to a leader has ended.
+        """`on_dead` is called with a broker that is dead, `on_lost` when the connection to a leader has ended.
 
         `on_handed_over` hears that a broker which was asked as the leader is not the leader any more.
         """

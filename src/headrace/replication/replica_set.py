@@ -56,7 +56,7 @@ class ReplicaSet:
         self._untouched: dict[TopicPartition, None] = {}
         """Logs as the start found them, until they have a role."""
         self._stale: dict[Partition, None] = {}
-        """Of these, those that cannot be copied anew for want of room: they do not follow meanwhile."""
+        """Those of them that cannot be copied again for lack of space: they do not follow meanwhile."""
         self._away_ms = 0
         """How long ago this broker last wrote down where its logs stood."""
         self._sync_rounds = SyncRounds(env)
@@ -72,9 +72,9 @@ class ReplicaSet:
         self._reconciling: asyncio.Task[None] | None = None
         self._listeners: list[ImageListener] = []
         self._elsewhere: set[tuple[TopicId, int]] = set()
-        """Partitions whose logs may be in a directory that is missing: they are not made anew."""
+        """Partitions whose logs may be in a directory that is missing: they are not created again."""
         self._lost: LostLogs = {}
-        """Where partitions go on whose logs are gone, so that no offset is used again."""
+        """Where partitions whose logs are gone continue, so that no offset is reused."""
         self._retry = False
 
     # -- keeping in step
@@ -84,13 +84,13 @@ class ReplicaSet:
         self._listeners.append(listener)
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Told of a new image: agree with it soon. `settled` waits for that."""
+        """Called with a new image: agree with it soon. `settled` waits for that."""
         self._target = new
         if self._reconciling is None or self._reconciling.done():
             self._reconciling = self._env.background.start("Following the cluster's metadata", self._reconcile())
 
     async def settled(self) -> None:
-        """Return once the partitions agree with every image told of before this call."""
+        """Return once the partitions agree with every image announced before this call."""
         target = self._target
         while self._image is not target and self._reconciling is not None and not self._reconciling.done():
             await asyncio.shield(self._reconciling)
@@ -180,7 +180,7 @@ class ReplicaSet:
             directory.write_high_watermarks({name: marks[name] for name in list(directory.logs) if name in marks})
 
     def _departed(self, old: MetadataImage, new: MetadataImage) -> list[Partition]:
-        """Partitions of topics that are gone, were made anew, or moved away."""
+        """Partitions of topics that were deleted, created again, or moved away."""
         departed = []
         for name, topic in old.topics.items():
             current = new.topics.get(name)
@@ -203,7 +203,7 @@ class ReplicaSet:
         return self.broker_id in partition.replicas
 
     def _forget_offline(self, image: MetadataImage) -> None:
-        """What has moved to other brokers may be made anew here if it comes back, on another disk."""
+        """What has moved to other brokers may be created again here if it comes back, on another disk."""
         gone = [(name, id) for name, id in self.offline.items() if not self._is_ours(id, name, image)]
         for name, topic_id in gone:
             del self.offline[name]
@@ -247,7 +247,7 @@ class ReplicaSet:
                 self._follow_leader(partition, partition.image)
 
     def take_offline(self, failed: LogDirectory) -> None:
-        """A data directory failed: its partitions are not to be had any more, the others go on."""
+        """A data directory failed: its partitions are no longer available, the others continue."""
         gone = [partition for partition in self.all() if partition.topic_partition in failed.logs]
         for partition in gone:
             self._uninstall(partition)
@@ -320,7 +320,7 @@ class ReplicaSet:
     def _forget_if_stale(self, partition: Partition, state: PartitionImage) -> bool:
         """Once after a start: a compacted log that was away for long may hold values whose tombstones are gone.
 
-        The leader has removed them by now, and nothing will ever tell this replica: it copies the log anew.
+        The leader has removed them by now, and nothing will ever tell this replica: it copies the log again.
         A member of the in-sync set, or who may lead besides, does not: its log may be needed.
         False if it should and cannot for want of room: then it must not follow, and it is tried again.
         """

@@ -6,7 +6,7 @@ by the end of a turn of the loop makes up a round, and what comes due while one 
 bounded, so that nobody waits for very many others, and a directory has more than one lane, so that one slow file
 does not hold up the rest.
 
-Every file is still synced by itself, and each partition is told of its own sync's end, well or badly.
+Every file is still synced by itself, and each partition is told how its own sync ended.
 """
 
 from __future__ import annotations
@@ -110,5 +110,5 @@ class _Round:
                 self._env.background.fail(f"What follows a sync of {member.log.directory}", error)
         self._directory.ended(self._members[done + 1 :])
         fault = work.exception()
-        if fault is not None:  # ours: whoever waits for that sync would wait for ever
+        if fault is not None:  # a bug: whoever waits for that sync would wait forever
             self._env.background.fail(f"Syncing {self._members[done].log.directory}", fault)

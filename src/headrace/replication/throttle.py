@@ -5,8 +5,8 @@ Kafka's settings, changed while the broker runs: `leader.replication.throttled.r
 with `replicas` in the end give with this broker's id, or with `*`. Replicas that are in sync are never limited:
 producers wait for them.
 
-Each side keeps the moment from which on it may go on: what is copied moves it further by the time that this
-should take. So a large answer is paid for after it was sent.
+Each side keeps the time from which it may continue: what is copied moves that time on by how long it
+should have taken. So a large answer is paid for after it was sent.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ReplicationThrottle:
         self.fetching = Side(clock, config.node_id, "follower")
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Told of a new image."""
+        """Called with a new image."""
         if old.broker_configs is not new.broker_configs or old.topics is not new.topics:
             for side in (self.sending, self.fetching):
                 side.follow(self._config, new)

@@ -17,7 +17,7 @@ class Waiter(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """`wake` raised, which is a fault of ours: end this one, and nobody else."""
+        """`wake` raised, which is a bug: end this one only."""
         ...
 
 

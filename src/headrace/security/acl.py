@@ -151,7 +151,7 @@ def filter_of(
     operation: int,
     permission: int,
 ) -> AclFilter:
-    """A filter, or INVALID_REQUEST if it names what nobody knows."""
+    """A filter, or INVALID_REQUEST if it has unknown values."""
     members = _known(Resource, resource), _known(Pattern, pattern), _known(Operation, operation)
     wanted = _known(Permission, permission)
     if 0 in members or wanted == Permission.UNKNOWN:

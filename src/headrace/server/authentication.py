@@ -130,7 +130,7 @@ class LoginGuard:
         await self.keys[listener].refresh(unknown)
 
     def session_ms(self, listener: SaslListener, mechanism: Mechanism) -> int:
-        """How long a login holds: as long as it is allowed, and no longer than the token; 0 for ever."""
+        """How long a login is valid: as long as is allowed, and no longer than the token; 0: no limit."""
         limits = [listener.max_session_ms] if listener.max_session_ms else []
         if mechanism.expires_s is not None:
             left = mechanism.expires_s * 1000 - self._broker.env.clock.wall_ms()

@@ -60,7 +60,7 @@ DIVISIONS = {
 
 
 def parts(request: Request, division: Division) -> Iterator[tuple[Request, bool]]:
-    """The request in parts, and of each whether its first element goes on with the last one of the part before."""
+    """The request in parts, and for each whether its first element continues the last one of the part before."""
     elements: list[Struct] = getattr(request, division.asked)
     if not division.asked_inside:
         for start in range(0, len(elements), ELEMENTS):

@@ -103,7 +103,7 @@ class FileSender:
             self._done(failed)
 
     def _send_some(self) -> bool:
-        """Whether all is sent; if not, a callback is set that goes on."""
+        """Whether everything was sent; if not, a callback is set that continues."""
         left_this_turn = SEND_BYTES_PER_TURN
         pieces = self._pieces
         while pieces:

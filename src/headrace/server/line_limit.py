@@ -1,7 +1,7 @@
 """Log lines that clients can cause without end: the first is written, the others of a while are summed up.
 
 Lines are of the same kind when they differ in numbers only. So a flood of hostile connections costs two lines,
-and one more for every ten seconds that it goes on.
+and one more for every ten seconds that it lasts.
 """
 
 from __future__ import annotations

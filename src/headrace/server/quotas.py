@@ -73,7 +73,7 @@ class QuotaGuard:
         self._held: WeakSet[Exchange] = WeakSet()
 
     def follow(self, image: MetadataImage) -> None:
-        """Other quotas: who waits because of the old ones may go on, and is looked at again."""
+        """Quotas changed: clients held back by the old ones are released and measured again."""
         self.book.take(image.quotas)
         held, self._held = list(self._held), WeakSet()
         for exchange in held:

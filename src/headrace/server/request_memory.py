@@ -108,7 +108,7 @@ class RequestMemory:
             resume()
 
     def _make_room(self, growing: Holder) -> None:
-        """Those who wait for memory cannot go on, so they come last."""
+        """Connections that wait for memory cannot make progress, so they come last."""
         candidates = [holder for holder, share in self._shares.items() if not share.is_reserved]
         for holder in sorted(candidates, key=lambda holder: holder in self._waiting):
             if self.grown * GROWN_SHARE <= self._limit:

@@ -1,4 +1,4 @@
-"""Who goes on next: work that used up its share of a turn continues later, one piece in each turn of the loop.
+"""Scheduling of large work: what used up its share of a turn continues later, one piece in each turn of the loop.
 
 One loop serves everybody. What one connection sends, or one large request asks for, may take seconds, so it is
 done in slices of some milliseconds. Between two slices of whoever stands in line here, the loop reads from and

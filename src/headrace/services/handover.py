@@ -1,6 +1,6 @@
 """A broker that stops hands over first: others lead its partitions before it closes a connection (R-OPS-8).
 
-It asks the controller, which may be this broker itself, and goes on serving until its own image says that it leads
+It asks the controller, which may be this broker itself, and keeps serving until its own image says that it leads
 nothing. The controller takes over some hundred partitions at a time, and as long as they become fewer it is asked
 again. What nobody else is in sync for the broker keeps, after it has waited a moment for followers to catch up.
 """
@@ -37,7 +37,7 @@ class Handover:
         self._replicas = replicas
 
     async def run(self) -> None:
-        """Return when others lead, or there is nobody, or the time is up. Never fails: a stop goes on."""
+        """Return when others lead, or nobody can, or the time is up. Never fails: the stop continues."""
         try:
             await self._until_others_lead()
         except TimeoutError:

@@ -185,7 +185,7 @@ def lag_json(groups: Iterable[GroupLag]) -> dict[str, Any]:
 
 
 def lag_families(groups: Sequence[GroupLag]) -> Iterator[Family]:
-    """With the names and labels of the common Kafka exporter, and one of ours."""
+    """With the names and labels of the common Kafka exporter, and one metric of Headrace."""
     rows = [
         (_labels(group, ("topic", one.topic), ("partition", one.partition)), one)
         for group in groups

@@ -40,7 +40,7 @@ class OffsetHistory:
     def note(self, end_offset: int, before_ms: int, now_ms: int) -> None:
         """The end has moved, and stood at its old place until `before_ms`."""
         if end_offset < self._ends[-1]:
-            # The log was cut or began anew: what was known is of another log.
+            # The log was truncated or started over: the history is about another log.
             self._times, self._ends = array("q", [now_ms]), array("q", [end_offset])
             return
         self._add(before_ms, self._ends[-1])

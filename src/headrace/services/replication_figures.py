@@ -1,6 +1,6 @@
 """How replication stands, for `/metrics`, under the names of Kafka's JMX exporter and the Kafka exporter.
 
-Each partition is told of by its leader, the ones without a leader by the controller (`cluster_figures`), so that
+Each partition is reported by its leader, those without a leader by the controller (`cluster_figures`), so that
 sums over the brokers are right.
 """
 

@@ -69,7 +69,7 @@ class TokenKeys:
             log.warning("No keys for tokens yet: %s: %s", self._settings.jwks_url, error)
 
     async def run(self) -> None:
-        """Read them again for ever; after a failure sooner, and what was read before holds."""
+        """Keep reading them again, sooner after a failure; meanwhile the last keys stay valid."""
         wait = self._settings.refresh_seconds if len(self._keys) else self._settings.backoff_seconds
         while True:
             await self._env.clock.sleep(wait)

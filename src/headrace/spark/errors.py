@@ -28,7 +28,7 @@ _SQL_STATE = re.compile(r"\s+SQLSTATE: \w+(?: SQLSTATE: \w+)*$")
 
 
 class SourceError(Exception):
-    """Why the source cannot go on, in one line."""
+    """Why the source cannot continue, in one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
@@ -38,7 +38,7 @@ class SourceError(Exception):
 def hide_traceback() -> None:
     """In a Python process of Spark: the exception that ends its work is reported in its own words alone.
 
-    A mistake of the user is no fault of a line of ours. The process does nothing after it.
+    A mistake of the user is not our bug. The process does nothing after it.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and str(spec.name).startswith(_WORKERS):

@@ -25,7 +25,7 @@ _DURATION_MS = {
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 NEAR = 0.8
-"""How alike an unknown name and a known one must be to be taken for a slip of the pen."""
+"""How alike an unknown name and a known one must be to be taken for a typo."""
 
 
 class Option(NamedTuple):
@@ -116,7 +116,7 @@ def parse_duration_ms(text: str) -> int | None:
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant by one that nobody knows."""
+    """The known name that an unknown one probably means."""
     by_lower = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=NEAR)
     return by_lower[near[0]] if near else None

@@ -6,7 +6,7 @@
     partition.metadata         "version: 0", then "topic_id: <base64>", no newline at the end
 
 A checkpoint that cannot be read counts as absent (None): everything in it can be found again from the logs. A line
-with a number that no log can have is left out, and told of.
+with a number that no log can have is ignored and reported.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 
 def write_at(disk: Disk, path: str, position: int, data: bytes, sync: bool = False) -> None:
-    """Put `data` at the end of the `position` bytes that are kept of a file; from 0 the file is made anew."""
+    """Put `data` at the end of the `position` bytes that are kept of a file; at 0 the file is rewritten."""
     file = OpenFile(disk, path, READ_WRITE | CREATE | (0 if position else TRUNCATE))
     _write_fully(disk, file.fd, data, position)
     if sync:

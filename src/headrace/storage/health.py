@@ -2,7 +2,7 @@
 
 A full disk or too many open files pass by themselves: the write is refused and the next one is tried. Anything
 else that a device says, and every failed sync, ends the use of the directory until the process starts again: after
-a failed sync nobody knows what is on the device, since the kernel may have dropped the pages it could not write.
+a failed sync it is unknown what is on the device, since the kernel may have dropped the pages it could not write.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class _Recovery:
         """The saved epochs must know a batch as it is. They forget what is below the start of the log."""
         if self._epochs.epoch_for(header.last_offset) not in (NO_EPOCH, header.leader_epoch):
             logger.warning(
-                "%s: its leader-epoch-checkpoint does not fit the records: all of them are read to make it anew",
+                "%s: its leader-epoch-checkpoint does not fit the records: all of them are read to rebuild it",
                 self.segments[0].directory,
             )
             self._epochs.clear()

@@ -179,7 +179,7 @@ class Log(LogParts):
     def _make_room(self, header: BatchHeader) -> int:
         """Refuse a batch of the leader that does not follow the log; where the log starts with it.
 
-        An empty log may start inside the batch, where records of the leader were deleted: then it is begun anew.
+        An empty log may start inside the batch, where records of the leader were deleted: then it starts over.
         """
         start_offset, end_offset = self.start_offset, self.end_offset
         if header.last_offset_delta < 0:
@@ -196,7 +196,7 @@ class Log(LogParts):
         return start_offset
 
     def follow_start(self, leader_start_offset: int) -> None:
-        """Let go of what the leader has let go of; if that is all of it, go on where the leader starts."""
+        """Drop what the leader has dropped; if that is everything, continue where the leader starts."""
         if leader_start_offset > self.end_offset:
             self.truncate_fully_and_start_at(leader_start_offset)
         else:
@@ -384,7 +384,7 @@ class Log(LogParts):
             raise self._refused(error) from error
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and go on at `offset`. Without room for a new file the log stays as it is."""
+        """Drop everything and continue at `offset`. Without room for a new file the log stays unchanged."""
         self._abort_cleaning()
         try:
             fresh = self._segments.create_beside(self.directory, offset)

@@ -1,7 +1,7 @@
 """All data directories of a broker as one: a new log goes where the fewest are.
 
 One that fails (R-LOG-8) takes only its own logs with it. If one is missing at start, a log that is not found may
-be in it: it is then not made anew elsewhere, but stays offline until the directory is back. Two copies of a log,
+be in it: it is then not created elsewhere, but stays offline until the directory is back. Two copies of a log,
 or a directory that belongs to somebody else, are for an operator to decide.
 """
 
@@ -146,7 +146,7 @@ class LogDirectories:
         return len(strays)
 
     def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
-        """How far a log that is not here reached at the last checkpoint; 0 if nobody knows."""
+        """How far a log that is not here reached at the last checkpoint; 0 if that is unknown."""
         return max(directory.known_end(partition, topic_id) for directory in self.online)
 
     def _holder(self, partition: TopicPartition) -> LogDirectory | None:

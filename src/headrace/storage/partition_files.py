@@ -1,6 +1,6 @@
 """What lies in the directory of a log: segments, leftovers, and things that nobody here has put there.
 
-Whatever it is, the log starts. What has one of our names and cannot be what it says is set aside and told of;
+Whatever it is, the log starts. A file with one of our names and the wrong content is set aside and reported;
 names that mean nothing to us are left alone.
 """
 

@@ -167,7 +167,7 @@ class SegmentList:
         return segment
 
     def restart(self, fresh: Segment, delete_delay_ms: int) -> None:
-        """Drop every segment and go on with one that was created beside them. Nothing here needs room.
+        """Drop every segment and continue with one that was created beside them. Nothing here needs room.
 
         From the end, and the first one is replaced by a rename: a crash between leaves a log, of what was.
         """

@@ -76,7 +76,7 @@ class Durability:
             self.recovery_point = min(self.recovery_point, end_offset)
 
     def restarted(self, offset: int) -> None:
-        """Nothing is left of the log, and it goes on at an offset."""
+        """The log is emptied and continues at an offset."""
         with NOTING:
             self.cuts += 1
             self.recovery_point = offset

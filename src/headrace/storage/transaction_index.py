@@ -10,7 +10,7 @@ Rules:
 - Most segments have none, and no file. A log that never had one pays nothing.
 - An entry is in memory first and written at once. Where the write fails, the next one, or a flush, writes it too.
 - Everything below the recovery point is on the device, or the flush fails: see `syncing`.
-- At the start after a crash the entries of what is verified are made anew from the markers. A file that makes no
+- At the start after a crash the entries of what is verified are rebuilt from the markers. A file that makes no
   sense, for its size or its offsets, is not believed: the log is verified from its beginning.
 """
 

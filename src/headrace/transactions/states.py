@@ -1,6 +1,6 @@
 """The states of a transactional id, with Kafka's numbers, and the complete table of what may follow what.
 
-Empty              no transaction yet, or a producer that began anew
+Empty              no transaction yet, or a producer that started over
 Ongoing            partitions were added; also a prepared transaction (see `transaction.py`)
 PrepareCommit      decided: commit markers are on their way to the partitions
 PrepareAbort       decided: abort markers are on their way

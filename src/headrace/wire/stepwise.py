@@ -2,7 +2,7 @@
 
 A request may hold a quarter of a million elements and a response as many; turning them into objects, or into
 bytes, takes a second, in which nobody else would be served. Here reading and writing are generators that yield
-after every few elements; whoever drives them decides at each yield whether to go on.
+after every few elements; whoever drives them decides at each yield whether to continue.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ async def test_an_older_version_reads_nothing_and_does_not_register(monkeypatch:
     with pytest.raises(KafkaError) as refused:
         await register(store, BrokerImage(1, 0, ()), env.clock)
     assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
-    with pytest.raises(LevelRefused, match="format level 2, and this version of Headrace reads up to 1"):
+    with pytest.raises(LevelRefused, match="format level 2, but this version of Headrace reads only up to 1"):
         await ClusterMetadata(env, store).start()
     monkeypatch.setattr(levels, "METADATA_LEVEL", 2)
     newer = ClusterMetadata(env, store)

@@ -1,7 +1,7 @@
-"""When a worker that ended is started again. Pure: it is told the time and decides.
+"""When a worker that ended is restarted. Pure: the time is passed in.
 
-A worker that was ready and crashed is started again, at once the first time and then later and later; one that has
-run steadily for a minute begins anew. One that ends again and again before it was ready is given up.
+A worker that was ready and crashed is restarted, at once the first time and then with growing delays; one that
+has run for a minute starts over with no delay. One that keeps ending before it is ready is given up.
 """
 
 from __future__ import annotations

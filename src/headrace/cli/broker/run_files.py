@@ -94,7 +94,7 @@ def brokers_in(data_dir: str) -> list[BrokerRunFiles]:
 
 
 def is_broker(pid: int) -> bool:
-    """Whether that process lives and is one of ours: process ids are used again."""
+    """Whether that process is alive and is a Headrace broker: process ids are reused."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

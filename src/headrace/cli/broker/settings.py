@@ -25,7 +25,7 @@ NOT_SETTINGS = frozenset(
         "HEADRACE_NUMBA",
     }
 )
-"""Variables of ours that are for clients, for pipelines, or for the command itself."""
+"""Headrace's variables for clients, for pipelines, or for the command itself."""
 
 
 class SettingsError(click.ClickException):

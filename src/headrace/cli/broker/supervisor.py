@@ -6,7 +6,7 @@ Ctrl-C reaches only the supervisor; they write to its stderr, and die with it (`
 
 A worker tells that it is ready by a line on its stdout, after it has written its `run_files`. One that ends with
 code 0 was stopped by somebody and stays down. At the first start a worker that refuses to start (exit code 1 or 2)
-ends everything: trying again does not free a port. Later the others go on without it.
+ends everything: trying again does not free a port. Later the others continue without it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from headrace.client.view import NO_LEADER, ClusterView, PartitionView
 
 SHOWN = 5
 SKEW = 1.5
-"""How many times its share a broker may lead before it is told of."""
+"""How many times its share a broker may lead before it is reported."""
 FEWEST_TO_COMPARE = 4
 """Leaders for each broker, below which differences say nothing."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def secured(settings: ClientSettings) -> ClientSettings:
-    """With what the command that runs was told of logging in and of TLS."""
+    """With the login and TLS settings of the command that runs."""
     security = asked_security()
     if security is None:
         return settings

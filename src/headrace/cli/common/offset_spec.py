@@ -3,7 +3,7 @@
     start, beginning, earliest    the first record          end, latest    after the last one
     N      that offset            -N     the last N         +N     N after the first
     @T     the first record at or after a time              A:B    from A up to, not including, B
-    A:     from A to what is the end now
+    A:     from A to the current end
 
 T is a date or time (`2024-05-01`, `2024-05-01T12:30`, `2024-05-01T12:30:00Z`; local unless it says otherwise), a
 time ago (`-10m`, `-2h`), `now`, or seconds or milliseconds since 1970. After `@T1:` the `@` of T2 may be left out.
@@ -45,7 +45,7 @@ class Point(NamedTuple):
 class Span(NamedTuple):
     begin: Point
     end: Point | None
-    """None: go on for as long as there is more."""
+    """None: continue for as long as there is more."""
 
 
 START = Point(Kind.AFTER_START, 0)

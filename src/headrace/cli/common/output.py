@@ -64,7 +64,7 @@ _writing = False
 
 
 def write_out(data: bytes) -> None:
-    """All of it: a pipe may take a part, and without a buffer (`PYTHONUNBUFFERED`) it is for us to go on."""
+    """All of it: a pipe may take a part, and without a buffer (`PYTHONUNBUFFERED`) the rest is ours to write."""
     global _writing
     _writing = True
     try:

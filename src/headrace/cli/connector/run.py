@@ -184,7 +184,7 @@ def _explained() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stopped_by_signals(runners: Sequence[Runner]) -> Iterator[None]:
-    """The first one lets each finish what it has in hand; the second ends the process as signals do."""
+    """The first one lets each finish its current batch; the second ends the process as signals do."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

@@ -73,7 +73,7 @@ def batches(path: Path) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, bytes) of the batches that are whole."""
     disk = RealDisk()
     file = OpenFile(disk, str(path), READ_ONLY)
-    # Compaction leaves gaps, so they are allowed here and told of by the caller.
+    # Compaction leaves gaps, so they are allowed here and reported by the caller.
     expected = Expectation(_base_offset(path) or 0, -1, gaps_allowed=True)
     yield from scan_verified(disk, file.fd, 0, disk.size(file.fd), expected)
 

@@ -1,6 +1,6 @@
 """Reads a topic as a member of a group, with the consumer protocol (KIP-848): for `topic consume --group`.
 
-Each partition goes on where the group is, or begins where the user says if the group was never there. Positions
+Each partition continues at the group's offset, or starts where the user says if it has none. Positions
 are committed after the records are printed: by the clock, when a partition is given up, and at the end. One
 heartbeat does everything else: joins, reports what is held, learns what to hold, leaves.
 """

@@ -1,7 +1,7 @@
 """`headrace group watch`: the lag of groups, live.
 
-On a terminal the table is drawn anew in its place; elsewhere every look is printed after the last one. Rates are
-what came and what was done with per second since the look before; the small chart is lag over the last looks.
+On a terminal the table is redrawn in place; elsewhere every update is printed after the last one. Rates are
+records written and processed per second since the last update; the small chart is lag over recent updates.
 """
 
 from __future__ import annotations

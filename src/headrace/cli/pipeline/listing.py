@@ -93,8 +93,8 @@ QUERY_COLUMNS = (
 def show_status(pipelines: tuple[str, ...], format: str) -> None:
     """Show how far the queries of pipelines are, running or not.
 
-    Counts are over all runs with the same checkpoint, since the time under SINCE: they go on when the command is
-    started again, and restart at zero after `headrace pipeline reset`.
+    Counts are over all runs with the same checkpoint, since the time under SINCE: they continue when the command
+    is started again, and restart at zero after `headrace pipeline reset`.
     """
     chosen = [_find(given) for given in pipelines] or known_pipelines()
     rows = [row for files in chosen for row in _query_rows(files)]

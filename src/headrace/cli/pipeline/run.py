@@ -137,7 +137,7 @@ def _in_background(work: Callable[[], T]) -> T:
         except CommandError as problem:
             done.set_exception(problem)
         finally:
-            done.cancel()  # without effect unless it ended in a mistake of ours, whose trace is printed here
+            done.cancel()  # without effect unless it ended in a bug, whose traceback is printed here
 
     # A daemon, so that the second Ctrl-C need not wait for it.
     threading.Thread(target=run, name="pipelines", daemon=True).start()
@@ -153,7 +153,7 @@ def _awaited(launch: Launch) -> str:
 
 @contextlib.contextmanager
 def _signals(launch: Launch, screen: PipelineScreen) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM lets the batch in hand end; the second does not wait for it."""
+    """The first Ctrl-C or SIGTERM lets the current batch finish; the second does not wait for it."""
 
     def asked(number: int, _: object) -> None:
         if launch.stop.is_set():

@@ -195,7 +195,7 @@ def record_lines(fetched: Fetched, output: Format, stop: int | None, left: int |
 
 
 async def poll(reader: RecordReader) -> list[Fetched]:
-    """Retention may overtake a slow reader: go on at what is left."""
+    """Retention may overtake a slow reader: continue at the first record left."""
     try:
         return await reader.poll()
     except KafkaError as error:

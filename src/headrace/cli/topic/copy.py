@@ -175,7 +175,7 @@ def _records(fetched: Fetched, end: Mapping[TopicPartition, int] | None, reparti
 
 
 class _Progress:
-    """A line on a terminal: how many records, how much of what there is, how fast."""
+    """A line on a terminal: how many records, which share of the topic, how fast."""
 
     def __init__(self, reader: RecordReader, end: Mapping[TopicPartition, int] | None) -> None:
         self._reader = reader

@@ -4,8 +4,9 @@ Rules:
 - A place is behind a whole transaction. What is longer than a batch is handed out in parts without a position, so
   that the runtime keeps it together; with `split` a part has one: the transaction, and how many changes are done.
 - A transaction that was stored already is left out, and so is a change that the snapshot of its table has.
-- What was read is confirmed to the server only when the runtime has stored it. Where nothing of ours is under way,
-  the end of the server's log is: other tables may be busy, and the slot must not hold back the log for them.
+- What was read is confirmed to the server only when the runtime has stored it. Where none of our records are in
+  flight, the end of the server's log is: other tables may be busy, and the slot must not hold back the log for
+  them.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ class ChangeStream:
         self._in_parts = False
         """A part of a transaction was handed out without a position, and what ends it was not yet."""
         self._pending = False
-        """Something of ours is not stored yet."""
+        """Some of our records are not stored yet."""
         self._flushed = progress.lsn
         self._reported_at = time.monotonic()
         self.received_lsn = progress.lsn
-        """Everything of ours before it was read."""
+        """All our records before it were read."""
         self.truncated = 0
 
     @property

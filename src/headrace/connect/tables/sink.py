@@ -27,8 +27,8 @@ class TableSink(Sink):
     plain.
 
     A record replaces the columns that it has; one without a value deletes its row. The columns come from `columns`
-    and `key`, or from what a source told of its topic. A table that is not there is created, and one that lacks a
-    column gets it; with `create: false` the sink only checks.
+    and `key`, or from the schema that a source stored for its topic. A table that is not there is created, and one
+    that lacks a column gets it; with `create: false` the sink only checks.
     """
 
     summary = "Keeps topics as tables of PostgreSQL, MySQL or SQLite, by upserts and deletes."

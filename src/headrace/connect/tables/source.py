@@ -1,4 +1,4 @@
-"""Tables that are read again and again: rows whose increasing column went on since the last time."""
+"""Tables that are polled: rows whose increasing column has grown since the last poll."""
 
 from __future__ import annotations
 

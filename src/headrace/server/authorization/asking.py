@@ -34,7 +34,7 @@ class Asking:
     __slots__ = ("_denied", "image", "rights", "version")
 
     def __init__(self, rights: Rights, image: MetadataImage, version: int, denied: Denied) -> None:
-        """`denied` is told of every refusal."""
+        """`denied` is called for every refusal."""
         self.rights = rights
         self.image = image
         self.version = version

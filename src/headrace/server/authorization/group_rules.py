@@ -53,7 +53,7 @@ def member(asking: Asking, request: Any) -> Ruling:
 
 
 def consumer_group_heartbeat(asking: Asking, request: ConsumerGroupHeartbeatRequest) -> Ruling:
-    """A pattern may match topics that the member must not know of: it is told of none of their partitions."""
+    """A pattern may match topics that the member must not see: their partitions are left out."""
     member(asking, request)
     names = request.subscribed_topic_names or ()
     if not all(asking.topic(DESCRIBE, name) for name in names):

@@ -36,7 +36,7 @@ GATHERED_BYTES = OWN_BUFFER_FROM
 """Records that are there are handed over together, up to where a large frame gets a buffer of its own."""
 READ_BYTES_PER_TURN = 1024 * 1024
 WAITED_FOR_BYTES = 256 * 1024
-"""Of a large frame, so much is let come before the selector tells of it: to be told of every record costs more
+"""How much of a large frame must arrive before the selector reports it: an event for every record costs more
 than to decrypt it."""
 WITHIN_OPENSSL_BYTES = 18 * 1024
 """Of the record that it has begun to read, OpenSSL may hold so much already."""

@@ -1,6 +1,6 @@
 """A socket that clients connect to with TLS. Handshakes are bounded in time and number.
 
-A peer that begins a handshake and does not go on with it holds a connection. So when many do, the oldest one makes
+A peer that begins a handshake and does not finish it holds a connection. So when many do, the oldest one makes
 way: who means it is done in milliseconds.
 """
 

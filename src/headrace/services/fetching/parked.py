@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def hurry(session: FetchSession) -> None:
     """The client asks again in the same session and gets no answer before the first: that poll is over.
 
-    It brings nothing: what there is to tell belongs to the positions, and to the broker epoch, of the new request.
+    It is answered empty: any news belongs to the positions and the broker epoch of the new request.
     """
     for poll in list(session.polls):
         assert isinstance(poll, ParkedFetch)
@@ -68,7 +68,7 @@ class ParkedFetch(Pending):
         """Not worth an answer of its own."""
 
     def expire(self) -> None:
-        """Answer with what there is."""
+        """Answer with what is available."""
         self._expired = True
         if self._steps is not None or self._plan.is_large:
             self._look_in_steps()

@@ -170,7 +170,7 @@ class FetchPlan:
     # -- reading
 
     def read(self) -> tuple[list[PartitionAnswer], int, bool]:
-        """What there is: answers, bytes of data, and whether an error must be told at once."""
+        """The answers so far, bytes of data, and whether an error must be reported at once."""
         readings = self._begin()
         self._read_into(readings, self._due())
         return readings.answers, readings.size, readings.final

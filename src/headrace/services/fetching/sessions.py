@@ -56,7 +56,7 @@ class Watched:
         before = self.offset
         _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes, self.log_start = want
         if self.offset <= before:
-            self.sent_high_watermark = -1  # named anew: what was told before may have been left aside
+            self.sent_high_watermark = -1  # named again: the client may have dropped what it was told before
 
     def attach(self, partition: Partition | None) -> None:
         """Read from this partition from now on; None: from none."""

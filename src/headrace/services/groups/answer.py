@@ -23,7 +23,7 @@ class Answer:
         return self._reply
 
     def give(self, reply: GroupReply) -> None:
-        """The first reply counts: one that was told that nobody knows is not told again."""
+        """The first reply counts: a request that was answered as unknown is not answered again."""
         if self._reply is None:
             self._reply = reply
             if self._then is not None:

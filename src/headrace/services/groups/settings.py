@@ -43,7 +43,7 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
 
 
 class GroupConfigsFeed:
-    """The settings of groups that have their own, made anew when someone asks after they changed."""
+    """The settings of groups that have their own, rebuilt on the first use after they changed."""
 
     def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
         self._limits = GroupLimits(config)

@@ -5,8 +5,8 @@ requests are refused with the code that sends the client on (commits wait a mome
 is the coordinator's token: a parked join or sync is one that is not done.
 
 A decision that raises is our bug. Nothing of it has happened, so it ends with an error for its own request and the
-group goes on. If what was decided could not be applied, the group's state cannot be trusted: the group is refused
-until it has been read anew from the log, while all others go on.
+group continues. If a decision could not be applied, the group's state cannot be trusted: the group is refused
+until it has been reloaded from the log, while all others continue.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class GroupShard:
         """Groups whose state is not to be used, and what their requests are told."""
         self._reloading: set[asyncio.Task[None]] = set()
         self._ended_meanwhile: dict[str, list[TransactionEnded]] = {}
-        """Transactions that ended while a group was read anew."""
+        """Transactions that ended while a group was reloaded."""
         self._deciders: dict[type, Callable[..., Decision]] = {
             JoinGroup: coordinator.join_group,
             SyncGroup: coordinator.sync_group,
@@ -344,7 +344,7 @@ class GroupShard:
         return self._distrusted.get(group_id)
 
     def distrust(self, group_ids: Iterable[str]) -> None:
-        """Refuse the groups until they have been read anew."""
+        """Refuse the groups until they have been reloaded."""
         for group_id in group_ids:
             if group_id not in self._distrusted:
                 self._distrusted[group_id] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -545,7 +545,7 @@ class _TimerWork(_Work):
 
     def run(self) -> None:
         if self._timer.key in self._shard._timers:
-            # Armed anew while this one waited for its turn: the member was heard of.
+            # Armed again while this one waited for its turn: the member has sent something.
             self.finish()
             return
         super().run()

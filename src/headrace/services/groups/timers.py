@@ -61,7 +61,7 @@ class TimerTable:
         return True
 
     def again(self, timer: GroupTimer, delay_seconds: float) -> None:
-        """Fire once more after a while, unless it was armed anew meanwhile."""
+        """Fire once more after a while, unless it was armed again meanwhile."""
         if timer.key not in self._armed:
             due = self._clock.monotonic() + delay_seconds
             self._armed[timer.key] = (due, timer)

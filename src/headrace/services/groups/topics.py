@@ -1,4 +1,4 @@
-"""The metadata image as groups see it: a `TopicsView`, made anew when someone asks after topics changed."""
+"""The metadata image as groups see it: a `TopicsView`, rebuilt on the first use after topics changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TopicsFeed:
 
 
 def deleted_partitions(old: MetadataImage, new: MetadataImage) -> frozenset[TopicPartition]:
-    """Partitions of topics that are gone, or were made anew under the same name."""
+    """Partitions of topics that were deleted, or created again under the same name."""
     if old.topics is new.topics:
         return frozenset()
     gone = []

@@ -7,7 +7,8 @@ watermark is past its batch: with this broker as the only replica at once, other
 it. All that share a batch share its fate.
 
 A batch that was appended is never given up while this broker leads: it may yet be replicated, and then it has
-happened. Its requests are told after `timeout_ms` that nobody knows, and what they decided is applied when it is.
+happened. After `timeout_ms` its requests are told that the outcome is unknown; the decisions are applied when it
+is.
 
 Positions that are a part of a transaction have a batch of their own, with the id and epoch of their producer, and
 so has the marker that ends it. All that was handed over before them is appended before them.
@@ -237,7 +238,7 @@ class DecisionWriter:
     def wake(self) -> None:
         """The high watermark moved, the log failed, or the partition has another leader."""
         if self._closed or not self._leads():
-            return  # whoever owns this is told of the change of leader, and closes it
+            return  # the owner learns of the change of leader, and closes it
         if self._partition.log.failure is not None:
             self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
             return

@@ -9,7 +9,7 @@ from headrace.services.groups.settings import ShellSettings
 from headrace.transactions.starting import StartRules
 
 APPEND_TIMEOUT_MS = 30_000
-"""Before a request is told that nobody knows whether its decision will count: Kafka's request timeout."""
+"""How long until a request is told that the outcome of its decision is unknown: Kafka's request timeout."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Partitions ask the coordinator before a transaction begins in them (KIP-890).
 
 A transactional batch for a partition where none of its producer's transactions is open may be a late one, of a
-transaction that has ended: it would stay open for ever. So the partition's leader first asks the coordinator
+transaction that has ended: it would stay open forever. So the partition's leader first asks the coordinator
 whether the partition is in the transaction (clients up to transactions version 1, which add partitions
 themselves), or has it added (version 2). What several requests ask of one broker at the same time goes together in
 one AddPartitionsToTxn.

@@ -1,8 +1,8 @@
 """One run of an archive: everything that is committed in its topics by now and not archived yet.
 
 A partition continues where its last range ended. What a kill leaves is finished or removed first (`manifest`). A
-topic that is missing or was made anew, and a partition whose log now begins behind what is archived, are problems:
-they are told, and the rest continues.
+topic that is missing or was created again, and a partition whose log now starts after what is archived, are
+problems: they are told, and the rest continues.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def describe(store: ArchiveStore) -> Description:
     """ArchiveError if there is no archive here."""
     data = store.read(DESCRIPTION)
     if data is None:
-        raise ArchiveError(f"There is no archive in {store.uri}.", "Make one with `headrace archive create`.")
+        raise ArchiveError(f"There is no archive in {store.uri}.", "Create one with `headrace archive create`.")
     return _description(_parsed(DESCRIPTION, data))
 
 

@@ -106,7 +106,7 @@ class Replay:
         )
 
     def prepare(self) -> list[str]:
-        """Make the destination if it is not there, or check it; what there is to warn of."""
+        """Create the destination if it does not exist, or check it; returns warnings."""
         archived = self._manifest.topics[self._plan.slice.topic]
         settings = {name: value for name, value in archived.settings.items() if name != TIMESTAMP_TYPE}
         if self._plan.restore:

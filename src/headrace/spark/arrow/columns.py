@@ -65,7 +65,7 @@ def arrow_schema(names: Sequence[str]) -> pa.Schema:
 
 
 def wanted_columns(schema: StructType) -> tuple[str, ...]:
-    """The names of the columns that a schema asks for: any of ours, in any order, with our types."""
+    """The names of the columns that a schema asks for: any of the source's, in any order, with its types."""
     for field in schema.fields:
         _check_column(field.name, field.dataType.simpleString())
     names = tuple(schema.fieldNames())

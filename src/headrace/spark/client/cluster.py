@@ -7,7 +7,7 @@ Rules:
 - A connection is borrowed by one user at a time and goes back whole, or is closed. A lock guards the pool and what
   is known of the cluster, never a conversation, so threads do not wait for each other's answers.
 - Nothing is shared across a fork: `shared_cluster` is per process, and a cluster that finds itself in a child
-  begins anew.
+  starts over.
 - What passes (a leader that moves, a broker that restarts, a lost connection) is tried again with back-off until
   `request_timeout_s` is over, and leaders are looked up again. A missing topic and a broker that was never reached
   are final at once: those are mistakes, and a person waits.
@@ -306,7 +306,7 @@ class BlockingCluster:
         return connection
 
     def _check_process(self) -> None:
-        """After a fork the parent's connections are not ours: leave them to it, and begin anew."""
+        """After a fork the parent's connections are not ours: leave them to it, and start over."""
         if self._process != os.getpid():
             self._begin()
 

@@ -236,7 +236,7 @@ class BatchProducer:
                 self._lose(link, self._silence(link))
 
     def _pause_s(self, waiting: Iterable[_Link]) -> float:
-        """Until the next thing that has a time: a request that is too late, a lane that goes on."""
+        """Until the next timed event: a request that is too late, a lane that continues."""
         now = time.monotonic()
         moments = [link.sent[0].deadline for link in waiting]
         moments += [lane.retry_at for lane in self._active.values() if lane.retry_at > now]

@@ -80,7 +80,7 @@ class Begun(NamedTuple):
     """The answer to InitProducerId."""
 
     identity: Identity
-    """The one to go on with."""
+    """The one to continue with."""
     ongoing: Identity = NOBODY
     """Whose records are in the transaction that stays open; nobody's if there is none."""
 

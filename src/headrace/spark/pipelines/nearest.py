@@ -13,6 +13,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Advice: the nearest name, or what there is to say without one."""
+    """Advice: the nearest name, or the given text without one."""
     near = nearest(name, known)
     return otherwise if near is None else f"Did you mean {near}?"

@@ -2,7 +2,7 @@
 
 `kafka.*` are a producer's settings. Those with a meaning here are in the tables below; those that only tune a Java
 producer are accepted without effect; those that would change what is written are refused, as by Spark's own sink.
-A name that nobody knows is left alone, unless it looks like a slip of the pen.
+An unknown name is left alone, unless it looks like a typo.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A stream's offset says what comes next; the cluster says what it has. Where they disagree something was lost, and
 each way to lose it is a class of its own. With `failOnDataLoss` the query stops with the first loss; without it
-every loss is a warning and the query goes on from the nearest place where it can:
+every loss is a warning and the query continues at the nearest possible offset:
 
-| what happened                                   | class               | goes on                       |
+| what happened                                   | class               | continues                     |
 |-------------------------------------------------|---------------------|-------------------------------|
 | the topic is gone                               | TopicDeleted        | without it                    |
 | another topic has its name (the id differs)     | TopicRecreated      | at the new one's first record |
@@ -89,7 +89,7 @@ class NewPartitionTrimmed(DataLoss):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Where to go on (every partition of the view), and what is lost by it."""
+    """Where to continue (every partition of the view), and what is lost by that."""
 
     start: StreamOffset
     losses: tuple[DataLoss, ...]
@@ -105,7 +105,7 @@ class CheckedRange:
 
 
 def check_start(previous: StreamOffset, view: TopicsNow) -> Checked:
-    """Where to go on from `previous`, for latestOffset() (and for the start of a batch query)."""
+    """Where to continue from `previous`, for latestOffset() (and for the start of a batch query)."""
     recreated = _recreated_topics(previous, view)
     losses = _vanished(previous.positions, view) + _recreated_losses(previous, view, recreated)
     starts: dict[TopicPartition, int] = {}

@@ -105,7 +105,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "groupId",
         "",
         "A group under which the stream commits how far it has read, so that tools that show lag see it. It is "
-        "never read: where to go on is in the checkpoint. Headrace only.",
+        "never read: the position is in the checkpoint. Headrace only.",
         "stream",
     ),
     Option(

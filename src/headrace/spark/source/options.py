@@ -10,7 +10,7 @@ Names are compared without case. Rules:
 - the limits per trigger mean nothing in a batch and are passed over there;
 - settings of a Kafka consumer that would change what is read or how it is decoded are refused, with the reason;
   others that have no use here are passed over, as are those the consumer does not know;
-- a name that nobody knows is an error when it is close to a known one, because it is a slip of the pen that would
+- an unknown name is an error when it is close to a known one, because it is probably a typo that would
   silently change what is read. Any other is passed over, as Spark does: it hands options of its own to every
   format.
 """

@@ -202,7 +202,7 @@ def _parse_json(option: str, text: str, read: Callable[[str, object], Position])
     named: dict[TopicPartition, Position] = {}
     for topic, partitions in given.items():
         if topic in RESERVED_KEYS:
-            continue  # an offset of ours, out of a checkpoint
+            continue  # an offset of this source, from a checkpoint
         if not isinstance(partitions, dict):
             raise OptionError(option, f"topic {topic} has {partitions!r} instead of its partitions", example)
         for partition, value in partitions.items():

@@ -3,7 +3,7 @@
 Connections are kept per process (`shared_cluster`): Spark uses its Python workers again for the next task.
 
 What a task finds missing (retention was faster, the topic is gone or shorter) is data loss. With `failOnDataLoss`
-it fails the query; without, the task goes on behind the gap and says so in the log.
+it fails the query; without, the task continues after the gap and logs it.
 
 A range with an open end belongs to a batch read up to `latest`. In a plain query it ends where it was planned to,
 so that all tasks agree. In a stream joined with a table, Spark plans the table once and runs the tasks in every
@@ -135,7 +135,7 @@ class Reading:
     def _after_gap(
         self, cluster: BlockingCluster, partition: TopicPartition, position: int, end: int, error: KafkaError
     ) -> int:
-        """Where to go on: at the beginning of the log if that has overtaken us, else there is nothing left."""
+        """Where to continue: at the start of the log if that has overtaken us; otherwise nothing is left."""
         what = f"offsets {position} to {end - 1} of partition {partition} were to be read"
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._lose(f"{what}, but it does not exist any more.")

@@ -1,4 +1,4 @@
-"""What becomes of one batch: it stays as it is, is written anew with fewer records, is emptied, or goes.
+"""What happens to one batch: it is kept, rewritten with fewer records, emptied, or removed.
 
 Rules (Kafka's):
 - A record goes if the map has a later one with its key, if it has no key, or if its transaction was aborted.

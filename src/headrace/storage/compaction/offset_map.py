@@ -3,7 +3,7 @@
 A key is known by 16 bytes of its BLAKE2 hash: two keys will not share them by chance, nor by intent. One block of
 memory holds all entries, 24 bytes each (hash, offset), in buckets that are searched in C; what does not fit into
 its bucket goes to the next. A full map is no failure: the log is cleaned up to where the map got, and the next
-cleaning goes on from there.
+cleaning continues from there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     1. X.log.cleaned, X.index.cleaned ...   the worker's files, complete and synced. A start removes them.
     2. X.index.swap ..., last X.log.swap    the broker has decided. The directory is synced.
-    3. the old files get `.deleted`         removed some time later; who reads from them goes on reading
+    3. the old files get `.deleted`         removed some time later; open readers keep reading them
     4. X.index ..., last X.log              the new segment is in its place
 
 From the last step of 2 to the last step of 4 there is an X.log.swap, and a start then finishes: it removes what

@@ -1,7 +1,7 @@
 """One cleaning of one log, from request to report. Blocking and hungry for CPU: it runs in a process of its own.
 
 Two passes: the dirty part is read into the offset map, then all segments up to where the map got are copied,
-several small ones into one. Every batch is checked against its CRC before it is copied or written anew, so that
+several small ones into one. Every batch is checked against its CRC before it is copied or rewritten, so that
 damage is never sealed with a fresh checksum. Only `.cleaned` files are written.
 """
 
@@ -32,7 +32,7 @@ MAX_GROUP_SEGMENTS = 64
 PACE_BYTES = 1024 * 1024
 
 Pace = Callable[[int], None]
-"""Told of bytes read or written; sleeps where there is a limit, and ends the process when it should."""
+"""Called with bytes read or written; sleeps where there is a limit, and ends the process when it should."""
 
 
 class DamagedSegment(Exception):

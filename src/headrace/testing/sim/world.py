@@ -182,6 +182,6 @@ class LogLines(logging.Handler):
         if isinstance(error, Killed):
             return
         self._world.say(f"{name} {record.levelname} {record.name.removeprefix('headrace.')}: {text}")
-        if "a fault of ours" in text or (error is not None and record.levelno >= logging.ERROR):
+        if "internal error" in text or (error is not None and record.levelno >= logging.ERROR):
             trace = "".join(traceback.format_exception(error)) if error is not None else ""
             self._world.violated(f"{name}: {text} ({error!r})\n{trace}")

@@ -1,4 +1,4 @@
-"""ElectLeaders (43): have partitions' leaders elected anew.
+"""ElectLeaders (43): elect leaders of partitions.
 
 v1 the kind of election, preferred or unclean (KIP-460), and an error for the whole answer; v2 flexible.
 """

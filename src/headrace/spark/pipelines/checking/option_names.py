@@ -1,6 +1,6 @@
 """The options that a source or sink of a pipeline can have, beside those of the format `headrace`.
 
-Spark passes over a name that it does not know, so a slip of the pen would quietly change what is read or written.
+Spark ignores an option that it does not know, so a typo would silently change what is read or written.
 These tables are what `pipeline check` compares names with, and docs/pipeline-reference.md is written from them.
 
 Those of a format carry its name in front (`csv.sep`). They reach Spark's functions for single values, `from_csv`

@@ -1,8 +1,8 @@
-"""The options of sources and sinks: does anybody know these names, and do they belong where they stand?
+"""The options of sources and sinks: are the names known, and do they belong where they are?
 
 Spark passes over what it does not know, and so does the format `headrace` in a program, because Spark hands it
-options of its own. In a pipeline file every option was written by somebody who wants something by it: one that
-nobody knows is an error. Names with a dot that belong to Kafka's clients or to Hadoop (`kafka.*`, `fs.s3a.*`)
+options of its own. In a pipeline file every option was written on purpose: one that is
+unknown is an error. Names with a dot that belong to Kafka's clients or to Hadoop (`kafka.*`, `fs.s3a.*`)
 are too many to know: these are told only when they are close to a known one.
 """
 

@@ -1,4 +1,4 @@
-"""What can be told of a loaded pipeline without Spark and without a cluster: do its parts fit together?
+"""Checks of a loaded pipeline that need neither Spark nor a cluster: do its parts fit together?
 
 Every check is a function from the pipeline to its problems; `CHECKS` is the list. Files that the pipeline names
 are looked into and never run: Python is parsed, schemas are read.

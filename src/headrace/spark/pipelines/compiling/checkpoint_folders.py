@@ -37,7 +37,7 @@ class CheckpointPlace:
 
 
 class CheckpointRefused(Exception):
-    """The state that was found is somebody else's, or nobody knows whose."""
+    """The state that was found belongs to another pipeline, or its owner is unknown."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what)
@@ -179,7 +179,7 @@ class CheckpointFolder:
         self._files.write(self.own(QUERIES), memberships_as_json([*others, query]))
 
     def recorded(self, location: str) -> Fingerprint | None:
-        """None as long as the query has not begun, or when nobody knows what its checkpoint is for."""
+        """None as long as the query has not begun, or when it is unknown what its checkpoint is for."""
         if not self._begun(location) or not self._files.exists(f"{location}.json"):
             return None
         return fingerprint_from(self._files.read(f"{location}.json"))

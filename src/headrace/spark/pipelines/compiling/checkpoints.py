@@ -40,7 +40,7 @@ class Fingerprint:
 
 
 def fingerprint_from(text: str) -> Fingerprint | None:
-    """None when it is not one of ours."""
+    """None when it was not written by a pipeline."""
     try:
         found = json.loads(text)
         sources = tuple((str(one["name"]), tuple(map(str, one["reads"]))) for one in found["sources"])

@@ -12,7 +12,7 @@ only once its batch is decided:
 3. The files are renamed, one by one. A run that dies in between is followed by one that finds the decision and
    renames the rest.
 
-The writer is the id in the query's checkpoint and the sink: a pipeline that begins anew is another writer. Folders
+The writer is the id in the query's checkpoint and the sink: a pipeline that starts over is another writer. Folders
 with a `_spark_metadata` of an earlier version are taken over: files that it does not list are moved away.
 """
 

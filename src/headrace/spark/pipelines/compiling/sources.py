@@ -183,7 +183,7 @@ class Reading:
     """Whether the query also has the dead letters of the source: sent where they have a topic, else counted; and
     its late rows where these have a topic."""
     lanes: int = 1
-    """How many tasks go on with what was read, when several branches do."""
+    """How many tasks continue with what was read, when several branches do."""
 
     def sends(self, source: Source) -> bool:
         return self.sends_malformed(source) or self.sends_late(source)

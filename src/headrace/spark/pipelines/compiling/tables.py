@@ -1,6 +1,6 @@
 """A compacted topic as a table: the latest value of each key. A record without a value deletes its key.
 
-In a join with a stream Spark reads it anew for every batch, so that the table follows its topic. Within a
+In a join with a stream Spark reads it again for every batch, so that the table follows its topic. Within a
 partition the highest offset is the latest, as for compaction. A key can stand in two partitions after a topic got
 more of them: then the younger record counts. A malformed record is passed over: what the key had before stays.
 """

@@ -2,7 +2,7 @@
 
 That parser is lenient in ways that lose data quietly: it stops after the first value, so that what follows is
 ignored; of a field that is there twice it takes the last; `null` and an empty text give a row of nulls. So each
-value is parsed inside an array of ours, inside an object, both of which it must leave intact:
+value is parsed inside an array, inside an object, both of which it must leave intact:
 `{"headrace:row": [VALUE], "headrace:end": 1}`. What follows a value breaks one of them, or is a second element.
 
 A number without a fraction fits a whole number, however it is written (12.0, 1.2e1): many writers know only one

@@ -103,7 +103,7 @@ class Launch:
     stop: threading.Event = field(default_factory=threading.Event)
     progress: dict[str, QueryProgress] = field(default_factory=dict)
     _before: dict[str, QueryProgress] = field(default_factory=dict)
-    """Of the run before this one: figures go on."""
+    """From the previous run: figures continue."""
     _files: dict[str, RunFiles] = field(default_factory=dict)
     _started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _next_save_s: float = 0.0

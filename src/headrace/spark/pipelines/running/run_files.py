@@ -1,7 +1,7 @@
 """Where a running pipeline can be found by other commands: `<state>/pipelines/<name>/`.
 
     lock        held (flock) for as long as the pipeline runs, so that a crash needs no cleaning up
-    run.json    who runs it: process, file, since when; and how far it is, written anew every few seconds
+    run.json    who runs it: process, file, since when; and how far it is, rewritten every few seconds
     stop        there while the pipeline is asked to finish: its sources hand out nothing new
     spark.log   what Spark has to say
 

@@ -3,7 +3,7 @@
 Rules:
 - One query that fails for good ends the run; one that failed because a broker was away is started again, later and
   later, for as long as the pipeline runs continuously.
-- Stopping takes two steps. The stop file makes the sources hand out nothing new, so that the batch in hand ends
+- Stopping takes two steps. The stop file makes the sources hand out nothing new, so that the current batch ends
   and is committed; then the queries are stopped. Without the first step that batch would be written twice.
 - All calls to Spark are made by the thread that runs `Runner.run`; a signal handler only sets `stop`.
 """
@@ -112,7 +112,7 @@ class Runner:
     changed: Changed
     """Called after every look, from the thread that runs."""
     progress: dict[str, QueryProgress] = field(default_factory=dict)
-    """By query: shared by the runs of a schedule, so that figures go on."""
+    """By query: shared by the runs of a schedule, so that figures continue."""
     before: Mapping[str, QueryProgress] = field(default_factory=dict)
     """The same of an earlier run of the command."""
     running: list[Running] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A streaming query as the runner watches it: whether a batch is in hand, what is new in its reports, its end.
+"""A streaming query as the runner watches it: whether a batch is running, new reports, its end.
 
 Spark keeps the last hundred reports of a query. Turned into Python each costs some forty calls to Java, several
 times a second; so only those that came since the last look are fetched, as the JSON that they are.
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.spark.pipelines.running.progress import Report
 
 Phase = Literal["starting", "running", "waiting"]
-"""Running: a batch is in hand."""
+"""Running: a batch is being processed."""
 AT_WORK = ("Processing new data", "No new data but")
 """What the status says in a batch. One without new rows still writes: windows that have closed."""
 IDLE = "Waiting for"

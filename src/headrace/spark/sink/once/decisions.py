@@ -149,7 +149,7 @@ class Course(StrEnum):
 
 
 def course_of(decided: Batch | None, batch: Batch) -> Course:
-    """What to do with a batch when this one was decided last. Another query begins anew."""
+    """What to do with a batch when this one was decided last. Another query starts over."""
     if decided is None or decided.query_id != batch.query_id or decided.batch_id < batch.batch_id:
         return Course.WRITE
     if decided.batch_id > batch.batch_id:

@@ -195,7 +195,7 @@ def test_a_driver_that_was_fenced_decides_nothing(scene: Scene) -> None:
     old = scene.plan()
     messages = scene.tasks(old, 0)
     plan = scene.restart()
-    with pytest.raises(SinkError, match="another driver writes to the sink"):
+    with pytest.raises(SinkError, match="another driver has taken over the sink"):
         scene.commit(messages, 0)
     scene.abort(messages, 0)
     scene.commit(scene.tasks(plan, 0), 0)
