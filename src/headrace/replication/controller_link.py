@@ -54,8 +54,18 @@ class ControllerLink:
     def is_here(self) -> bool:
         return self._metadata.image.controller_id == self._broker_id
 
-    async def ask(self, request: Request, answer: type[R], timeout_s: float = 30.0, version: int = NEWEST) -> R:
-        """The controller's answer. NOT_CONTROLLER, or REQUEST_TIMED_OUT, if none was to be had in time."""
+    async def ask(
+        self,
+        request: Request,
+        answer: type[R],
+        timeout_s: float = 30.0,
+        version: int = NEWEST,
+        on_doubt: Callable[[], None] | None = None,
+    ) -> R:
+        """The controller's answer. NOT_CONTROLLER, or REQUEST_TIMED_OUT, if none was to be had in time.
+
+        `on_doubt` is called after each attempt of which nobody can tell what became of it.
+        """
         deadline = self._env.clock.monotonic() + timeout_s
         while True:
             left = deadline - self._env.clock.monotonic()
@@ -70,6 +80,8 @@ class ControllerLink:
                 if error.code not in (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE):
                     raise
                 problem = error
+            if on_doubt is not None:
+                on_doubt()
             if self._env.clock.monotonic() + RETRY_SECONDS >= deadline:
                 raise problem
             await self._env.clock.sleep(RETRY_SECONDS)

@@ -2,7 +2,8 @@
 
 A follower that has caught up is asked in at once; one that lags is found by a look at all led partitions every
 half of `replica.lag.time.max.ms`. A wish stays pending until its outcome is known: an answer that never comes is
-asked for again with the same partition epoch. An answer or a new image, whichever is first, is the end of it.
+asked for again with the same partition epoch. An answer or a new image, whichever is first, is the end of it. One
+that is refused after such an attempt is withdrawn: in a new partition epoch it cannot be granted any more.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.env import Env
 from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.controller_link import ControllerLink
+from headrace.replication.leadership import UNKNOWN_EPOCH
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.wire.messages.alter_partition import (
@@ -32,9 +35,10 @@ RETRY_SECONDS = 0.1
 REFUSED_SECONDS = 1.0
 """Before it is looked at again whether a wish that was refused is still there."""
 
-_SURELY_NOT_GRANTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
-"""Of a wish on the state that counts. Any other refusal may be of a repetition, whose first attempt was granted:
-whoever was to join is waited for until a newer state is seen."""
+_NOT_GRANTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
+"""Of a wish on the state that the controller knows. Any other refusal may be of a repetition, whose first attempt
+was granted: whoever was to join is waited for until a newer state is seen. So it is with these after an attempt
+without an answer: the controller may not have seen its own write."""
 
 logger = logging.getLogger(__name__)
 
@@ -129,13 +133,16 @@ class InSyncKeeper:
         request = AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=broker.epoch, topics=_topics_of(partitions)
         )
+        in_doubt = partial(_doubt, partitions)
         try:
-            response = await self._link.ask(request, AlterPartitionResponse, ATTEMPT_SECONDS)
+            response = await self._link.ask(request, AlterPartitionResponse, ATTEMPT_SECONDS, on_doubt=in_doubt)
         except KafkaError as error:
             logger.warning("The controller could not be asked for %d in-sync sets: %s", len(partitions), error)
+            in_doubt()
             return False
         if response.error_code:
             logger.info("The controller refused in-sync sets: %s", ErrorCode(response.error_code).name)
+            in_doubt()
             return False
         results = {
             (topic.topic_id, part.partition_index): part for topic in response.topics for part in topic.partitions
@@ -151,8 +158,12 @@ class InSyncKeeper:
         if result is None or result.error_code:
             code = ErrorCode(result.error_code) if result is not None else ErrorCode.UNKNOWN_SERVER_ERROR
             logger.info("%s keeps its in-sync set %s: %s", partition.topic_partition, list(image.isr), code.name)
-            if code in _SURELY_NOT_GRANTED:
+            if code in _NOT_GRANTED and not leadership.pending.unsure:
                 partition.end_wish()
+            elif code in _NOT_GRANTED and not leadership.pending.withdrawn:
+                leadership.pending = replace(leadership.pending, withdrawn=True)
+                self.ask(partition)
+                return
             self._env.clock.call_later(REFUSED_SECONDS, lambda: self.ask(partition))
         elif result.leader_epoch == image.leader_epoch:
             if result.partition_epoch > image.partition_epoch:
@@ -161,6 +172,13 @@ class InSyncKeeper:
             else:
                 partition.end_wish()
         # Else a new epoch came with it, which ended a move: who joined counts until the image tells the rest.
+
+
+def _doubt(partitions: list[Partition]) -> None:
+    for partition in partitions:
+        leadership = partition.leadership
+        if leadership is not None and leadership.pending is not None:
+            leadership.pending = replace(leadership.pending, unsure=True)
 
 
 def _changed(image: PartitionImage, result: PartitionDataResult) -> PartitionImage:
@@ -176,10 +194,14 @@ def _topics_of(partitions: list[Partition]) -> list[TopicData]:
         leadership = partition.leadership
         assert leadership is not None
         assert leadership.pending is not None
+        assert partition.image is not None
         change = leadership.pending
+        isr, epochs = change.isr, change.epochs
+        if change.withdrawn:
+            isr = partition.image.isr
+            epochs = (UNKNOWN_EPOCH,) * len(isr)
         members = [
-            BrokerState(broker_id=broker, broker_epoch=epoch)
-            for broker, epoch in zip(change.isr, change.epochs, strict=True)
+            BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in zip(isr, epochs, strict=True)
         ]
         topic = topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id, partitions=[]))
         topic.partitions.append(

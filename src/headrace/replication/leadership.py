@@ -44,6 +44,10 @@ class InSyncChange:
     epochs: tuple[int, ...]
     """Of the members' brokers, as this leader knows them."""
     partition_epoch: int
+    unsure: bool = False
+    """It was asked for before, and nobody can tell what became of that: it may be granted."""
+    withdrawn: bool = False
+    """The set is to stay as it is, in a new partition epoch, in which this cannot be granted any more."""
 
 
 class Leadership:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.metadata.changes import PartitionsChanged
+from headrace.metadata.controller import _granted_changes
 from headrace.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.partition_decisions import (
     InSyncWish,
@@ -284,6 +286,16 @@ def test_a_wish_that_was_granted_before_is_granted_again() -> None:
     image = cluster(replace(state(1, (1, 2)), partition_epoch=5))
     ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2))], Rules())
     assert outcome is image.topics["t"].partitions[0]
+
+
+def test_a_wish_for_the_set_as_it_is_takes_a_new_partition_epoch() -> None:
+    """So another wish on this state, of which the leader does not know what became, is not granted any more."""
+    image = cluster(state(1, (1, 2)))
+    ((asked, outcome),) = decide_in_sync(image, 1, [wish((1, 2), broker_epoch=-1)], Rules())
+    assert outcome == state(1, (1, 2))
+    (change,) = _granted_changes(image, [(asked, outcome)])
+    assert isinstance(change, PartitionsChanged)
+    assert change.partitions == {0: state(1, (1, 2))}
 
 
 @pytest.mark.parametrize(

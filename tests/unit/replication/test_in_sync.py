@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.metadata.image import PartitionImage
-from headrace.model.errors import ErrorCode
-from headrace.replication.in_sync import InSyncKeeper, _changed
-from headrace.replication.leadership import InSyncChange, Leadership
-from headrace.wire.messages.alter_partition import PartitionDataResult
+from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.topics import TopicPartition
+from headrace.replication.in_sync import InSyncKeeper, _changed, _topics_of
+from headrace.replication.leadership import InSyncChange, Leadership, SingleFetch
+from headrace.wire.messages.alter_partition import AlterPartitionResponse, PartitionDataResult
 
 BEFORE = PartitionImage((1, 2, 3), 1, 5, (1, 2), 7)
 
@@ -29,10 +30,15 @@ def test_who_was_eligible_stays_so_until_the_image_tells() -> None:
     assert _changed(before, answer) == replace(BEFORE, isr=(1, 3), elr=(2,), partition_epoch=8)
 
 
-def concluded(result: PartitionDataResult | None) -> tuple[InSyncChange | None, list[PartitionImage]]:
+WISH = InSyncChange((1, 2, 3), (7, 7, 7), BEFORE.partition_epoch)
+
+
+def concluded(
+    result: PartitionDataResult | None, wish: InSyncChange = WISH
+) -> tuple[InSyncChange | None, list[PartitionImage]]:
     """What is left of a wish for broker 3 to join, and the states that the leader was told."""
     leadership = Leadership(1, BEFORE, 0)
-    leadership.pending = InSyncChange((1, 2, 3), (7, 7, 7), BEFORE.partition_epoch)
+    leadership.pending = wish
     told: list[PartitionImage] = []
 
     def end_wish() -> None:
@@ -46,7 +52,7 @@ def concluded(result: PartitionDataResult | None) -> tuple[InSyncChange | None, 
         end_wish=end_wish,
     )
     later = SimpleNamespace(clock=SimpleNamespace(call_later=lambda seconds, callback: None))
-    keeper: Any = SimpleNamespace(_env=later, ask=None)
+    keeper: Any = SimpleNamespace(_env=later, ask=lambda partition: None)
     InSyncKeeper._conclude(keeper, partition, result)
     return leadership.pending, told
 
@@ -82,3 +88,62 @@ def test_a_wish_whose_outcome_is_known_is_over() -> None:
     assert concluded(as_before) == (None, [])
     refused = PartitionDataResult(error_code=ErrorCode.INELIGIBLE_REPLICA)
     assert concluded(refused) == (None, [])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST])
+def test_a_refusal_after_an_attempt_without_an_answer_is_not_believed(code: ErrorCode) -> None:
+    """Found by the simulation: the controller had granted it, did not know, and refused it when asked again."""
+    unsure = replace(WISH, unsure=True)
+    pending, told = concluded(PartitionDataResult(error_code=code), unsure)
+    assert pending == replace(unsure, withdrawn=True)
+    assert not told
+    leadership = Leadership(1, BEFORE, 0)
+    leadership.pending = pending
+    leadership.fetched(2, 20, 7, SingleFetch())
+    leadership.fetched(3, 15, 7, SingleFetch())
+    assert leadership.committed_end(20, 1) == 15, "broker 3 is waited for"
+    assert concluded(PartitionDataResult(error_code=code), pending)[0] is pending
+
+
+def test_a_wish_is_withdrawn_by_asking_for_the_set_as_it_is() -> None:
+    """Which takes a new partition epoch: the first attempt is granted before that, or never."""
+    leadership = Leadership(1, BEFORE, 0)
+    leadership.pending = replace(WISH, unsure=True, withdrawn=True)
+    partition: Any = SimpleNamespace(
+        leadership=leadership,
+        image=BEFORE,
+        leader_epoch=5,
+        topic_id=b"t" * 16,
+        topic_partition=TopicPartition("t", 0),
+    )
+    ((asked,),) = (topic.partitions for topic in _topics_of([partition]))
+    assert [(one.broker_id, one.broker_epoch) for one in asked.new_isr_with_epochs] == [(1, -1), (2, -1)]
+    assert asked.partition_epoch == BEFORE.partition_epoch
+    as_before = PartitionDataResult(leader_id=1, leader_epoch=5, isr=[1, 2], partition_epoch=8)
+    assert concluded(as_before, leadership.pending) == (None, [replace(BEFORE, partition_epoch=8)])
+
+
+async def test_an_attempt_without_an_answer_leaves_a_doubt() -> None:
+    """Lost on the way, or answered by a controller that does not know what became of its write."""
+    for answer in (ErrorCode.REQUEST_TIMED_OUT, None):
+        leadership = Leadership(1, BEFORE, 0)
+        leadership.pending = WISH
+        partition: Any = SimpleNamespace(
+            leadership=leadership,
+            image=BEFORE,
+            leader_epoch=5,
+            topic_id=b"t" * 16,
+            topic_partition=TopicPartition("t", 0),
+        )
+
+        async def ask(*_: object, answer: ErrorCode | None = answer, **__: object) -> AlterPartitionResponse:
+            if answer is None:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            return AlterPartitionResponse(error_code=answer)
+
+        image = SimpleNamespace(brokers={1: SimpleNamespace(epoch=7)})
+        keeper: Any = SimpleNamespace(
+            _image=lambda image=image: image, _broker_id=1, _link=SimpleNamespace(ask=ask)
+        )
+        assert not await InSyncKeeper._ask_controller(keeper, [partition])
+        assert leadership.pending == replace(WISH, unsure=True)

@@ -32,7 +32,8 @@ class Checks:
         self._cuts = 0
         """How often a replica became shorter, or began: then all are looked at."""
         self._to_come: list[tuple[TopicPartition, int, bytes, str]] = []
-        """What was read from a log that had failed: nobody looks into it any more, but what was read must stay."""
+        """What was read from a log that had failed, or acknowledged by it: nobody looks into it any more, but what
+        clients were told must stay."""
         self._seen: dict[Replica, tuple[int, int, int]] = {}
         """Of each replica the epoch, the high watermark, and up to where it was compared."""
 
@@ -122,13 +123,8 @@ class Checks:
     def acknowledged(self, place: TopicPartition, offset: int, values: list[bytes]) -> None:
         """acks=all: these values are committed at these offsets, now and for ever."""
         self.look()
-        committed = self.ledger.by_name(place)
         for index, value in enumerate(values):
-            found = committed.values.get(offset + index) if committed is not None else None
-            if found != value:
-                self._world.violated(
-                    f"{place}: {value!r} was acknowledged at offset {offset + index}, where {found!r} is committed"
-                )
+            self._must_stay(place, offset + index, value, "was acknowledged")
 
     def answered_as_leader(self, place: TopicPartition, broker: int, asked: float) -> None:
         """acks=1, which was asked for at that time: the broker may not have been replaced for long by then."""
@@ -149,17 +145,18 @@ class Checks:
 
     def was_read(self, place: TopicPartition, offset: int, value: bytes, source: str) -> None:
         """A consumer got this record."""
+        self._must_stay(place, offset, value, f"was read by a consumer of {source}")
+
+    def _must_stay(self, place: TopicPartition, offset: int, value: bytes, what: str) -> None:
         committed = self.ledger.by_name(place)
         found = committed.values.get(offset) if committed is not None else None
         if found is None and any(
             (copy := machine.partition(place)) is not None and copy.log.failure is not None
             for machine in self._machines
         ):
-            self._to_come.append((place, offset, value, source))
+            self._to_come.append((place, offset, value, what))
         elif found is None or found != value:
-            self._world.violated(
-                f"{place}: a consumer of {source} read {value!r} at {offset}, where {found!r} is committed"
-            )
+            self._world.violated(f"{place}: {value!r} {what} at {offset}, where {found!r} is committed")
 
     # -- at the end
 
@@ -213,8 +210,8 @@ class Checks:
         """After healing: all replicas hold the same bytes, all of them committed."""
         self.look()
         to_come, self._to_come = self._to_come, []
-        for place, offset, value, source in to_come:
-            self.was_read(place, offset, value, source)
+        for place, offset, value, what in to_come:
+            self._must_stay(place, offset, value, what)
         for machine in self._machines:
             for partition in machine.partitions():
                 problem = self.ledger.check(partition, partition.log.start_offset)
