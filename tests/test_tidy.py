@@ -361,10 +361,12 @@ CATCH_ALL_ALLOWED = (
     "services/delayed_produce",
     "testing/sim/world",
     "testing/drills/everyday_clients",
+    "spark/pipelines/compiling/row_calls",
 )
 """The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shells around
 groups and transactions, where a fault ends with an error for one request, group or partition; callbacks, where a
-fault ends one waiter or, after a sync, the broker; simulated threads; clients of a drill: every error counts."""
+fault ends one waiter or, after a sync, the broker; simulated threads; clients of a drill: every error counts;
+a user's function of rows, whose errors are dead letters."""
 
 
 def test_nothing_catches_everything() -> None:

@@ -1,4 +1,4 @@
-"""Rows that leave a pipeline on the way because they are late, and records that do not fit their schema."""
+"""Rows that leave a pipeline on the way: late ones, those that a user's function fails for, and misfits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.pipelines.checking.records import check_records
-from headrace.spark.pipelines.running.progress import late_in
+from headrace.spark.pipelines.running.progress import late_in, malformed_in
 from tests.spark.conftest import MakeTopic
 from tests.spark.pipeline_runs import Runs, objects
 from tests.spark.topics import Topics
@@ -81,6 +81,92 @@ def _ids(topics: Topics, topic: str) -> tuple[list[int], list[int]]:
 
 def _dropped(report: dict[str, Any]) -> int:
     return sum(int(one["numRowsDroppedByWatermark"]) for one in report["stateOperators"])
+
+
+ROWS = """\
+name: {topic}
+sources:
+  orders:
+    topic: {topic}
+    format: json
+    schema: id bigint, at timestamp, cents bigint, items bigint
+    watermark: {{column: at, delay: 1 minute}}
+steps:
+  - {{name: some, sql: "SELECT *, id * 10 AS number FROM orders"}}
+  - {{name: known, from: some, filter: "id < 100"}}
+  - name: rated
+    from: known
+    python_rows: rating.py:rate
+    schema: id bigint, at timestamp, each double, label string
+  - name: per_minute
+    sql: |
+      SELECT window.start AS minute, collect_list(id) AS ids, sum(each) AS sum
+      FROM rated GROUP BY window(at, '1 minute')
+  - {{name: slim, from: rated, select: [id, at, each, _offset AS place]}}
+  - name: halved
+    from: slim
+    python_rows: rating.py:halve
+    schema: id bigint, at timestamp, half double NOT NULL
+  - name: halves
+    sql: SELECT window.start AS minute, sum(half) AS sum FROM halved GROUP BY window(at, '1 minute')
+sinks:
+  rated: {{from: rated, topic: {topic}.rated, create: {{partitions: 1}}}}
+  per_minute: {{from: per_minute, topic: {topic}.minutes, create: {{partitions: 1}}}}
+  halves: {{from: halves, topic: {topic}.halves, create: {{partitions: 1}}}}
+"""
+RATING = """\
+def rate(row):
+    with open({calls!r}, "a") as calls:
+        calls.write(f"{{row['id']}}\\n")
+    if row["cents"] < 0:
+        return None
+    if row["cents"] == 0:
+        return {{"each": "nothing"}}
+    rated = {{"id": row["id"], "at": row["at"], "each": row["cents"] / row["items"]}}
+    return [rated | {{"label": row["at"].strftime("%H:%M")}} for _ in range(row["cents"] // 100 or 1)]
+
+
+def halve(row):
+    return {{"id": row["id"], "at": row["at"], "half": row["each"] / 2 if row["place"] != 4 else None}}
+"""
+
+
+def test_records_for_which_python_fails_are_dead_letters_and_windows_behind_it_close(
+    runs: Runs, topics: Topics, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, calls = make_topic(), tmp_path / "calls"
+    (tmp_path / "rating.py").write_text(RATING.format(calls=str(calls)))
+    cents_and_items = [(10, 4), (3, 0), (0, 1), (-1, 1), (8, 2), (200, 50), (5, 5)]
+    clocks = ["10:00:01", "10:00:02", "10:00:03", "10:00:04", "10:00:05", "10:00:06", "11:00:00"]
+    values = [
+        json.dumps({"id": number, "at": f"2026-03-01T{clocks[number]}Z", "cents": cents, "items": items})
+        for number, (cents, items) in enumerate(cents_and_items)
+    ]
+    topics.send(topic, [*values, "{"], keys=[f"k{number}" for number in range(8)])
+    (reports,) = runs.once(runs.load("rows", ROWS.format(topic=topic))).values()
+    rated = sorted((row["id"], row["each"], row["label"]) for row in objects(topics, f"{topic}.rated"))
+    twice = (5, 4.0, "10:00")
+    assert rated == [(0, 2.5, "10:00"), (4, 4.0, "10:00"), twice, twice, (6, 1.0, "11:00")]
+    (window,) = objects(topics, f"{topic}.minutes")
+    assert (sorted(window["ids"]), window["sum"]) == ([0, 4, 5, 5], 14.5)
+    (half,) = objects(topics, f"{topic}.halves")
+    assert half["sum"] == 5.25
+    letters = sorted(topics.read(f"{topic}.dead-letter", range(1)), key=lambda one: one.key or b"")
+    assert [(one.key, one.value) for one in letters] == [
+        (b"k1", values[1].encode()),
+        (b"k2", values[2].encode()),
+        (b"k4", values[4].encode()),
+        (b"k7", b"{"),
+    ]
+    divided, nothing, halved, _ = (dict(one.headers or ()) for one in letters)
+    assert divided["headrace.error.reason"] == b"ZeroDivisionError: division by zero (rating.py, line 8)"
+    assert divided["headrace.error.exception"] == b"ZeroDivisionError"
+    assert (divided["headrace.error.step"], divided["headrace.error.source"]) == (b"rated", b"orders")
+    assert (divided["headrace.origin.topic"], divided["headrace.origin.offset"]) == (topic.encode(), b"1")
+    assert nothing["headrace.error.reason"] == b"'each' is not a value of type double: 'nothing'"
+    assert (halved["headrace.error.step"], halved["headrace.error.exception"]) == (b"halved", b"Misfit")
+    assert sum(map(malformed_in, reports)) == 4
+    assert sorted(calls.read_text().split()) == list("0123456"), "once for each row"
 
 
 def test_records_that_do_not_fit_the_schema_any_more_are_told(

@@ -15,6 +15,7 @@ from headrace.cli.main import command_line
 from tests.spark.conftest import MakeTopic
 from tests.spark.topics import Topics
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 PIPELINE = """\
 name: orders
 sources:
@@ -126,6 +127,16 @@ def test_rows_in_and_rows_expected(spark: SparkSession, folder: Path) -> None:
     )
     (one,) = json.loads(headrace("pipeline", "test", "orders.yml", "-k", "sessions", "--format", "json").stdout)
     assert (one["name"], one["passed"]) == ("visits are sessions", True)
+
+
+def test_rows_for_which_a_function_fails_are_counted(spark: SparkSession, folder: Path) -> None:
+    file = str(EXAMPLES / "payments" / "pipeline.yml")
+    assert headrace("pipeline", "test", file).stdout == "ok      payments of all providers are alike\n"
+    (folder / "wrong.yml").write_text(
+        'tests: [{given: {raw: [{provider: a, amount: "1", currency: x}]}, malformed: {payments: 3}}]\n'
+    )
+    failed = headrace("pipeline", "test", file, "--cases", "wrong.yml", code=1)
+    assert "        payments: rules.py:payments failed for 1 row, expected 3\n" in failed.stdout
 
 
 def test_from_a_topic_to_rows(

@@ -15,6 +15,7 @@ from headrace.cli.pipeline.briefly import brief_spark, good_pipelines
 from headrace.cli.pipeline.check import check_topics_of, command_settings, require_spark
 
 if TYPE_CHECKING:
+    from headrace.spark.pipelines.compiling.views import Views
     from headrace.spark.pipelines.definition import Pipeline
 
 
@@ -50,8 +51,12 @@ def preview_pipeline(
     address = check_topics_of(pipeline, bootstrap)
     found, columns, malformed = _rows(pipeline, wanted, address, rows, records)
     emit_rows(found, [Column(one, one) for one in columns], format, f"{wanted} has no rows.")
-    for source, (count, reason) in malformed.items():
-        note(f"{plural(count, 'record')} of source {source} could not be decoded: {reason}.")
+    functions = {step.name: step.text for step in pipeline.steps}
+    for part, (count, reason) in malformed.items():
+        if part in functions:
+            note(f"{functions[part]} failed for {plural(count, 'row')} of step {part}: {reason}.")
+        else:
+            note(f"{plural(count, 'record')} of source {part} could not be decoded: {reason}.")
 
 
 def _view(pipeline: Pipeline, name: str | None) -> str:
@@ -69,9 +74,9 @@ def _view(pipeline: Pipeline, name: str | None) -> str:
 def _rows(
     pipeline: Pipeline, wanted: str, bootstrap: str, rows: int, records: int
 ) -> tuple[list[dict[str, Any]], list[str], dict[str, tuple[int, str]]]:
-    """The rows, the names of the columns, and for each source how much was malformed."""
+    """The rows, the names of the columns, and for each source or step how much was malformed."""
     from headrace.spark.client.cluster import BlockingCluster
-    from headrace.spark.pipelines.compiling.queries import compile_views
+    from headrace.spark.pipelines.compiling.views import compile_views
     from headrace.spark.pipelines.trying.openings import RecentOpening
     from headrace.spark.pipelines.trying.running_cases import drop_views
     from headrace.spark.pipelines.trying.shown_rows import shown_columns, shown_rows
@@ -80,13 +85,14 @@ def _rows(
     with brief_spark(pipeline) as session, closing(BlockingCluster(settings)) as cluster:
         opening = RecentOpening(session, cluster, bootstrap, records)
         try:
-            view = compile_views(session, pipeline, opening, [wanted]).views[wanted]
-            return shown_rows(view, rows), shown_columns(view), _malformed(pipeline, wanted, opening)
+            made = compile_views(session, pipeline, opening, [wanted])
+            view = made.views[wanted]
+            return shown_rows(view, rows), shown_columns(view), _malformed(pipeline, wanted, opening, made)
         finally:
             drop_views(session, pipeline)
 
 
-def _malformed(pipeline: Pipeline, wanted: str, opening: Any) -> dict[str, tuple[int, str]]:
+def _malformed(pipeline: Pipeline, wanted: str, opening: Any, made: Views) -> dict[str, tuple[int, str]]:
     from headrace.spark.pipelines.compiling.queries import has_dead_letters
     from headrace.spark.pipelines.compiling.sources import malformed_records
     from headrace.spark.pipelines.definition import Source
@@ -95,8 +101,11 @@ def _malformed(pipeline: Pipeline, wanted: str, opening: Any) -> dict[str, tuple
 
     found = {}
     for part in upstream(pipeline, wanted):
-        if isinstance(part, Source) and has_dead_letters(part):
-            reasons = [row[0] for row in malformed_records(opening, part).select(REASON).collect()]
-            if reasons:
-                found[part.name] = (len(reasons), str(reasons[0]))
+        if isinstance(part, Source):
+            left_out = malformed_records(opening, part) if has_dead_letters(part) else None
+        else:
+            left_out = made.malformed.get(part.name)
+        reasons = [] if left_out is None else [row[0] for row in left_out.select(REASON).collect()]
+        if reasons:
+            found[part.name] = (len(reasons), str(reasons[0]))
     return found

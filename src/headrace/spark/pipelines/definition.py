@@ -18,14 +18,14 @@ from typing import Literal, NamedTuple
 from headrace.spark.pipelines.cron import Cron
 
 SourceKind = Literal["topics", "table", "files"]
-StepKind = Literal["sql", "python", "deduplicate", "filter", "select", "watermark"]
+StepKind = Literal["sql", "python", "python_rows", "deduplicate", "filter", "select", "watermark"]
 SinkKind = Literal["topic", "parquet", "delta", "console"]
 OutputMode = Literal["append", "update", "complete"]
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BROKER_DEFAULT = -1
 MALFORMED = "malformed"
-"""The metrics of a query that count malformed records: this, a dot and the name of the source."""
+"""The metrics of a query that count malformed records: this, a dot and the name of the source or step."""
 LATE = "late"
 """The same for records that were sent to the topic of late ones."""
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
@@ -120,13 +120,17 @@ class Step(Part):
     kind: StepKind
     inputs: tuple[str, ...] = ()
     text: str = ""
-    """sql: the query; filter: the condition; python: as written ("steps.py:enrich")."""
+    """sql: the query; filter: the condition; python, python_rows: as written ("steps.py:enrich")."""
     columns: tuple[str, ...] = ()
     """deduplicate: columns; select: expressions."""
     within: str | None = None
     watermark: Watermark | None = None
     python_file: str | None = None
     function: str | None = None
+    schema: str | None = None
+    """python_rows: the columns that the function returns, as DDL."""
+    dead_letter: str | None = None
+    """python_rows: the topic for records for which the function fails; None: they are counted and dropped."""
     text_line: int = 1
     """The line of the file on which the text itself begins (for a block `|`, the one after the key)."""
     text_indent: int = 0

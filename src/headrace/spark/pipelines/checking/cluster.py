@@ -77,6 +77,7 @@ def topics_made(pipeline: Pipeline) -> set[str]:
     created = {sink.topic for sink in pipeline.sinks if sink.create is not None}
     created |= {topic for source in pipeline.sources if source.connector is not None for topic in source.topics}
     letters = {topic for source in pipeline.sources for topic in (source.dead_letter, source.late_rows)}
+    letters |= {step.dead_letter for step in pipeline.steps}
     return created | {topic for topic in letters if topic is not None}
 
 

@@ -105,7 +105,7 @@ def _source_files(pipeline: Pipeline, source: Source) -> Iterator[Problem]:
 
 
 def _python(pipeline: Pipeline, step: Step, path: str) -> Iterator[Problem]:
-    text = _read(pipeline, step, "python", path)
+    text = _read(pipeline, step, step.kind, path)
     if isinstance(text, Problem):
         yield text
         return
@@ -121,7 +121,7 @@ def _python(pipeline: Pipeline, step: Step, path: str) -> Iterator[Problem]:
     elif step.function not in _bound_names(tree):
         there = f"It has {', '.join(functions)}." if functions else "It has no functions."
         advice = suggestion(step.function or "", functions, there)
-        yield pipeline.problem(step, "python", f"{shown_path(path)} has no function {step.function}", advice)
+        yield pipeline.problem(step, step.kind, f"{shown_path(path)} has no function {step.function}", advice)
 
 
 def _bound_names(tree: ast.Module) -> set[str]:
@@ -141,8 +141,9 @@ def _function(
     pipeline: Pipeline, step: Step, function: ast.FunctionDef | ast.AsyncFunctionDef
 ) -> Iterator[Problem]:
     if isinstance(function, ast.AsyncFunctionDef):
-        advice = "A step only describes what Spark will do: use a plain def."
-        yield pipeline.problem(step, "python", f"{function.name} is async", advice)
+        rows = step.kind == "python_rows"
+        advice = "Use a plain def." if rows else "A step only describes what Spark will do: use a plain def."
+        yield pipeline.problem(step, step.kind, f"{function.name} is async", advice)
         return
     arguments = function.args
     most = len(arguments.posonlyargs) + len(arguments.args)
@@ -151,6 +152,8 @@ def _function(
     if given < least or (given > most and arguments.vararg is None):
         takes = str(least) if least == most else f"{least} to {most}"
         what = f"{function.name} takes {takes} DataFrame{'s' if most > 1 else ''}, but from lists {given}"
+        if step.kind == "python_rows":
+            what = f"{function.name} takes {takes} arguments, but is called with one row"
         yield pipeline.problem(
             step, "from", what, f"Line {function.lineno} of {shown_path(step.python_file or '')}."
         )

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark.pipelines.compiling.output_modes import check_output_mode
-from headrace.spark.pipelines.compiling.queries import compile_source, compile_step, sink_rows
-from headrace.spark.pipelines.compiling.sources import EmptyOpening, metadata_used
+from headrace.spark.pipelines.compiling.sources import EmptyOpening
+from headrace.spark.pipelines.compiling.views import Views, sink_rows
 from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem, Sink, Step, Watermark
 from headrace.spark.pipelines.durations import parse_milliseconds
 from headrace.spark.pipelines.explaining.spark_words import told
@@ -36,11 +36,11 @@ def check_spark(pipeline: Pipeline, session: SparkSession) -> list[Problem]:
 
 
 def _problems(pipeline: Pipeline, session: SparkSession, opening: EmptyOpening) -> Iterator[Problem]:
-    views: dict[str, DataFrame] = {}
-    metadata = metadata_used(pipeline)
+    made = Views(session, pipeline, opening)
+    views = made.views
     for source in pipeline.sources:
         try:
-            views[source.name] = compile_source(pipeline, opening, source, metadata)
+            made.add_source(source)
         except PipelineError as error:
             yield from error.problems
     for step in pipeline.steps:
@@ -48,7 +48,7 @@ def _problems(pipeline: Pipeline, session: SparkSession, opening: EmptyOpening) 
         if not all(name in views for name in step.inputs):
             continue
         try:
-            views[step.name] = compile_step(session, pipeline, step, views)
+            made.add_step(step)
         except PipelineError as error:
             yield from error.problems
     for sink in pipeline.sinks:

@@ -181,14 +181,28 @@ def _matches(source: Source, topic: str) -> bool:
 
 
 def _dead_letters_go_elsewhere(pipeline: Pipeline) -> Problems:
-    for source in pipeline.sources:
-        topic = source.dead_letter
+    for part in pipeline.views:
+        topic = part.dead_letter
         if topic is None:
             continue
+        kind = type(part).__name__.lower()
         for reader in pipeline.sources:
             if topic in reader.topics or _matches(reader, topic):
-                what = f"the dead letters of source {source.name} go to {topic}, which source {reader.name} reads"
-                yield pipeline.problem(source, "dead_letter", what, "Name another topic: dead_letter: ...")
+                what = f"the dead letters of {kind} {part.name} go to {topic}, which source {reader.name} reads"
+                yield pipeline.problem(part, "dead_letter", what, "Name another topic: dead_letter: ...")
+
+
+def _functions_read_streams(pipeline: Pipeline) -> Problems:
+    """Of a table nothing can be sent: every batch reads it again."""
+    for step in pipeline.steps:
+        if step.kind != "python_rows":
+            continue
+        before = [part for part in upstream(pipeline, step.name) if isinstance(part, Source)]
+        if before and all(source.kind == "table" or source.static for source in before):
+            tables = ", ".join(source.name for source in before)
+            advice = "Use it on a stream, after the join; or use python: with a function of DataFrames."
+            what = f"step {step.name} reads no stream, only {tables}, but python_rows takes the rows of a stream"
+            yield pipeline.problem(step, "from", what, advice)
 
 
 def _sinks_differ(pipeline: Pipeline) -> Problems:
@@ -219,6 +233,7 @@ CHECKS: tuple[Callable[[Pipeline], Problems], ...] = (
     _deduplication_is_bounded,
     _nothing_runs_in_circles,
     _dead_letters_go_elsewhere,
+    _functions_read_streams,
     _sinks_differ,
     check_options,
     check_files,

@@ -103,6 +103,12 @@ def has_state(frame: DataFrame) -> bool:
     )
 
 
+def has_watermark(frame: DataFrame) -> bool:
+    """Whether one is set anywhere below."""
+    nodes = _nodes(frame._jdf.queryExecution().analyzed())
+    return any(node.nodeName() == "EventTimeWatermark" for node in nodes)
+
+
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """What the checkpoint cannot follow, in words. New topics are fine: they are read from their start."""
     found = []

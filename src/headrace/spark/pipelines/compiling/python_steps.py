@@ -34,7 +34,7 @@ def run_python_step(step: Step, path: str, frames: Sequence[DataFrame]) -> DataF
     """The DataFrame that the function returns. `path` is the pipeline's file, for messages."""
     assert step.python_file is not None
     assert step.function is not None
-    function = _function(step, path)
+    function = load_function(step, path)
     with UsersCode(step, path):
         result = function(*frames)
     if not isinstance(result, DataFrame):
@@ -44,7 +44,7 @@ def run_python_step(step: Step, path: str, frames: Sequence[DataFrame]) -> DataF
     return result
 
 
-def _function(step: Step, path: str) -> Callable[..., Any]:
+def load_function(step: Step, path: str) -> Callable[..., Any]:
     assert step.python_file is not None
     assert step.function is not None
     module = _module(step, path)
@@ -67,7 +67,9 @@ def _check_parameters(step: Step, path: str, function: Callable[..., Any]) -> No
             step,
             path,
             f"{step.function}({takes}) cannot be called with what from: names: {', '.join(step.inputs)}",
-            "It gets one DataFrame for each name in from, in that order.",
+            "It gets one row at a time, as a dict."
+            if step.kind == "python_rows"
+            else "It gets one DataFrame for each name in from, in that order.",
         ) from None
 
 
@@ -151,7 +153,7 @@ class UsersCode:
 
 
 def _failed(step: Step, path: str, what: str, advice: str | None = None) -> PipelineError:
-    line, column = step.at("python")
+    line, column = step.at(step.kind)
     return PipelineError([Problem(path, line, column, f"step {step.name}: {what}", advice)])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ from headrace.spark.pipelines.compiling.checkpoints import (
     has_state,
     what_it_reads,
 )
-from headrace.spark.pipelines.compiling.dead_letters import dead_letters, late_letters
+from headrace.spark.pipelines.compiling.dead_letters import dead_letters, late_letters, row_letters
 from headrace.spark.pipelines.compiling.grouping import (
     SHARED,
     Membership,
@@ -47,27 +47,20 @@ from headrace.spark.pipelines.compiling.grouping import (
     mode_of,
 )
 from headrace.spark.pipelines.compiling.output_modes import check_output_mode
-from headrace.spark.pipelines.compiling.sinks import SinkProblem, rows_to_write, template_columns
+from headrace.spark.pipelines.compiling.sinks import template_columns
 from headrace.spark.pipelines.compiling.sources import (
     EmptyOpening,
-    Opened,
-    Opening,
     Reading,
     RealOpening,
     is_stream,
     malformed_records,
-    metadata_used,
-    open_source,
-    with_watermark,
 )
-from headrace.spark.pipelines.compiling.steps import run_step
+from headrace.spark.pipelines.compiling.views import Blaming, compile_views, sink_rows
 from headrace.spark.pipelines.compiling.writing import Branches, Letters
 from headrace.spark.pipelines.connecting import cluster_settings, connection_options
 from headrace.spark.pipelines.definition import Part, Pipeline, PipelineError, Problem, Sink, Source, Step
-from headrace.spark.pipelines.explaining.spark_words import SPARK_ERRORS, told
-from headrace.spark.pipelines.explaining.sql_errors import NO_WORKER, step_problem
-from headrace.spark.pipelines.formats.avro_schema import AvroSchemaError
-from headrace.spark.pipelines.formats.choosing import DECODED, SchemaFileError
+from headrace.spark.pipelines.explaining.sql_errors import NO_WORKER
+from headrace.spark.pipelines.formats.choosing import DECODED
 from headrace.spark.pipelines.graph import upstream
 
 TOPIC_TIMEOUT_S = 5.0
@@ -86,7 +79,7 @@ class QueryPlan:
     name: str
     sinks: tuple[str, ...]
     letters: tuple[str, ...]
-    """The sources whose dead letters it sends or counts."""
+    """The sources and steps whose dead letters it sends or counts."""
     checkpoint: str
     _start: Callable[[Mapping[str, Any]], StreamingQuery]
 
@@ -121,10 +114,12 @@ class Building:
                 made = sink.create
                 shape = TopicShape(made.partitions, made.replication, tuple(made.config.items()))
                 self.ensure_topic(sink.topic, shape)
-        for source in members(self.pipeline.sources, query.letters):
-            for topic in (source.dead_letter, source.late_rows):
-                if topic is not None:
-                    self.ensure_topic(topic, TopicShape())
+        sources = members(self.pipeline.sources, query.letters)
+        topics = [topic for source in sources for topic in (source.dead_letter, source.late_rows)]
+        topics += [step.dead_letter for step in members(self.pipeline.steps, query.letters)]
+        for topic in topics:
+            if topic is not None:
+                self.ensure_topic(topic, TopicShape())
 
 
 PartT = TypeVar("PartT", bound=Part)
@@ -194,8 +189,10 @@ def has_dead_letters(source: Source) -> bool:
     return source.format in DECODED and not source.static
 
 
-def sends_letters(source: Source) -> bool:
-    return source.late_rows is not None or (has_dead_letters(source) and source.dead_letter is not None)
+def sends_letters(part: Source | Step) -> bool:
+    if isinstance(part, Step):
+        return part.dead_letter is not None
+    return part.late_rows is not None or (has_dead_letters(part) and part.dead_letter is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +201,23 @@ class Found:
 
     sinks: tuple[SinkFacts, ...]
     reads: Mapping[str, frozenset[str]]
-    """The sources of each sink, tables too."""
+    """The sources and steps of each sink, tables too."""
     fingerprints: Mapping[str, Fingerprint]
     """Of each sink in a query of its own."""
 
     def letters(self, pipeline: Pipeline) -> dict[str, frozenset[str]]:
-        """The sources whose dead letters or late rows are sent, each with the sinks that read it."""
-        sources = [one.name for one in pipeline.sources if sends_letters(one)]
+        """The sources and steps whose dead letters or late rows are sent, each with the sinks that read it."""
+        sources = [one.name for one in pipeline.views if sends_letters(one)]
         readers = {name: frozenset(sink for sink, read in self.reads.items() if name in read) for name in sources}
         return {name: sinks for name, sinks in readers.items() if sinks}
 
     def only_counted(self, pipeline: Pipeline, query: Membership) -> set[str]:
-        """The sources of the query whose malformed records are counted and dropped: no other query is needed."""
+        """Its sources and steps whose malformed records are counted and dropped: no query more is needed."""
         read = frozenset[str]().union(*(self.reads[sink] for sink in query.sinks))
         streams = [one for one in pipeline.sources if has_dead_letters(one) and is_stream(one)]
-        return {one.name for one in streams if one.dead_letter is None and one.name in read}
+        names = [one.name for one in streams if one.dead_letter is None]
+        names += [step.name for step in pipeline.steps if step.kind == "python_rows" and step.dead_letter is None]
+        return {name for name in names if name in read}
 
 
 def look_at(pipeline: Pipeline, session: SparkSession) -> Found:
@@ -230,10 +229,11 @@ def look_at(pipeline: Pipeline, session: SparkSession) -> Found:
         for sink in pipeline.sinks:
             view = views[sink.input]
             sink_rows(pipeline, sink, view)
-            sources = [part for part in upstream(pipeline, sink.input) if isinstance(part, Source)]
+            before = list(upstream(pipeline, sink.input))
+            sources = [part for part in before if isinstance(part, Source)]
             streams = frozenset(source.name for source in sources if is_stream(source))
             facts.append(SinkFacts(sink.name, sink.input, sink.mode, streams, has_state(view)))
-            reads[sink.name] = frozenset(source.name for source in sources)
+            reads[sink.name] = frozenset(part.name for part in before)
             fingerprints[sink.name] = fingerprint_of(view, pipeline)
     return Found(tuple(facts), reads, fingerprints)
 
@@ -248,25 +248,28 @@ def _begun_queries(building: Building, found: Found, letters: Mapping[str, froze
             location = checkpoints.locate(sink.name, found.fingerprints[sink.name])
         if sink.name not in listed and checkpoints.begun_at(location):
             begun.append(Membership(sink.name, (sink.name,)))
-    for source in members(building.pipeline.sources, list(letters)):
-        folder = folder_of((), (source.name,))
+    for part in members(building.pipeline.views, list(letters)):
+        folder = folder_of((), (part.name,))
         if folder in listed:
             continue
-        with _refusals(building.pipeline, source):
-            location = _letters_location(building, found, source, letters[source.name])
+        with _refusals(building.pipeline, part):
+            location = _letters_location(building, found, part, letters[part.name])
         if checkpoints.begun_at(location):
-            begun.append(Membership(folder, (), (source.name,)))
+            begun.append(Membership(folder, (), (part.name,)))
     return begun
 
 
-def _letters_location(building: Building, found: Found, source: Source, readers: Iterable[str]) -> str:
+def _letters_location(building: Building, found: Found, part: Source | Step, readers: Iterable[str]) -> str:
     beside = [building.checkpoints.locate(name, found.fingerprints[name]) for name in readers]
-    folder = folder_of((), (source.name,))
-    return building.checkpoints.locate(folder, letters_fingerprint(building.pipeline, source), beside)
+    folder = folder_of((), (part.name,))
+    return building.checkpoints.locate(folder, letters_fingerprint(building.pipeline, part), beside)
 
 
-def letters_fingerprint(pipeline: Pipeline, source: Source) -> Fingerprint:
-    return Fingerprint(((source.name, what_it_reads(source)),), (), pipeline.name)
+def letters_fingerprint(pipeline: Pipeline, part: Source | Step) -> Fingerprint:
+    """Of a query of dead letters alone."""
+    before = [one for one in upstream(pipeline, part.name) if isinstance(one, Source)]
+    sources = [part] if isinstance(part, Source) else [one for one in before if is_stream(one)]
+    return Fingerprint(tuple((one.name, what_it_reads(one)) for one in sources), (), pipeline.name)
 
 
 def query_name(pipeline: Pipeline, query: Membership) -> str:
@@ -288,11 +291,11 @@ def _plan(building: Building, found: Found, query: Membership, counted: set[str]
         with _refusals(pipeline, part):
             location = building.checkpoints.locate(query.folder, fingerprint)
     else:
-        (source,) = members(pipeline.sources, query.letters)
-        fingerprint, part = letters_fingerprint(pipeline, source), source
-        readers = [sink for sink, sources in found.reads.items() if source.name in sources]
+        (view,) = members(pipeline.views, query.letters)
+        fingerprint, part = letters_fingerprint(pipeline, view), view
+        readers = [sink for sink, read in found.reads.items() if view.name in read]
         with _refusals(pipeline, part):
-            location = _letters_location(building, found, source, readers)
+            location = _letters_location(building, found, view, readers)
 
     def start(trigger: Mapping[str, Any]) -> StreamingQuery:
         _check_checkpoint(building, query, part, location, fingerprint)
@@ -305,15 +308,12 @@ def _plan(building: Building, found: Found, query: Membership, counted: set[str]
 def _branches(building: Building, found: Found, query: Membership, counted: set[str], name: str) -> Branches:
     """Compiled for this query: its sources carry its consumer group, and know how many branches read them."""
     pipeline, session = building.pipeline, building.session
-    sinks, sources = members(pipeline.sinks, query.sinks), members(pipeline.sources, query.letters)
+    sinks = members(pipeline.sinks, query.sinks)
     opening = building.opening(name, query)
     mode = mode_of([facts for facts in found.sinks if facts.name in query.sinks])
     if not sinks:
-        if sources[0].late_rows is not None:
-            what = "late_rows does not go with sinks of mode complete, which keep every row"
-            raise PipelineError([pipeline.problem(sources[0], "late_rows", what)])
-        with Blaming(pipeline, sources[0], "schema"):
-            malformed = {sources[0].name: malformed_records(opening, sources[0])}
+        (part,) = members(pipeline.views, query.letters)
+        malformed = _only_malformed(building, opening, part)
         return Branches({}, (), _letters(pipeline, malformed), mode, connection_options(pipeline))
     reads = [found.reads[sink.name] for sink in _one_for_each_view(sinks)]
     readings = _readings(building, {*query.letters, *counted}, reads)
@@ -329,6 +329,19 @@ def _branches(building: Building, found: Found, query: Membership, counted: set[
     return branches
 
 
+def _only_malformed(building: Building, opening: RealOpening, part: Source | Step) -> dict[str, DataFrame]:
+    """For a query of dead letters alone."""
+    pipeline = building.pipeline
+    if isinstance(part, Step):
+        readings = {part.name: Reading(0, letters=True)}
+        return compile_views(building.session, pipeline, opening, [part.name], readings).malformed
+    if part.late_rows is not None:
+        what = "late_rows does not go with sinks of mode complete, which keep every row"
+        raise PipelineError([pipeline.problem(part, "late_rows", what)])
+    with Blaming(pipeline, part, "schema"):
+        return {part.name: malformed_records(opening, part)}
+
+
 def _one_for_each_view(sinks: Sequence[Sink]) -> list[Sink]:
     return list({sink.input: sink for sink in sinks}.values())
 
@@ -336,8 +349,8 @@ def _one_for_each_view(sinks: Sequence[Sink]) -> list[Sink]:
 def _readings(building: Building, letters: set[str], reads: Sequence[frozenset[str]]) -> dict[str, Reading]:
     lanes = max(1, min(MOST_LANES, building.session.sparkContext.defaultParallelism))
     return {
-        source.name: Reading(sum(source.name in one for one in reads), source.name in letters, lanes)
-        for source in building.pipeline.sources
+        view.name: Reading(sum(view.name in one for one in reads), view.name in letters, lanes)
+        for view in building.pipeline.views
     }
 
 
@@ -349,6 +362,10 @@ def _letters(pipeline: Pipeline, malformed: Mapping[str, DataFrame]) -> list[Let
             found.append(Letters(dead_letters(left_out, pipeline.name, source), source.dead_letter))
         if left_out is not None and source.late_rows is not None:
             found.append(Letters(late_letters(left_out, pipeline.name, source), source.late_rows))
+    for step in pipeline.steps:
+        failed = malformed.get(step.name)
+        if failed is not None and step.dead_letter is not None:
+            found.append(Letters(row_letters(failed, pipeline.name, step), step.dead_letter))
     return found
 
 
@@ -400,91 +417,3 @@ def _refusals(pipeline: Pipeline, part: Part) -> Iterator[None]:
         line, column = part.at("checkpoint")
         what = f"{kind} {part.name}: {refused.what}"
         raise PipelineError([Problem(pipeline.path, line, column, what, refused.advice)]) from None
-
-
-class Compiled(NamedTuple):
-    views: dict[str, DataFrame]
-    malformed: dict[str, DataFrame]
-    """By source, where its dead letters are sent."""
-
-
-def compile_views(
-    session: SparkSession,
-    pipeline: Pipeline,
-    opening: Opening,
-    wanted: Iterable[str],
-    readings: Mapping[str, Reading] | None = None,
-) -> Compiled:
-    """The views and all they are made of, registered for SQL. The first mistake is raised as a `PipelineError`."""
-    needed = {part.name for view in wanted for part in upstream(pipeline, view)}
-    metadata = metadata_used(pipeline)
-    compiled = Compiled({}, {})
-    for source in pipeline.sources:
-        reading = (readings or {}).get(source.name, Reading())
-        if source.name in needed:
-            opened = _open(pipeline, opening, source, metadata, reading)
-            compiled.views[source.name] = opened.rows
-            if opened.malformed is not None:
-                compiled.malformed[source.name] = opened.malformed
-    for step in pipeline.steps:
-        if step.name in needed:
-            compiled.views[step.name] = compile_step(session, pipeline, step, compiled.views)
-    return compiled
-
-
-def compile_source(pipeline: Pipeline, opening: Opening, source: Source, metadata: Sequence[str]) -> DataFrame:
-    return _open(pipeline, opening, source, metadata, Reading()).rows
-
-
-def _open(
-    pipeline: Pipeline, opening: Opening, source: Source, metadata: Sequence[str], reading: Reading
-) -> Opened:
-    with Blaming(pipeline, source, "schema"):
-        opened = open_source(opening, source, metadata, reading)
-    with Blaming(pipeline, source, "watermark"):
-        view = with_watermark(opened.rows, source, shared=reading.is_shared(source))
-    view.createOrReplaceTempView(source.name)
-    return Opened(view, opened.malformed)
-
-
-def compile_step(
-    session: SparkSession, pipeline: Pipeline, step: Step, views: Mapping[str, DataFrame]
-) -> DataFrame:
-    try:
-        view = run_step(session, step, views, pipeline.path)
-        view.createOrReplaceTempView(step.name)
-    except SPARK_ERRORS as error:
-        raise PipelineError([step_problem(pipeline, step, error)]) from error
-    return view
-
-
-def sink_rows(pipeline: Pipeline, sink: Sink, view: DataFrame) -> DataFrame:
-    with Blaming(pipeline, sink, "from"):
-        return rows_to_write(view, sink)
-
-
-class Blaming:
-    """What Spark or a schema file says about a part becomes a problem at the place of one of its keys."""
-
-    def __init__(self, pipeline: Pipeline, part: Part, key: str) -> None:
-        self._pipeline = pipeline
-        self._part = part
-        self._key = key
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SinkProblem):
-            raise self._problem(error.key, error.what, error.advice) from None
-        if isinstance(error, (SchemaFileError, AvroSchemaError)):
-            raise self._problem("schema_file", str(error)) from None
-        if isinstance(error, SPARK_ERRORS):
-            raise self._problem(self._key, *told(error)) from error
-
-    def _problem(self, key: str, what: str, advice: str | None = None) -> PipelineError:
-        line, column = self._part.at(key)
-        kind = "sink" if isinstance(self._part, Sink) else "source"
-        return PipelineError(
-            [Problem(self._pipeline.path, line, column, f"{kind} {self._part.name}: {what}", advice)]
-        )

@@ -38,6 +38,8 @@ FILE = "_file"
 HIDDEN = frozenset({*METADATA_COLUMNS, FILE})
 """Columns that a sink leaves out: what should be written gets a name of its own (`_offset AS offset`)."""
 LATE_ROW = "__late"
+VALUE = "__value"
+"""Asked for as metadata is: the value before it was decoded, for steps whose dead letters are records."""
 MARK = "source:"
 """Names the part of a plan that comes from a source, see `checkpoints`."""
 
@@ -148,7 +150,7 @@ def parquet_schema(session: SparkSession, source: Source) -> StructType:
 
 def metadata_used(pipeline: Pipeline) -> tuple[str, ...]:
     """The metadata columns that something in the pipeline may read."""
-    if any(step.kind == "python" for step in pipeline.steps):
+    if any(step.kind in ("python", "python_rows") for step in pipeline.steps):
         return METADATA_COLUMNS
     words = set(re.findall(r"\w+", " ".join(_texts(pipeline))))
     return tuple(name for name in METADATA_COLUMNS if name in words)
@@ -167,6 +169,7 @@ def _texts(pipeline: Pipeline) -> Iterator[str]:
 
 def with_watermark(rows: DataFrame, source: Source, *, shared: bool = False) -> DataFrame:
     """The rows of a source as its view. Of a shared one every branch must see the same watermark."""
+    rows = rows.drop(VALUE)
     if source.watermark is not None:
         rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
         rows = exchanging.fixed(rows) if shared else rows
@@ -220,7 +223,7 @@ def open_source(opening: Opening, source: Source, metadata: Sequence[str], readi
 
 def _open_shared(opening: Opening, source: Source, metadata: Sequence[str], reading: Reading) -> Opened:
     decoder = make_decoder(source)
-    kept = {FILE: FILE} if source.kind == "files" else {name: name.removeprefix("_") for name in metadata}
+    kept = {name: _raw_name(name) for name in (_of_files(metadata) if source.kind == "files" else metadata)}
     sends_late = reading.sends_late(source)
     frame = _records(opening, source, decoder, None if reading.sends(source) else kept.values(), late=sends_late)
     if decoder is None:
@@ -283,12 +286,29 @@ def read_source(
         if decoder is None:
             return opening.parquet(source, streaming=not source.static)
         lines = _lines(opening, source, decoder, streaming=not source.static)
-        return decoding.good_rows(lines, decoder, [FILE], counted)
+        kept = _of_files(metadata)
+        return decoding.good_rows(_with_value(lines, kept), decoder, kept, counted)
     if source.kind == "table":
         return tables.latest_rows(opening.topics(source, ALL_COLUMNS, streaming=False), source, decoder, metadata)
-    raw = {name.removeprefix("_"): name for name in metadata}
+    raw = {_raw_name(name): name for name in metadata}
     frame = _records(opening, source, decoder, raw)
-    return frame if decoder is None else decoding.good_rows(renamed(frame, raw), decoder, metadata, counted)
+    if decoder is None:
+        return frame
+    names = {column: name for column, name in raw.items() if name != VALUE}
+    return decoding.good_rows(_with_value(renamed(frame, names), metadata), decoder, metadata, counted)
+
+
+def _raw_name(name: str) -> str:
+    """Of a column of metadata: what the source calls it."""
+    return {VALUE: "value", FILE: FILE}.get(name, name.removeprefix("_"))
+
+
+def _of_files(metadata: Sequence[str]) -> list[str]:
+    return [FILE, *(name for name in metadata if name == VALUE)]
+
+
+def _with_value(frame: DataFrame, kept: Sequence[str]) -> DataFrame:
+    return frame.withColumn(VALUE, F.col("value")) if VALUE in kept else frame
 
 
 def malformed_records(opening: Opening, source: Source) -> DataFrame:

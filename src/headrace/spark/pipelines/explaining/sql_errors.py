@@ -80,7 +80,7 @@ def _to_blame(pipeline: Pipeline, query: str, text: str) -> Source | Step | Sink
     files = [part for part in before if isinstance(part, Source) and part.kind == "files"]
     if "[FAILED_READ_FILE" in text and len(files) == 1:
         return files[0]
-    code = [part for part in before if isinstance(part, Step) and part.kind == "python"]
+    code = [part for part in before if isinstance(part, Step) and part.python_file is not None]
     if "Python worker" in text and len(code) == 1:
         return code[0]
     return sinks[0] if len(sinks) == 1 else None
@@ -108,7 +108,7 @@ def _python_problem(text: str, pipeline: Pipeline) -> Problem | None:
     for step in pipeline.steps:
         raised = raised_in(str(step.python_file), text) if step.python_file is not None else None
         if raised is not None:
-            line, column = step.at("python")
+            line, column = step.at(step.kind)
             return Problem(pipeline.path, line, column, f"step {step.name}: {raised}")
     return None
 

@@ -28,6 +28,7 @@ from headrace.spark.pipelines.definition import (
     SparkSettings,
     Step,
 )
+from headrace.spark.pipelines.graph import upstream
 from headrace.spark.pipelines.loading.keys import (
     PIPELINE_KEYS,
     SINK_KEYS,
@@ -99,7 +100,9 @@ def _pipeline(document: Document, fields: Fields) -> Pipeline:
         every_s=None if every_ms is None else every_ms / 1000,
         spark=_spark(document, fields),
         sources=sources,
-        steps=_with_sql_inputs(steps, [part.name for part in (*sources, *steps)]),
+        steps=_with_dead_letters(
+            _with_sql_inputs(steps, [part.name for part in (*sources, *steps)]), sources, name
+        ),
         sinks=_sinks(document, fields),
         places=fields.places(),
     )
@@ -227,6 +230,19 @@ def _with_sql_inputs(steps: tuple[Step, ...], views: list[str]) -> tuple[Step, .
             step = replace(step, inputs=tuple(dict.fromkeys([*step.inputs, *read])))
         done.append(step)
     return tuple(done)
+
+
+def _with_dead_letters(steps: tuple[Step, ...], sources: tuple[Source, ...], pipeline: str) -> tuple[Step, ...]:
+    """A function of rows sends what it cannot take where its source sends what it cannot decode."""
+    found = []
+    for step in steps:
+        if step.kind == "python_rows" and "dead_letter" not in step.places:
+            whole = Pipeline(pipeline, 1, "", sources=sources, steps=steps)
+            before = [part for part in upstream(whole, step.name) if isinstance(part, Source)]
+            said = [source.dead_letter for source in before if "dead_letter" in source.places]
+            step = replace(step, dead_letter=said[0] if said else f"{pipeline}.dead-letter")
+        found.append(step)
+    return tuple(found)
 
 
 def _sinks(document: Document, fields: Fields) -> tuple[Sink, ...]:

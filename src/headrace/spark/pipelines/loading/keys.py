@@ -155,8 +155,19 @@ STEP_KEYS: Keys = {
     "python": Key(
         "file.py:function", "A function that takes a DataFrame for each name in `from` and returns one."
     ),
+    "python_rows": Key(
+        "file.py:function",
+        "A function that takes a row as a dict and returns a dict, a list of dicts, or None to drop the row. If "
+        "it raises, the record goes to the dead-letter topic and the pipeline continues.",
+    ),
+    "schema": Key("DDL", "The columns that `python_rows` returns: `id bigint, at timestamp, score double`."),
+    "dead_letter": Key(
+        "topic, or `false`",
+        "Topic for records for which `python_rows` fails; `false` counts and drops them.",
+        "as its source has it",
+    ),
 }
-STEP_KINDS = ("sql", "filter", "select", "deduplicate", "watermark", "python")
+STEP_KINDS = ("sql", "filter", "select", "deduplicate", "watermark", "python", "python_rows")
 
 DEDUPLICATE_KEYS: Keys = {
     "columns": Key("list of columns", "Rows that agree in all of these are the same.", required=True),

@@ -60,3 +60,17 @@ def places_of(fields: Fields, *tables: str) -> dict[str, Place]:
     for table in tables:
         found.update(fields.table_places(table))
     return found
+
+
+def load_dead_letter(fields: Fields) -> str | None:
+    flag = fields.flag("dead_letter")
+    if flag is True:
+        fields.problem(
+            "dead_letter", "dead_letter needs the name of a topic, or false", "Leave it out for the default."
+        )
+    if flag is not None:
+        return None
+    topic = fields.string("dead_letter")
+    if topic is not None:
+        check_topic(fields, "dead_letter", topic)
+    return topic

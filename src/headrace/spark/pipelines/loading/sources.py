@@ -11,6 +11,7 @@ from headrace.spark.pipelines.durations import parse_milliseconds
 from headrace.spark.pipelines.loading.keys import FILE_FORMATS, SOURCE_KEYS, TOPIC_FORMATS
 from headrace.spark.pipelines.loading.parts import (
     check_topic,
+    load_dead_letter,
     load_watermark,
     one_of,
     places_of,
@@ -57,7 +58,7 @@ def load_source(fields: Fields, name: str, at: Place) -> Source | None:
         schema_file=_schema_file(fields),
         starting=_starting(fields),
         watermark=load_watermark(fields),
-        dead_letter=_dead_letter(fields),
+        dead_letter=load_dead_letter(fields),
         late_rows=_late_rows(fields),
         key=_key(fields),
         options=fields.table("options"),
@@ -141,20 +142,6 @@ def _check_time(fields: Fields, text: str) -> None:
         return
     if time.tzinfo is None:
         fields.problem("starting", f"the time {text} has no zone", f"Write {time.isoformat()}Z for UTC.")
-
-
-def _dead_letter(fields: Fields) -> str | None:
-    flag = fields.flag("dead_letter")
-    if flag is True:
-        fields.problem(
-            "dead_letter", "dead_letter needs the name of a topic, or false", "Leave it out for the default."
-        )
-    if flag is not None:
-        return None
-    topic = fields.string("dead_letter")
-    if topic is not None:
-        check_topic(fields, "dead_letter", topic)
-    return topic
 
 
 def _late_rows(fields: Fields) -> str | None:

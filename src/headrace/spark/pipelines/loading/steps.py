@@ -9,7 +9,7 @@ from typing import cast
 from headrace.spark.pipelines.definition import Place, Step, StepKind
 from headrace.spark.pipelines.durations import spark_interval
 from headrace.spark.pipelines.loading.keys import DEDUPLICATE_KEYS, STEP_KINDS
-from headrace.spark.pipelines.loading.parts import load_watermark, one_of, places_of
+from headrace.spark.pipelines.loading.parts import load_dead_letter, load_watermark, one_of, places_of
 from headrace.spark.pipelines.loading.reading import Fields
 
 _PYTHON = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
@@ -20,6 +20,9 @@ def load_step(fields: Fields, name: str, at: Place) -> Step | None:
     if given is None:
         return None
     inputs = _inputs(fields, given)
+    for key in ("schema", "dead_letter"):
+        if key in fields and given != "python_rows":
+            fields.problem(key, f"{key} goes with python_rows only", "Leave it out.")
     places = places_of(fields)
     text_line, text_column = places[given]
     step = Step(
@@ -38,7 +41,20 @@ def load_step(fields: Fields, name: str, at: Place) -> Step | None:
         return replace(step, columns=fields.strings("select"))
     if given == "watermark":
         return replace(step, watermark=load_watermark(fields))
-    return _with_python(fields, step) if given == "python" else _with_deduplicate(fields, step)
+    if given in ("python", "python_rows"):
+        return _with_rows(fields, _with_python(fields, step))
+    return _with_deduplicate(fields, step)
+
+
+def _with_rows(fields: Fields, step: Step) -> Step:
+    """What only a function of rows has."""
+    if step.kind != "python_rows":
+        return step
+    schema = fields.string("schema")
+    if "schema" not in fields:
+        advice = "Name the columns that the function returns: schema: id bigint, score double"
+        fields.problem("python_rows", f"{fields.what} needs schema", advice)
+    return replace(step, schema=schema, dead_letter=load_dead_letter(fields))
 
 
 def _inputs(fields: Fields, kind: str) -> tuple[str, ...]:
@@ -71,13 +87,13 @@ def _with_text(fields: Fields, step: Step) -> Step:
 
 
 def _with_python(fields: Fields, step: Step) -> Step:
-    text = fields.string("python")
+    text = fields.string(step.kind)
     if text is None:
         return step
     match = _PYTHON.fullmatch(text.strip())
     if match is None:
-        advice = "Write a file and a function in it: python: steps.py:enrich"
-        fields.problem("python", f"{text!r} does not name a function", advice)
+        advice = f"Write a file and a function in it: {step.kind}: steps.py:enrich"
+        fields.problem(step.kind, f"{text!r} does not name a function", advice)
         return step
     return replace(step, text=text, python_file=fields.document.resolve(match[1]), function=match[2])
 

@@ -9,7 +9,8 @@
         expect:                                 # by source, step or sink
           revenue:
             - {cents: 1250, orders: 1}          # columns that no row names are not compared
-        malformed: {orders: 1}                  # how many records of a source could not be decoded
+        malformed: {orders: 1}                  # records of a source that could not be decoded,
+                                                # or rows for which a function of python_rows failed
 
 `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset` of a given row belong to its record.
 """
@@ -68,12 +69,13 @@ def _case(given: Any, number: int, path: Path, pipeline: Pipeline) -> Case:
         if key not in KEYS:
             raise CaseError(f"{where}: there is no key {key!r}. {suggestion(str(key), KEYS, _listed(KEYS))}")
     sources = [source.name for source in pipeline.sources]
+    functions = [step.name for step in pipeline.steps if step.kind == "python_rows"]
     views = [*(part.name for part in pipeline.views), *(sink.name for sink in pipeline.sinks)]
     case = Case(
         name,
         _lists(given.get("given"), f"{where}: given", sources),
         _lists(given.get("expect"), f"{where}: expect", views),
-        _counts(given.get("malformed"), f"{where}: malformed", sources),
+        _counts(given.get("malformed"), f"{where}: malformed", [*sources, *functions]),
     )
     if not case.expect and not case.malformed:
         raise CaseError(f"{where} expects nothing: add expect: or malformed:")

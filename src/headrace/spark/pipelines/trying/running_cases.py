@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.spark.pipelines.compiling.queries import compile_views, has_dead_letters
+from headrace.spark.pipelines.compiling.queries import has_dead_letters
 from headrace.spark.pipelines.compiling.sources import malformed_records
+from headrace.spark.pipelines.compiling.views import compile_views
 from headrace.spark.pipelines.definition import Pipeline
 from headrace.spark.pipelines.trying.cases import Case
 from headrace.spark.pipelines.trying.comparing import Difference, compare
@@ -59,6 +60,13 @@ def _differences(
             count = malformed_records(opening, source).count() if has_dead_letters(source) else 0
             if count != wanted:
                 yield Difference(source.name, problem=f"{count} records are malformed, expected {wanted}")
+    for step in pipeline.steps:
+        wanted = case.malformed.get(step.name)
+        if wanted is not None:
+            count = compile_views(session, pipeline, opening, [step.name]).malformed[step.name].count()
+            if count != wanted:
+                rows = "1 row" if count == 1 else f"{count} rows"
+                yield Difference(step.name, problem=f"{step.text} failed for {rows}, expected {wanted}")
 
 
 def view_of(session: SparkSession, pipeline: Pipeline, opening: GivenOpening, name: str) -> DataFrame:
