@@ -38,9 +38,10 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 GREEDY = "greedy"
 PERCENT, CHANGES_PER_S, CONNECTIONS_PER_S = 10.0, 5.0, 20.0
-ASKING, CONNECTING = 4, 30
-"""So many connections ask at a time, and so many are opened at a time."""
-SHOWN_PARTITIONS = 200
+ASKING, CONNECTING = 2, 30
+"""So many connections ask at a time, and so many are opened at a time. Each of the former waits for one window at
+most (`docs/quotas.md`): with many of them, or slow requests, that alone is more than the quota."""
+SHOWN_PARTITIONS = 50
 """Of the topic that is asked about: a request that takes some time."""
 CREATE_VERSION, DELETE_VERSION = 7, 6
 GREEDY_ADDRESS = "127.0.0.2"

@@ -114,7 +114,8 @@ class QuotaGuard:
                 return self._left(exchange, client, client_id, late, place, seconds + later)
 
             return SettledLater(body, finish)
-        return cast(bytes, self._left(exchange, client, client_id, body, place, seconds))
+        until_now = max(self._now() - self._dispatcher.now, seconds)
+        return cast(bytes, self._left(exchange, client, client_id, body, place, until_now))
 
     def _left(
         self,
@@ -130,7 +131,7 @@ class QuotaGuard:
             self._hold(exchange, CONTROLLER_MUTATION_RATE, client_id, told)
         wait = self._request_wait(client, seconds)
         if wait > told:
-            self._hold(exchange, REQUEST_PERCENTAGE, client_id, wait)
+            self._hold_for_time(exchange, client, client_id, wait)
             if place is not None:
                 return with_throttle_at(body, place, milliseconds(wait))
         return body
@@ -147,7 +148,7 @@ class QuotaGuard:
             place = throttle_place(api, version)
             wait = self._request_wait(client, self._now() - self._dispatcher.now)
             if wait > 0:
-                self._hold(exchange, REQUEST_PERCENTAGE, client_id, wait)
+                self._hold_for_time(exchange, client, client_id, wait)
                 if type(reply) is bytes and place is not None:
                     return cast(bytes, with_throttle_at(reply, place, milliseconds(wait)))
             return reply
@@ -197,12 +198,12 @@ class QuotaGuard:
     ) -> float:
         allowance = client.produce
         wait = 0.0 if allowance is None else allowance.use(size, self._now())
-        kind = PRODUCER_BYTE_RATE
         request_wait = self._request_wait(client, seconds)
         if request_wait > wait:
-            wait, kind = request_wait, REQUEST_PERCENTAGE
+            self._hold_for_time(exchange, client, client_id, request_wait)
+            return request_wait
         if wait > 0:
-            self._hold(exchange, kind, client_id, wait)
+            self._hold(exchange, PRODUCER_BYTE_RATE, client_id, wait)
         return wait
 
     def _fetch(self, handle: HotHandler, nothing: Callable[..., Body]) -> HotHandler:
@@ -227,7 +228,7 @@ class QuotaGuard:
                     allowance.use(size_of(body), self._now())
                 wait = self._request_wait(client, seconds)
                 if wait > 0:
-                    self._hold(exchange, REQUEST_PERCENTAGE, client_id, wait)
+                    self._hold_for_time(exchange, client, client_id, wait)
                     return with_throttle_at(body, 0, milliseconds(wait))
                 return body
 
@@ -253,6 +254,14 @@ class QuotaGuard:
         if client.request is None:
             return 0.0
         return min(client.request.use(max(seconds, 0.0), self._now()), self.book.bursts.rates)
+
+    def _hold_for_time(
+        self, exchange: Exchange, client: ClientAllowances, client_id: bytes, seconds: float
+    ) -> None:
+        """That is work for the client too: beside quick requests it is as much as they are."""
+        began = self._now()
+        self._hold(exchange, REQUEST_PERCENTAGE, client_id, seconds)
+        self._request_wait(client, self._now() - began)
 
     def _hold(self, exchange: Exchange, kind: str, client_id: bytes, seconds: float) -> None:
         self.book.throttled(kind, exchange.principal, client_id, seconds)

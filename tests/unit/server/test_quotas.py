@@ -159,6 +159,23 @@ def test_request_time_is_held_to_its_share_of_the_loop() -> None:
     assert MINUTE * 0.10 * 0.95 <= requests * 0.001 <= MINUTE * 0.10 * 1.05
 
 
+def test_what_it_takes_to_hold_a_client_back_counts_too() -> None:
+    broker = VirtualBroker({(("client-id", "busy"),): {"request_percentage": 10.0}}, seconds_per_request=0.001)
+    broker.answer = flexible_produce_answer()
+    held: list[float] = []
+
+    class SlowToHold(VirtualClient):
+        def hold_back(self, seconds: float) -> None:
+            super().hold_back(seconds)
+            broker.time += 0.0005
+            held.append(seconds)
+
+    busy = SlowToHold(broker, "busy")
+    run_greedily(broker, [busy], ApiKey.PRODUCE, 1000)
+    used = busy.bytes / 1000 * 0.001 + len(held) * 0.0005
+    assert MINUTE * 0.10 * 0.95 <= used <= MINUTE * 0.10 * 1.05
+
+
 def test_kafkas_own_window_allows_a_burst_of_ten_seconds() -> None:
     broker = VirtualBroker({(("user", None),): {"producer_byte_rate": float(MB)}}, quota_window_num="11")
     broker.answer = flexible_produce_answer()
