@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cramjam
 import pytest
 from crc32c import crc32c
 
+from headrace.env.certificates import make_authority, make_certificate
 from headrace.model.errors import ErrorCode
 from headrace.testing.fuzz_broker import GoodClient, create_good_topic, resident_bytes
-from headrace.testing.process import BrokerProcess
+from headrace.testing.process import HOST, BrokerProcess, free_port
 from headrace.testing.raw_client import (
     BatchShape,
     ConnectionClosed,
@@ -53,11 +56,39 @@ MEGABYTE = 1024 * 1024
 ALLOWED_GROWTH = 96 * MEGABYTE
 ZSTD, GZIP, SNAPPY, LZ4 = 4, 1, 2, 3
 METADATA, PRODUCE, FETCH = 3, 0, 1
+TIMEOUT_S = 60.0
+
+
+MAX_CONNECTIONS = 300
+
+
+class HostileBroker(BrokerProcess):
+    """With a plain listener, and one with TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        authority = make_authority("hostile")
+        self.authority = authority.pem
+        (folder / "broker.pem").write_text(make_certificate(authority, "broker", (HOST,)).store)
+        self.tls_port = free_port()
+        self.overrides |= {
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},SSL://{HOST}:{self.tls_port}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(folder / "broker.pem"),
+            "max.connections": str(MAX_CONNECTIONS),
+            "queued.max.request.bytes": str(64 * MEGABYTE),
+        }
+
+    def secured(self) -> RawClient:
+        client = RawClient(f"{HOST}:{self.tls_port}", TIMEOUT_S)
+        context = ssl.create_default_context(cadata=self.authority)
+        client.socket = context.wrap_socket(client.socket, server_hostname=HOST)
+        return client
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with BrokerProcess({"max.connections": "300", "queued.max.request.bytes": str(64 * MEGABYTE)}) as running:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileBroker]:
+    with HostileBroker(tmp_path_factory.mktemp("hostile")) as running:
         create_good_topic(running.bootstrap)
         yield running
 
@@ -207,6 +238,34 @@ def test_a_flood_of_connections(broker: BrokerProcess) -> None:
             return
         except (ConnectionClosed, OSError):
             assert time.monotonic() < deadline
+
+
+def test_half_open_handshakes_up_to_the_limit(broker: HostileBroker) -> None:
+    """Each has its answer from the broker and goes on with nothing. Who is there is served, and who comes."""
+    incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+    talking = ssl.create_default_context().wrap_bio(incoming, hello, server_hostname=HOST)
+    with pytest.raises(ssl.SSLWantReadError):
+        talking.do_handshake()
+    first = hello.read()
+    after: list[int] = []
+    with broker.secured() as before:
+        for _ in range(3):
+            half: list[socket.socket] = []
+            for _ in range(MAX_CONNECTIONS):
+                one = socket.create_connection((HOST, broker.tls_port), TIMEOUT_S)
+                half.append(one)
+                with contextlib.suppress(OSError):  # the oldest ones make way
+                    one.sendall(first)
+                    one.recv(1)
+            assert before.api_versions()
+            with broker.secured() as late:
+                assert late.api_versions()
+            for one in half:
+                one.close()
+            with broker.secured() as late:
+                assert late.api_versions(), "all that came before has been seen"
+            after.append(resident_bytes(broker.pid))
+    assert after[-1] < after[0] + 8 * MEGABYTE, after
 
 
 def test_join_group_with_megabytes_of_metadata(broker: BrokerProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from headrace.server.direct_loop import DirectSelector
 
 log = logging.getLogger(__name__)
+
+MANY = 256
+FEW_PART = 8
+"""Many have gone when only one in so many is left."""
+AFTER_MANY_SECONDS = 1.0
 
 
 class OpenConnection(Protocol):
@@ -49,6 +55,10 @@ class ConnectionSet:
         self.rates: ConnectionRates | None = None
         """How quickly connections may come, where that is limited."""
         self._clock = clock
+        self.after_many: Callable[[], None] | None = None
+        """Called when many were open and have gone, if what each held is worth it."""
+        self._most_open = 0
+        """Since many were open the last time."""
         self._open: dict[OpenConnection, None] = {}
         self._per_address: dict[str, int] = {}
 
@@ -68,6 +78,7 @@ class ConnectionSet:
             if not turn.wait:
                 return False
         self._open[connection] = None
+        self._most_open = max(self._most_open, len(self._open))
         self._per_address[connection.client_host] = from_address + 1
         if turn.wait:
             connection.hold_back(turn.wait)
@@ -91,6 +102,10 @@ class ConnectionSet:
             self._per_address[connection.client_host] = left
         else:
             del self._per_address[connection.client_host]
+        if self._most_open >= MANY and len(self._open) <= self._most_open // FEW_PART:
+            self._most_open = 0
+            if self.after_many is not None:
+                self._clock.call_later(AFTER_MANY_SECONDS, self.after_many)
 
     def close_idle(self) -> None:
         for connection in list(self._open):
@@ -98,5 +113,6 @@ class ConnectionSet:
 
     def close_all(self) -> None:
         """What is already answered still goes out."""
+        self.after_many = None
         for connection in list(self._open):
             connection.close()

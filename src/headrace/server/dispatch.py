@@ -69,7 +69,7 @@ class Dispatcher:
         self.broker = broker
         self.max_request_bytes = max_request_bytes
         clock = broker.env.clock
-        self.memory = RequestMemory(max_queued_bytes, clock, self._give_back_memory)
+        self.memory = RequestMemory(max_queued_bytes, clock, self.give_back_memory)
         self.turns = Turns(clock)
         self.lines = LineLimit(clock, log)
         self._guard: Guard | None = None
@@ -238,7 +238,8 @@ class Dispatcher:
         task.add_done_callback(self._running.discard)
         return pending
 
-    def _give_back_memory(self) -> None:
+    def give_back_memory(self) -> None:
+        """After a burst, by a thread."""
         self._giving_back = self.broker.env.start_blocking(give_back_memory)
 
     async def drain(self, seconds: float) -> None:

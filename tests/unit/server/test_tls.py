@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+import headrace.server.connections as connections_module
 from headrace.config.listeners import ConfiguredListener
 from headrace.config.principal_rules import PrincipalRules
 from headrace.config.tls_config import ListenerTls
@@ -135,6 +136,23 @@ async def test_half_open_handshakes_up_to_the_limit_leave_room_for_others() -> N
         for one in begun:
             one.writer.transport.abort()
         await broker.until_empty()
+
+
+async def test_memory_is_given_back_after_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, when most of them have gone; half-open ones count too. Not for a few."""
+    monkeypatch.setattr(connections_module, "MANY", 16)
+    monkeypatch.setattr(connections_module, "AFTER_MANY_SECONDS", 0.0)
+    async with served() as broker:
+        given_back: list[bool] = []
+        monkeypatch.setattr(broker.dispatcher, "give_back_memory", lambda: given_back.append(True), raising=False)
+        for count, times in ((20, 1), (10, 1), (20, 2)):
+            begun = [await broker.raw() for _ in range(count)]
+            await until(lambda count=count: len(broker.listener.connections) == count)  # type: ignore[misc]
+            for one in begun:
+                one.writer.close()
+            await broker.until_empty()
+            await until(lambda times=times: len(given_back) >= times)  # type: ignore[misc]
+            assert len(given_back) == times
 
 
 @pytest.mark.parametrize("record", [29, 10_017, 16_384, 200_000])

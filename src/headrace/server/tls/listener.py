@@ -45,6 +45,8 @@ class TlsListener(Listener):
         loop = asyncio.get_running_loop()
         self.connections.direct = loop.direct if isinstance(loop, DirectLoop) else None
         self._dispatcher = dispatcher
+        # OpenSSL holds some 45 KB for a connection, in pieces that the C library would keep.
+        self.connections.after_many = lambda: dispatcher.give_back_memory()
         # Asyncio finds the addresses and binds; accepting is ours, since a transport would own the socket.
         self._server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
         for bound in self._server.sockets:
