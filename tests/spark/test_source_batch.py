@@ -148,6 +148,15 @@ def test_where_a_batch_starts_and_ends(spark: SparkSession, topics: Topics, make
         lambda: read(spark, topics, subscribe=topic, startingTimestamp=str(now_ms + HOUR_MS))
     )
 
+    # Two records that come late: one belongs to the range, one is older than it.
+    for hours in (4, 9):
+        topics.send(topic, [f"{hours} hours late"], timestamp_ms=now_ms - hours * HOUR_MS)
+    times = {"startingTimestamp": str(at["start"]), "endingTimestamp": str(at["end"])}
+    assert found(**times) == [4, 5, 6]
+    assert found(**times, exactTimestamps="true") == [4, 5, 6, 10]
+    values = read(spark, topics, "value BINARY", subscribe=topic, exactTimestamps="true", **times).collect()
+    assert sorted(bytes(row.value) for row in values) == [b"4", b"4 hours late", b"5", b"6"]
+
 
 def test_offsets_that_do_not_exist(spark: SparkSession, topics: Topics, make_topic: MakeTopic) -> None:
     topic = make_topic()
