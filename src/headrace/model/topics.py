@@ -61,7 +61,7 @@ def _name_problem(name: str) -> str | None:
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return f"it has {len(name)} characters, more than the limit of {MAX_TOPIC_NAME_LENGTH}"
     if not _LEGAL_NAME.fullmatch(name):
-        return f"'{name}' may have ASCII letters, digits, '.', '_' and '-' only"
+        return f"'{name}' has a character other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
 

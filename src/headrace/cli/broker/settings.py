@@ -22,6 +22,7 @@ NOT_SETTINGS = frozenset(
         FORMAT_VARIABLE,
         LEVEL_VARIABLE,
         "HEADRACE_STATE_DIR",
+        "HEADRACE_CACHE_DIR",
         "HEADRACE_NUMBA",
     }
 )

@@ -48,6 +48,7 @@ KEYS_MOVE = "Records with the same key may now go to a different partition; exis
 @click.option(
     "-c",
     "--config",
+    "--set",
     "configs",
     multiple=True,
     metavar="KEY=VALUE",

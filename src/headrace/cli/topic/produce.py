@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -105,6 +106,7 @@ def produce(
         )
     else:
         _check_goes_with_json(key, key_delimiter, headers, empty_is_null, null_marker)
+        _check_no_file(topic, values)
         rules = JsonRules(repartition or partition is not None, timestamp_ms)
     settings = ProducerSettings(ACKS[acks], CODEC_NAMES[compression], partition)
     lines = _from_arguments(values) if values else _announced(unescaped(delimiter))
@@ -122,6 +124,15 @@ def _check_goes_with_json(*given: object) -> None:
     if wrong := [option for option, value in zip(options, given, strict=True) if value]:
         raise click.UsageError(
             f"{wrong[0]} is for text input: JSON records have their own key, headers and nulls."
+        )
+
+
+def _check_no_file(topic: str, values: tuple[str, ...]) -> None:
+    """VALUES are records; the name of a file in their place is a common mistake."""
+    if len(values) == 1 and not values[0].lstrip().startswith("{") and Path(values[0]).is_file():
+        raise click.UsageError(
+            f"{values[0]} is a file, and VALUES are records. Write: "
+            f"headrace topic produce {topic} --format jsonl < {values[0]}"
         )
 
 
