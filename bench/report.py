@@ -1,7 +1,7 @@
 """`python -m bench.report results.json`: results as Markdown on standard output, and plots as SVG files.
 
-The Markdown is `docs/benchmarks/kafka-VERSION.md`: the machine, the goals with pass or miss, one table per workload,
-the growth plots, and both configurations. `docs/benchmarks.md` is the summary, written by hand.
+The Markdown is `docs/benchmarks/kafka-VERSION.md`: the machine, the goals with pass or miss, one table per
+workload, the growth plots, and both configurations. `docs/benchmarks.md` is the summary, written by hand.
 """
 
 from __future__ import annotations

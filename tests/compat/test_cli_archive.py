@@ -68,7 +68,7 @@ def test_killed_and_run_again(bootstrap: str, cli: Cli, filled: str, tmp_path: P
 
 def test_a_slice_and_what_is_wrong(bootstrap: str, cli: Cli, make_topic: MakeTopic, tmp_path: Path) -> None:
     name, folder = make_topic(1), str(tmp_path / "a")
-    refused(bootstrap, 1, "There is no archive in", "archive", "run", folder)
+    refused(bootstrap, 4, "There is no archive in", "archive", "run", folder)
     refused(bootstrap, 4, "There is no topic nothing", "archive", "create", folder, "nothing")
     cli("archive", "create", folder, name)
     cli("topic", "produce", name, '{"total": 5}', '{"total": 500}', "text")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.common.failure import CommandError
+from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.cli.main import command_line
 
 
@@ -65,6 +65,9 @@ def test_the_test_that_init_writes_passes(place: Path) -> None:
 
 
 def test_mistakes_are_told_before_anything_runs(place: Path) -> None:
+    with pytest.raises(CommandError, match=r"There is no file nowhere\.yaml") as missing:
+        headrace("connector", "check", "nowhere.yaml")
+    assert missing.value.code == NOT_FOUND
     (place / "wrong.yaml").write_text("connector: none-such\n")
     with pytest.raises(CommandError, match="there is no connector none-such"):
         headrace("connector", "check", "wrong.yaml")

@@ -56,7 +56,11 @@ class BrokerCluster(Broker):
         return name
 
     def broker_pid(self, broker_id: int) -> int:
-        return int((self.data_dir / f"broker-{broker_id}" / "headrace.pid").read_text())
+        file = self.data_dir / f"broker-{broker_id}" / "headrace.pid"
+        if not file.parent.is_dir():
+            there = sorted(int(folder.name.removeprefix("broker-")) for folder in self.data_dir.glob("broker-*"))
+            raise ValueError(f"there is no broker {broker_id}; the brokers are {', '.join(map(str, there))}")
+        return int(file.read_text())
 
     def kill_broker(self, broker_id: int) -> None:
         """kill -9 of one of them, as a crash."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.errors import explain_client, explain_kafka, sentence
-from headrace.cli.common.failure import FAILED, CommandError
+from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
 from headrace.cli.common.login import asked_security
 from headrace.cli.common.options import Target
 from headrace.cli.common.screen import Screen
@@ -60,13 +60,14 @@ def cluster_of(target: Target) -> Iterator[BlockingCluster]:
 @contextmanager
 def told_errors() -> Iterator[None]:
     """What an archive, a cluster or a disk refuses comes out of the block as a sentence."""
-    from headrace.spark.archive.errors import ArchiveError
+    from headrace.spark.archive.errors import ArchiveError, ArchiveMissing
     from headrace.spark.client.fetching import RangeUnavailable
 
     try:
         yield
     except ArchiveError as error:
-        raise CommandError(error.message, FAILED, error.advice) from None
+        code = NOT_FOUND if isinstance(error, ArchiveMissing) else FAILED
+        raise CommandError(error.message, code, error.advice) from None
     except KafkaError as error:
         raise explain_kafka(error) from None
     except ClientError as error:

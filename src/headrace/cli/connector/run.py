@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.errors import sentence
-from headrace.cli.common.failure import FAILED, USAGE, CommandError
+from headrace.cli.common.failure import FAILED, NOT_FOUND, USAGE, CommandError
 from headrace.cli.common.login import asked_file
 from headrace.cli.common.options import (
     DEFAULT_BOOTSTRAP,
@@ -129,6 +129,8 @@ async def _forget(cluster: Cluster, definition: ConnectorDefinition) -> None:
 
 
 def _load(file: Path) -> ConnectorDefinition:
+    if not file.exists():
+        raise CommandError(f"There is no file {file}.", NOT_FOUND)
     try:
         return load_file(file)
     except ConfigProblems as problems:

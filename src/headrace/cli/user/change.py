@@ -85,8 +85,10 @@ def _password(user: str, file: str | None) -> str:
     elif file is not None:
         try:
             password = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"Cannot read {file}: {error}.", USAGE) from None
+        except OSError as error:
+            raise CommandError(f"Cannot read {file}: {error.strerror}.", USAGE) from None
+        except UnicodeDecodeError:
+            raise CommandError(f"Cannot read {file}: it is not UTF-8 text.", USAGE) from None
     elif sys.stdin.isatty():
         password = click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
     else:

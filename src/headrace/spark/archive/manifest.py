@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.model.topics import TopicPartition
-from headrace.spark.archive.errors import ArchiveError
+from headrace.spark.archive.errors import ArchiveError, ArchiveMissing
 from headrace.spark.archive.store import OWN, ArchiveStore
 
 FORMAT = 1
@@ -160,7 +160,7 @@ def describe(store: ArchiveStore) -> Description:
     """ArchiveError if there is no archive here."""
     data = store.read(DESCRIPTION)
     if data is None:
-        raise ArchiveError(f"There is no archive in {store.uri}.", "Create one with `headrace archive create`.")
+        raise ArchiveMissing(f"There is no archive in {store.uri}.", "Create one with `headrace archive create`.")
     return _description(_parsed(DESCRIPTION, data))
 
 
