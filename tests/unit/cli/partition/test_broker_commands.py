@@ -11,7 +11,6 @@ import pytest
 
 from headrace.metadata.cordons import CORDONED
 from headrace.metadata.image import NO_LEADER
-from headrace.model.topics import TopicPartition
 from headrace.testing.in_process_cluster import running_cluster
 from tests.unit.cli.partition.test_partition_commands import T0, CommandLine
 from tests.unit.replication.test_three_brokers import create, produce
@@ -71,14 +70,18 @@ async def test_what_is_offline_is_never_just_dropped(headrace: CommandLine) -> N
     """Where nobody can take a lost replica it stays, and where nothing is left to copy from no move is begun."""
     cluster = headrace.cluster
     await headrace("partition", "move", "t", "-r", "3", "--yes")
+    await cluster.until(lambda: len(cluster.state(T0).isr) == 3 and not cluster.state(T0).target)
     await headrace("topic", "create", "alone", "--partitions", "3", "--replication-factor", "1")
     await cluster.until(lambda: all("alone" in cluster.image(n).topics for n in cluster.nodes))
     await cluster.stop(3)
-    await cluster.until(lambda: not any(3 in cluster.image(n).brokers for n in (1, 2)))
-    await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
     lost = [one.replicas for one in cluster.image(2).topics["alone"].partitions].index((3,))
-    await cluster.until(lambda: cluster.state(TopicPartition("alone", lost)).leader == NO_LEADER)
-    await cluster.until(lambda: cluster.image(2).topics["alone"].partitions[lost].leader == NO_LEADER)
+
+    def known(n: int) -> bool:
+        image = cluster.image(n)
+        gone = 3 not in image.brokers and image.topics["alone"].partitions[lost].leader == NO_LEADER
+        return gone and sorted(image.topics["t"].partitions[0].isr) == [1, 2]
+
+    await cluster.until(lambda: known(1) and known(2))  # either may answer the command
     told = (await headrace("partition", "move", "--offline", "--yes")).stderr
     assert "t:0: every other broker holds a replica already." in told
     assert f"alone:{lost}: no replica is left to copy from." in told
