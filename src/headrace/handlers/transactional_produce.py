@@ -2,14 +2,16 @@
 
 Batches for partitions in which the transaction is open are appended at once. For others the request waits: clients
 of transactions version 2 (Produce v12 on) have the partition added by us, older ones have added it, and we make
-sure. Requests of one transactional id that wait do so in their order. What the coordinator says becomes an error
-that the version of the request knows: NOT_ENOUGH_REPLICAS where older clients should just try again.
+sure. Requests of one transactional id that wait do so in their order, and none overtakes them. What the
+coordinator says becomes an error that the version of the request knows: NOT_ENOUGH_REPLICAS where older clients
+should just try again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractAsyncContextManager
 
 from headrace.handlers.appending import append_all
 from headrace.handlers.context import Channel
@@ -45,11 +47,13 @@ _TRY_AGAIN = frozenset(
 
 def append_in_transaction(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
     _, acks, timeout_ms, topics = parse_produce(frame, position, version)
-    unverified = _unverified(channel, version, topics)
-    if not unverified:
+    transactional_id = transactional_id_of(frame, position, version)
+    verifier = channel.broker.verifier
+    if transactional_id not in verifier.waited_for and not _unverified(channel, version, topics):
         return append_all(channel, version, frame, (acks, timeout_ms, topics), _Guards(version, {}, {}))
     # The frame is used for the next request as soon as we return.
-    pending = TransactionalProduce(channel, version, memoryview(bytes(frame)), position)
+    turn = verifier.turn(transactional_id)
+    pending = TransactionalProduce(channel, version, memoryview(bytes(frame)), position, turn)
     channel.broker.env.background.start("Verifying a transaction", pending.run())
     return pending if acks != 0 else None
 
@@ -112,10 +116,18 @@ def _explain(error: ErrorCode) -> str:
 
 
 class TransactionalProduce(Pending):
-    __slots__ = ("_channel", "_frame", "_inner", "_position", "_version")
+    __slots__ = ("_channel", "_frame", "_inner", "_position", "_turn", "_version")
 
-    def __init__(self, channel: Channel, version: int, frame: memoryview, position: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        version: int,
+        frame: memoryview,
+        position: int,
+        turn: AbstractAsyncContextManager[None],
+    ) -> None:
         super().__init__()
+        self._turn = turn
         self._channel = channel
         self._version = version
         self._frame = frame
@@ -139,9 +151,9 @@ class TransactionalProduce(Pending):
 
     async def _verified_and_appended(self) -> Reply:
         version, frame = self._version, self._frame
-        _, acks, timeout_ms, topics = parse_produce(frame, self._position, version)
-        transactional_id = transactional_id_of(frame, self._position, version)
-        async with self._channel.broker.verifier.turn(transactional_id):
+        async with self._turn:
+            _, acks, timeout_ms, topics = parse_produce(frame, self._position, version)
+            transactional_id = transactional_id_of(frame, self._position, version)
             guards = await self._guards(transactional_id, _unverified(self._channel, version, topics))
             return append_all(self._channel, version, frame, (acks, timeout_ms, topics), guards)
 

@@ -121,6 +121,21 @@ class Client:
             self._sequence += 1
         return ErrorCode(result.error_code)
 
+    def send(self, sequences: dict[int, int], version: int) -> Any:
+        """A record to each partition, and the reply as it is; an answer need not be there."""
+        now_ms = self.bench.broker.env.clock.wall_ms()
+        data = []
+        for partition, sequence in sequences.items():
+            stamp = ProducerStamp(self.producer.producer_id, self.producer.epoch, sequence)
+            batch = build_batch([NewRecord(b"v", timestamp=now_ms)], attributes=TRANSACTIONAL, producer=stamp)
+            data.append(PartitionProduceData(index=partition, records=bytes(batch)))
+        topic = TopicProduceData(name="t", partition_data=data)
+        request = ProduceRequest(transactional_id=self.id, acks=-1, timeout_ms=30_000, topic_data=[topic])
+        channel: Any = SimpleNamespace(
+            broker=self.bench.broker, listener="PLAINTEXT", principal="", client_host=""
+        )
+        return produce(channel, version, memoryview(bytearray(request.encode(version))), 0)
+
     async def state(self) -> Any:
         response = await self.bench.call(DescribeTransactionsRequest(transactional_ids=[self.id]), 0)
         return response.transaction_states[0]
@@ -379,6 +394,46 @@ async def test_many_transactions_in_one_request(bench: Any) -> None:
     assert [result.transactional_id for result in response.results_by_transaction] == [one.id for one in clients]
     states = [(await client.state()).transaction_state for client in clients]
     assert states == ["Ongoing"] * 10
+
+
+async def test_a_batch_does_not_overtake_one_that_waits(bench: Any, client: Client) -> None:
+    """Found by franz-go under load: the transaction was open in the partition by then."""
+    await client.init()
+    assert await client.produce(0, version=12, sequence=0) is NONE
+    turn = bench.broker.verifier.turn(client.id)
+    second = asyncio.ensure_future(client.produce(0, version=12, sequence=1))
+    await asyncio.sleep(0)
+    third = asyncio.ensure_future(client.produce(0, version=12, sequence=2))
+    await asyncio.sleep(0)
+    assert not second.done()
+    assert not third.done()
+    async with turn:
+        pass
+    assert await asyncio.wait_for(second, WAIT_SECONDS) is NONE
+    assert await asyncio.wait_for(third, WAIT_SECONDS) is NONE
+    assert client.id not in bench.broker.verifier.waited_for
+
+
+async def test_a_batch_does_not_overtake_one_that_is_still_to_be_verified_elsewhere(
+    bench: Any, client: Client
+) -> None:
+    """All three come in one read: the second is for a new partition too, whose coordinator has to be asked."""
+    await client.init()
+    assert await client.produce(0, version=12, sequence=0) is NONE
+    answers = [
+        client.send({0: 1, 1: 0}, version=12),
+        client.send({0: 2}, version=12),
+    ]
+    for reply in answers:
+        assert isinstance(reply, Pending), "the second as well, though it has nothing to ask"
+        done = asyncio.Event()
+        reply.when_done(done.set)
+        if not reply.done:
+            await asyncio.wait_for(done.wait(), WAIT_SECONDS)
+        body = reply.result()
+        assert isinstance(body, bytes)
+        for topic in ProduceResponse.decode(body, 12).responses:
+            assert [one.error_code for one in topic.partition_responses] == [NONE] * len(topic.partition_responses)
 
 
 async def test_the_verifier_asks_a_coordinator_on_this_broker(bench: Any, client: Client) -> None:

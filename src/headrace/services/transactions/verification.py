@@ -10,8 +10,8 @@ one AddPartitionsToTxn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,11 +77,17 @@ class PartitionVerifier:
         self._busy: set[int] = set()
         """Coordinators with a request under way."""
 
-    @asynccontextmanager
-    async def turn(self, transactional_id: str) -> AsyncIterator[None]:
-        """Requests of one transactional id that have to wait do so in their order."""
+    def turn(self, transactional_id: str) -> AbstractAsyncContextManager[None]:
+        """Requests of one transactional id that have to wait do so in their order.
+
+        From this call on, not only once it is entered, those that come later have to wait as well.
+        """
         turns = self._turns.setdefault(transactional_id, _Turns())
         turns.wanted += 1
+        return self._in_turn(transactional_id, turns)
+
+    @asynccontextmanager
+    async def _in_turn(self, transactional_id: str, turns: _Turns) -> AsyncIterator[None]:
         try:
             async with turns.lock:
                 yield
@@ -89,6 +95,11 @@ class PartitionVerifier:
             turns.wanted -= 1
             if not turns.wanted:
                 del self._turns[transactional_id]
+
+    @property
+    def waited_for(self) -> Container[str]:
+        """The transactional ids with requests that wait: one that need not wait itself must not overtake them."""
+        return self._turns
 
     async def verify(self, verification: Verification) -> PartitionErrors:
         """The coordinator's answer for each partition; NETWORK_EXCEPTION where none was to be had."""
