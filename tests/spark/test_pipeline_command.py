@@ -264,8 +264,10 @@ def test_the_second_ctrl_c_does_not_wait(commands: Commands) -> None:
 
 def test_a_row_that_sql_cannot_take_is_told_with_its_line(commands: Commands, topics: Topics) -> None:
     topics.send("orders.priced", ['{"id": 1, "price": "cheap"}'])
-    ended = commands.run("pipeline", "run", "totals.yml", "--once")
+    ended = commands.run("pipeline", "run", "totals.yml", "--once", "--conf", "spark.log.level=INFO")
     assert ended.code == 1
+    log = commands.folder / "state" / "pipelines" / "totals" / "spark.log"
+    assert " INFO " in log.read_text(), "the level that was asked for; it is WARN otherwise"
     line = TOTALS.splitlines().index("             CAST(price AS INT) AS amount") + 1
     error = ended.err[ended.err.index("Error: ") :]
     assert error.startswith(f"Error: totals.yml:{line}:14: step amounts: The value 'cheap'"), ended.err

@@ -109,8 +109,9 @@ class BrokerConfig:
                 texts[name] = text
                 sources[name] = source
         in_file = {name: place for name, place in places.items() if sources[name] == "file"}
-        known, values = _parsed(texts, in_file, warnings)
-        listeners = _listeners(texts, warnings)
+        mistakes: list[str] = []
+        known, values = _parsed(texts, in_file, warnings, mistakes)
+        listeners = _checked_listeners(texts, in_file, warnings, mistakes)
         insecure = values.get("headrace.allow.insecure") is True
         sasl = sasl_of(listeners, texts, sources)
         tls = tls_of(listeners, texts, sources)
@@ -217,12 +218,11 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
 
 
 def _parsed(
-    texts: Mapping[str, str], places: Mapping[str, str], warnings: list[str]
+    texts: Mapping[str, str], places: Mapping[str, str], warnings: list[str], mistakes: list[str]
 ) -> tuple[dict[str, str], dict[str, Value]]:
     """The settings that are used, as text and as values."""
     known: dict[str, str] = {}
     values: dict[str, Value] = {}
-    mistakes: list[str] = []
     for name, text in texts.items():
         try:
             if is_listener_rate(name):
@@ -232,9 +232,21 @@ def _parsed(
                 known[name] = text
         except ConfigError as error:
             mistakes.append(f"{places[name]}: {error}" if name in places else str(error))
+    return known, values
+
+
+def _checked_listeners(
+    texts: Mapping[str, str], places: Mapping[str, str], warnings: list[str], mistakes: list[str]
+) -> tuple[ConfiguredListener, ...]:
+    """What is wrong with them is told together with the other mistakes."""
+    try:
+        listeners = _listeners(texts, warnings)
+    except ConfigError as error:
+        place = places.get(str(error).partition(":")[0])
+        raise ConfigError("\n".join([*mistakes, f"{place}: {error}" if place else str(error)])) from None
     if mistakes:
         raise ConfigError("\n".join(mistakes))
-    return known, values
+    return listeners
 
 
 def _is_used(name: str, warnings: list[str]) -> bool:

@@ -60,6 +60,8 @@ CASES = [
     (["kafka-acls", "--list"], 2, ["Use: headrace acl"]),
     (["completion", "tcsh"], 2, ["'tcsh' is not one of"]),
     # files
+    (["start", "missing.properties"], 4, ["Cannot read missing.properties: No such file or directory."]),
+    (["status", "missing.properties"], 4, ["Cannot read missing.properties: No such file or directory."]),
     (["debug", "dump-log", "missing.log"], 4, ["Cannot read missing.log"]),
     (["debug", "dump-log", "notes.txt"], 2, ["is not a log file"]),
     (["kafka-dump-log", "--files", "missing.index"], 4, ["Cannot read missing.index"]),

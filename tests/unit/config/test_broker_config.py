@@ -210,3 +210,15 @@ def test_a_listener_on_every_interface_is_advertised_under_the_hosts_name() -> N
 def test_log_dirs_win_over_log_dir() -> None:
     assert BrokerConfig.build({"log.dir": "a"}).log_dirs == ("a",)
     assert BrokerConfig.build({"log.dir": "a", "log.dirs": "b, c"}).log_dirs == ("b", "c")
+
+
+def test_a_mistake_in_the_listeners_is_told_with_the_others_and_its_place() -> None:
+    file = {"num.partitions": "many", "listeners": "PLAINTEXT://:70000"}
+    places = {"num.partitions": "s.properties, line 1", "listeners": "s.properties, line 2"}
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.build(file, places=places)
+    first, second = str(refused.value).split("\n")
+    assert first.startswith("s.properties, line 1: Invalid value 'many'")
+    assert second == "s.properties, line 2: listeners: 'PLAINTEXT://:70000' has a port above 65535"
+    with pytest.raises(ConfigError, match=r"^listeners: "):
+        BrokerConfig.build({"listeners": "PLAINTEXT://:70000"})

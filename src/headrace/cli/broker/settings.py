@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import click
 
 from headrace.cli.broker.config_file import ConfigFile, read_config_file
 from headrace.cli.broker.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
+from headrace.cli.common.failure import NOT_FOUND
 from headrace.cli.common.options import BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
@@ -35,8 +37,16 @@ class SettingsError(click.ClickException):
     exit_code = 2
 
 
+class MissingFile(click.ClickException):
+    """There is no such file, as every command tells it."""
+
+    exit_code = NOT_FOUND
+
+
 def load_config(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
     environment = {name: value for name, value in os.environ.items() if name not in NOT_SETTINGS}
+    if file is not None and not file.exists():
+        raise MissingFile(f"Cannot read {file}: {os.strerror(errno.ENOENT)}.")
     try:
         pairs, places = read_config_file(file) if file else ConfigFile({}, {})
         return BrokerConfig.build(pairs, environment, flags, socket.getfqdn, places)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,31 @@ import click
 from headrace.cli.common.completing import complete_pipelines
 from headrace.cli.common.failure import NOT_FOUND, TIMED_OUT, CommandError
 from headrace.cli.common.options import duration, format_option
-from headrace.cli.common.output import Column, count, emit_rows, note, number
+from headrace.cli.common.output import Column, count, duration_text, emit_rows, note, number
 from headrace.spark.pipelines.running.run_files import RunFiles, known_pipelines, run_files
 
 POLL_S = 0.05
 UNFINISHED = ("starting", "running", "stopping")
 """A run that ended by itself has said how; one that says this and does not run was killed."""
+
+
+def ago(time_text: str) -> str:
+    """How long ago a moment was, as people read it: short, where a table must fit 80 columns."""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(time_text)).total_seconds()
+    return f"{duration_text(max(seconds, 0))} ago"
+
+
+def moment(key: str, title: str, wide: bool = False) -> Column:
+    """Never cut off: it is as short as it can be."""
+    return Column(key, title, True, wide, ago)
+
+
 COLUMNS = (
     Column("name", "PIPELINE"),
     Column("state", "STATE"),
     number("pid", "PID"),
-    Column("started", "STARTED"),
-    Column("since", "COUNTED SINCE", wide=True),
+    moment("started", "STARTED"),
+    moment("since", "COUNTED SINCE", wide=True),
     count("rows", "ROWS"),
     count("rows_per_second", "ROWS/S"),
     count("lag", "LAG"),
@@ -76,7 +90,7 @@ QUERY_COLUMNS = (
     Column("pipeline", "PIPELINE"),
     Column("query", "QUERY"),
     Column("state", "STATE"),
-    Column("since", "SINCE"),
+    moment("since", "SINCE"),
     count("rows", "ROWS"),
     count("lag", "LAG"),
     count("late", "LATE"),

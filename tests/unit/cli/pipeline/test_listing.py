@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from headrace.cli.common.output import table_lines
 from headrace.cli.main import command_line
+from headrace.cli.pipeline.listing import COLUMNS, ago
 from headrace.spark.pipelines.running.progress import QueryProgress, kept_rows, totals
 from headrace.spark.pipelines.running.run_files import Claim, run_files
 
@@ -47,6 +50,26 @@ def test_status_shows_rows_lag_and_since_when(orders: QueryProgress) -> None:
     assert "42" in said("status")
     (listed,) = json.loads(said("list", "--format", "json"))
     assert (listed["rows"], listed["since"]) == (42, row["since"])
+
+
+def test_when_it_started_is_readable_on_80_columns() -> None:
+    """The time was cut off in the middle. Two days and four hours stay that for an hour."""
+    started = (datetime.now(UTC) - timedelta(days=2, hours=4, minutes=20)).isoformat(timespec="seconds")
+    row = {
+        "name": "orders-of-all-shops",
+        "state": "running",
+        "pid": 1234567,
+        "started": started,
+        "rows": 12_345_678,
+    }
+    row |= {"rows_per_second": 104_000, "lag": 1_200_300, "malformed": 17, "file": "/srv/pipelines/orders.yml"}
+    shown = [column for column in COLUMNS if not column.wide]
+    lines = table_lines([row], shown, limit=80)
+    assert max(map(len, lines)) <= 80
+    assert "2d 4h ago" in lines[1]
+    assert "12,345,678" in lines[1]
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    assert ago(later) == "0ms ago", "the clock was set back"
 
 
 def test_a_reset_begins_anew(orders: QueryProgress) -> None:

@@ -195,11 +195,22 @@ def make_session(
         os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
         with _java_errors_to(log_file), with_java_options(f"{COMPILE_LATER} {java_options}"):
             session = _new_session(settings, app_name, master, show_ui)
-        if log_file is not None:
+        if log_file is not None and not session.sparkContext.getConf().contains("spark.log.level"):
             return session
-    if not session.sparkContext.getConf().contains("spark.log.level"):
-        session.sparkContext.setLogLevel("ERROR")
+    _set_log_level(session)
     return session
+
+
+def _set_log_level(session: SparkSession) -> None:
+    """As `spark.log.level` says, else only errors.
+
+    Spark itself passes over a level that its root logger has already, and that is INFO, though a filter of PySpark
+    then shows WARN and above. Any other level takes that filter away.
+    """
+    wanted = session.sparkContext.getConf().get("spark.log.level")
+    session.sparkContext.setLogLevel("ERROR")
+    if wanted is not None:
+        session.sparkContext.setLogLevel(wanted)
 
 
 def is_submitted() -> bool:
