@@ -544,7 +544,9 @@ def test_topic_settings_without_effect_are_named_as_such() -> None:
 
     fields = {name.replace("_", ".") for name in LogConfig.__dataclass_fields__}
     sources = [path.read_text() for path in python_files("src/headrace") if layer_of(path) != "config"]
-    assert unread_fields(fields, sources) == NOT_ACTED_ON & fields
+    unread = unread_settings(unread_fields(fields, sources), sources)  # neither as a field nor by its name
+    assert unread == NOT_ACTED_ON & fields
+    assert unread_settings(set(NOT_ACTED_ON - fields), sources) == NOT_ACTED_ON - fields, "these have an effect"
     assert unread_fields({"flush.ms", "segment.ms"}, ["if age > config.segment_ms:"]) == {"flush.ms"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -20,6 +21,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from headrace.cli.broker.run_files import is_broker, run_files
+from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
+from headrace.client.connection import ClientSettings
+from headrace.env.real import real_env
 from headrace.testing.process import free_port
 
 PATIENCE_S = 60
@@ -87,7 +92,15 @@ def in_sync(bootstrap: str) -> list[int]:
     return [len(partition.isrs) for partition in topics["t"].partitions.values()]
 
 
+async def known_at(address: str) -> set[int]:
+    """The brokers that this one tells of."""
+    async with Cluster(real_env(), parse_bootstrap(address), ClientSettings(client_id="test")) as cluster:
+        return set((await cluster.metadata([])).brokers)
+
+
 def test_a_cluster_that_loses_a_worker_and_is_stopped(workers: Workers) -> None:
+    for address in workers.bootstrap.split(","):
+        assert asyncio.run(known_at(address)) == {4, 5, 6}, "as soon as they are said to be ready"
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
     admin.create_topics([NewTopic("t", 3)])["t"].result(PATIENCE_S)
     wait_until(lambda: in_sync(workers.bootstrap) == [3, 3, 3], "three replicas without having asked")

@@ -33,6 +33,24 @@ async def test_a_start_that_hangs_is_ended_by_the_signal(tmp_path: Path, monkeyp
     await asyncio.wait_for(run_broker(config(tmp_path)), 60)
 
 
+async def test_a_worker_is_not_ready_before_it_knows_the_others_but_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headrace.running.MEETING_SECONDS", 0.05)
+    said: list[str] = []
+
+    def tell(bootstrap: str) -> None:
+        said.append("ready")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    running = run_broker(
+        config(tmp_path), on_serving=lambda _: said.append("serving"), on_ready=tell, beside=[1, 7]
+    )
+    await asyncio.wait_for(running, 60)
+    assert said == ["serving", "ready"]
+    assert "started with this one: [7]" in caplog.text, "it knows itself"
+
+
 async def test_a_running_broker_is_stopped_by_the_signal(tmp_path: Path) -> None:
     ready: list[str] = []
 

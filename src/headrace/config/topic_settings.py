@@ -350,12 +350,9 @@ TOPIC_SETTINGS: dict[str, Setting] = {row.name: row for row in _ROWS}
 
 NOT_ACTED_ON: frozenset[str] = frozenset(
     {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
         "preallocate",
-        "unclean.leader.election.enable",
     }
 )
 """Accepted, stored and shown, but nothing follows from them yet. A test compares this with what the code reads."""

@@ -345,7 +345,7 @@ class Fetcher:
         followed.sent = None
         self._gone[followed.key] = None  # or its error would end every poll
         name = followed.partition.topic_partition
-        level = logging.INFO if followed.failures > QUIET_FAILURES else logging.DEBUG
+        level = logging.INFO if worth_telling(followed.failures) else logging.DEBUG
         text = "%s: fetching from broker %d is retried in %g s: %s"
         logger.log(level, text, name, self._leader_id, delay, error)
         self._env.clock.call_later(delay, lambda: self._ask_for(followed))
@@ -408,3 +408,8 @@ def _forgotten(keys: list[Key]) -> list[ForgottenTopic]:
     for topic_id, index in keys:
         topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(index)
     return list(topics.values())
+
+
+def worth_telling(failures: int) -> bool:
+    """Rarely, after 4, 8, 16, ... in a row: a full disk refuses every partition once a second."""
+    return failures > QUIET_FAILURES and failures & (failures - 1) == 0

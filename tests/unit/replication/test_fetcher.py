@@ -17,7 +17,7 @@ from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH
 from headrace.records.builder import NewRecord, build_batch
-from headrace.replication.fetcher import Fetcher, FetchSettings
+from headrace.replication.fetcher import Fetcher, FetchSettings, worth_telling
 from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
@@ -240,3 +240,7 @@ async def test_a_leader_whose_connection_ended_is_in_doubt_until_it_answers_or_a
     refused.set_result(None)
     await bench.peer.next()
     assert not bench.fetcher.doubts_leader
+
+
+def test_a_partition_that_keeps_failing_does_not_fill_the_log() -> None:
+    assert [failures for failures in range(1000) if worth_telling(failures)] == [4, 8, 16, 32, 64, 128, 256, 512]

@@ -53,6 +53,7 @@ log = logging.getLogger("headrace.start")
     help="Start a cluster of N brokers on this machine; ids and ports count up from the configured ones.",
 )
 @click.option("--supervisor", type=int, hidden=True)
+@click.option("--beside", type=int, multiple=True, hidden=True)
 @click.option(
     "--daemon", "--background", "-d", is_flag=True, help="Run in the background; return when the broker is ready."
 )
@@ -81,6 +82,7 @@ def start(
     insecure: bool,
     workers: int,
     supervisor: int | None,
+    beside: tuple[int, ...],
     daemon: bool,
     log_format: str,
     log_level: str,
@@ -108,7 +110,7 @@ def start(
         arguments = [*options, "--workers", str(workers), *file_argument]
         start_in_background(arguments, run_files(config.log_dirs[0], config.node_id))
     elif supervisor is not None:
-        _run(config, _logged, fresh)
+        _run(config, _logged, fresh, beside)
     else:
         for warning in config.warnings:
             log.warning(warning)
@@ -162,7 +164,9 @@ def _is_taken(host: str, port: int) -> bool:
     return False
 
 
-def _run(config: BrokerConfig, refusal: Callable[[str], Exception], fresh: list[str]) -> None:
+def _run(
+    config: BrokerConfig, refusal: Callable[[str], Exception], fresh: list[str], beside: tuple[int, ...] = ()
+) -> None:
     """`fresh`: data directories that this start made, and takes away again if it fails."""
     import asyncio
 
@@ -173,14 +177,13 @@ def _run(config: BrokerConfig, refusal: Callable[[str], Exception], fresh: list[
     files = run_files(config.log_dirs[0], config.node_id)
 
     def ready(bootstrap: str) -> None:
-        files.write(bootstrap)
         click.echo(
             f"Headrace broker {config.node_id} is ready at {bootstrap}, data in {', '.join(config.log_dirs)}"
         )
 
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(run_broker(config, on_ready=ready))
+            runner.run(run_broker(config, on_serving=files.write, on_ready=ready, beside=beside))
     except StartError as error:
         for directory in fresh:
             shutil.rmtree(directory, ignore_errors=True)

@@ -1,8 +1,8 @@
 """`headrace start --workers N`: one process that owns N brokers of one machine, and does nothing else.
 
-It starts them, says on stdout where clients connect once all are ready, restarts what crashed (`restarts`), and
-passes SIGTERM and Ctrl-C on. A second Ctrl-C kills. Workers run in sessions of their own, so that a terminal's
-Ctrl-C reaches only the supervisor; they write to its stderr, and die with it (`parent`).
+It starts them, says on stdout where clients connect once all are ready and know each other, restarts what crashed
+(`restarts`), and passes SIGTERM and Ctrl-C on. A second Ctrl-C kills. Workers run in sessions of their own, so
+that a terminal's Ctrl-C reaches only the supervisor; they write to its stderr, and die with it (`parent`).
 
 A worker tells that it is ready by a line on its stdout, after it has written its `run_files`. One that ends with
 code 0 was stopped by somebody and stays down. At the first start a worker that refuses to start (exit code 1 or 2)
@@ -37,7 +37,8 @@ READ_BYTES = 65536
 class Worker:
     """One broker: its process while it runs, and when it is to be started again."""
 
-    def __init__(self, command: Sequence[str], files: BrokerRunFiles) -> None:
+    def __init__(self, command: Sequence[str], files: BrokerRunFiles, first: Sequence[str] | None = None) -> None:
+        """`first` is the command until it was ready for the first time, if that is another."""
         self.id = files.broker_id
         self.files = files
         self.process: subprocess.Popen[bytes] | None = None
@@ -48,11 +49,13 @@ class Worker:
         self.was_ready = False
         """Ever."""
         self._command = command
+        self._first = first or command
 
     def start(self) -> None:
         self.due, self.ready = None, False
+        command = self._command if self.was_ready else self._first
         self.process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )
 
     def signal(self, number: signal.Signals) -> None:
@@ -225,5 +228,7 @@ def supervise(
     for one, its_files in zip(settings, files, strict=True):
         overrides = [part for name, text in one.items() for part in ("--override", f"{name}={text}")]
         own = ["--supervisor", str(os.getpid()), *overrides]
-        workers.append(Worker([sys.executable, "-m", "headrace", "start", *options, *own, *file], its_files))
+        command = [sys.executable, "-m", "headrace", "start", *options, *own]
+        beside = [part for other in files if other is not its_files for part in ("--beside", str(other.broker_id))]
+        workers.append(Worker([*command, *file], its_files, [*command, *beside, *file]))
     return Supervisor(workers, data).run()

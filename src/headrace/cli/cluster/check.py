@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from headrace.cli.cluster.spread import spread_findings
@@ -102,7 +104,9 @@ def _minimum_in_sync(view: ClusterView, minimums: dict[str, int]) -> list[Findin
     for topic in view.topics.values():
         minimum, factor = minimums[topic.name], topic.replication_factor
         if minimum >= factor > 1:
-            advice = f"`headrace topic alter {topic.name} --set min.insync.replicas={factor - 1}`"
+            lower = f"`headrace topic alter {topic.name} --set min.insync.replicas={factor - 1}`"
+            more = f"`headrace partition move {topic.name} -r {factor + 1}`, or "
+            advice = (more if len(view.brokers) > factor else "") + lower
             findings.append(
                 Finding(
                     WRONG,
@@ -122,28 +126,24 @@ def _minimum_in_sync(view: ClusterView, minimums: dict[str, int]) -> list[Findin
 
 def _defaults(view: ClusterView, settings: Settings) -> list[Finding]:
     findings = []
-    for broker, entries in settings.items():
-        factor = int(_value(entries, "default.replication.factor") or 1)
-        if factor > len(view.brokers):
-            findings.append(
-                Finding(
-                    WRONG,
-                    (
-                        f"default.replication.factor={factor} of broker {broker} is higher than the "
-                        "number of brokers."
-                    ),
-                    "New topics cannot be created with it: start more brokers, or lower it.",
-                )
-            )
-        if _value(entries, "unclean.leader.election.enable") == "true":
-            findings.append(
-                Finding(
-                    DOUBT,
-                    f"Broker {broker} allows unclean elections: acknowledged records can be lost.",
-                    "Set unclean.leader.election.enable=false, and true only for topics that may lose records.",
-                )
-            )
+    replicas = (one.replicas for topic in view.topics.values() for one in topic.partitions)
+    known = set(view.brokers).union(*replicas)  # one that is down gets its replicas when it is back
+    factors = {broker: int(_value(one, "default.replication.factor") or 1) for broker, one in settings.items()}
+    if high := [broker for broker, factor in factors.items() if factor > len(known)]:
+        setting = f"default.replication.factor={factors[high[0]]}"
+        what = f"{setting} of {_listed(high)} is higher than the number of brokers."
+        advice = "New topics cannot be created with it: start more brokers, or lower it."
+        findings.append(Finding(WRONG, what, advice))
+    unclean = "unclean.leader.election.enable"
+    if allowing := [broker for broker, entries in settings.items() if _value(entries, unclean) == "true"]:
+        what = f"Unclean elections are allowed by {_listed(allowing)}: acknowledged records can be lost."
+        advice = f"Set {unclean}=false, and true only for topics that may lose records."
+        findings.append(Finding(DOUBT, what, advice))
     return findings
+
+
+def _listed(brokers: Sequence[int]) -> str:
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
 
 
 def _differences(settings: Settings) -> list[Finding]:
@@ -152,7 +152,10 @@ def _differences(settings: Settings) -> list[Finding]:
     for name in sorted(names):
         values = {broker: _value(entries, name) for broker, entries in settings.items()}
         if len(set(values.values())) > 1:
-            listed = ", ".join(f"{value or 'nothing'} on {broker}" for broker, value in values.items())
+            holders: dict[str | None, list[str]] = {}
+            for broker, value in values.items():
+                holders.setdefault(value, []).append(str(broker))
+            listed = "; ".join(f"{value or 'nothing'} on {', '.join(who)}" for value, who in holders.items())
             findings.append(
                 Finding(
                     DOUBT,

@@ -50,7 +50,8 @@ def _together(view: ClusterView, place: Callable[[BrokerView], str], kind: str) 
     if not topics:
         return [Finding(OK, f"Replicas are spread over {kind}s.")]
     listed = ", ".join(topics[:SHOWN]) + (", ..." if len(topics) > SHOWN else "")
-    what = f"{plural(len(topics), 'topic')} with all replicas of a partition on one {kind}: {listed}."
+    where = "in" if kind == "rack" else "on"
+    what = f"{plural(len(topics), 'topic')} with all replicas of a partition {where} one {kind}: {listed}."
     brokers = ",".join(str(broker) for broker in view.brokers)
     advice = (
         f"They are lost with that {kind}: `headrace partition move {topics[0]} --brokers {brokers}` spreads them."

@@ -80,7 +80,7 @@ def test_brokers_whose_files_differ() -> None:
     assert states(cluster_check._differences(same)) == [OK]
     differ = {1: settings(num_partitions="3"), 2: settings(num_partitions="4")}
     (finding,) = cluster_check._differences(differ)
-    assert (finding.state, "3 on 1, 4 on 2" in finding.what) == (DOUBT, True)
+    assert (finding.state, "3 on 1; 4 on 2" in finding.what) == (DOUBT, True)
 
 
 def test_defaults_that_cannot_work_or_lose_records() -> None:
@@ -88,6 +88,10 @@ def test_defaults_that_cannot_work_or_lose_records() -> None:
         cluster(1), {1: settings(default_replication_factor="3", unclean_leader_election_enable="true")}
     )
     assert states(found) == [WRONG, DOUBT]
+    three = {broker: settings(default_replication_factor="3") for broker in (1, 2)}
+    (high,) = cluster_check._defaults(cluster(2, (1, 2)), three)
+    assert "of brokers 1, 2 is" in high.what
+    assert cluster_check._defaults(cluster(2, (1, 2, 3)), three) == [], "one that is down counts"
 
 
 @pytest.mark.parametrize(
