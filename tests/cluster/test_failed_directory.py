@@ -9,8 +9,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import struct
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,13 @@ def stored(bootstrap: str, count: int) -> list[tuple[str, int, bytes]]:
     return found
 
 
+def metrics(log: str) -> str:
+    """Of the broker with this log, which says where."""
+    where = re.findall(r"Metrics and health are on (http://\S+)", log)[-1]
+    with urllib.request.urlopen(f"{where}/metrics", timeout=PATIENCE_S) as answer:
+        return str(answer.read(), "utf-8")
+
+
 def fail(disk: Path) -> None:
     there = os.open(disk, os.O_RDONLY)
     try:
@@ -137,6 +146,7 @@ def test_its_partitions_move_elsewhere(cluster: ProcessCluster, disk: Path, tmp_
         in said[f"{disk / 'second'} of broker 1 is offline (KAFKA_STORAGE_ERROR)."]
     )
     assert "failed disk" in next(advice for what, advice in said.items() if "under-replicated" in what)
+    assert "kafka_log_logmanager_offlinelogdirectorycount 1\n" in metrics(cluster.brokers[1].log_text())
     # One topic in Kafka's way, the rest in ours.
     _with_kafkas_tool(operator, "orders", tmp_path)
     assert "payments" in operator.types("partition", "move", "--offline", "--dry-run")

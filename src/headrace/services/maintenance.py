@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os.path
 from collections.abc import Awaitable, Callable, Iterator
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.dynamic import current_integer
 from headrace.env import Env
-from headrace.metrics.exposition import Family, gauge
+from headrace.metrics.exposition import Family, Labels, gauge
 from headrace.model.errors import KafkaError
 from headrace.replication.replica_set import ReplicaSet
 from headrace.storage.log_directories import LogDirectories
+from headrace.storage.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,21 @@ class Maintenance:
     def families(self) -> Iterator[Family]:
         strays = sum(len(directory.resources.strays) for directory in self._directories)
         yield gauge("headrace_strays", "Logs and files that were set aside at a start.", strays)
+        offline = sum(directory.failure is not None for directory in self._directories)
+        yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Data directories that failed.", offline)
+        spaces = [(_named(directory), self._space(directory.path)) for directory in self._directories.online]
+        known = [(labels, space) for labels, space in spaces if space is not None]
+        free = [(labels, float(space[0])) for labels, space in known]
+        yield Family("headrace_log_directory_free_bytes", "gauge", "Free space, by data directory.", free)
+        total = [(labels, float(space[1])) for labels, space in known]
+        yield Family("headrace_log_directory_bytes", "gauge", "Size of the file system, by data directory.", total)
+
+    def _space(self, path: str) -> tuple[int, int] | None:
+        """Free, and in all; None where the disk does not tell."""
+        try:
+            return self._env.disk.free_bytes(path), self._env.disk.total_bytes(path)
+        except OSError:
+            return None
 
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):
@@ -84,3 +101,7 @@ class Maintenance:
             self._config.integer("headrace.stray.retention.ms"),
             self._config.integer("headrace.moved.retention.ms"),
         )
+
+
+def _named(directory: LogDirectory) -> Labels:
+    return (("directory", os.path.dirname(directory.path)),)
