@@ -170,11 +170,14 @@ class ZooKeeperClient:
 
     async def _wait_for_server(self, path: str) -> None:
         if not self._reachable.is_set():
+            # Not by asyncio.timeout, which needs a task: the first step of a request is done outside of one.
+            waiting = asyncio.ensure_future(self._reachable.wait())
             try:
-                async with asyncio.timeout(min(MOST_WAIT_FOR_SERVER_SECONDS, self.timeout / 4)):
-                    await self._reachable.wait()
-            except TimeoutError:
-                raise Unknown(path, f"no ZooKeeper server of {self._servers} can be reached") from None
+                await asyncio.wait([waiting], timeout=min(MOST_WAIT_FOR_SERVER_SECONDS, self.timeout / 4))
+            finally:
+                waiting.cancel()
+            if not self._reachable.is_set():
+                raise Unknown(path, f"no ZooKeeper server of {self._servers} can be reached")
         if self._over:
             raise SessionLost(path, "the session has ended")
         if not self._kazoo.connected:
