@@ -72,7 +72,7 @@ async def run_broker(
 
 
 async def _meet(clock: Clock, node: Node, others: Collection[int]) -> None:
-    """Wait until this broker's metadata has all of them: whoever then asks it is told of the whole cluster."""
+    """Wait until this broker's metadata has all of them: clients that ask it then see the whole cluster."""
     deadline = clock.monotonic() + MEETING_SECONDS
     while missing := sorted(set(others) - set(node.image.brokers)):
         if clock.monotonic() > deadline:
