@@ -141,6 +141,9 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
             "log_level": 0,
         }
     )
+    # librdkafka looks again only after half a second at a partition whose leader it does not know yet, with any
+    # broker: that would be more than half of the time of a round of 300 MB.
+    consumer.list_topics(options["topic"], timeout=CONSUME_TIMEOUT_S)
     consumer.assign(
         [TopicPartition(options["topic"], number, OFFSET_BEGINNING) for number in range(options["partitions"])]
     )

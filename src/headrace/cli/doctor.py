@@ -20,7 +20,7 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural, size_text
 from headrace.cli.common.session import run
-from headrace.cli.common.store import store_name, zookeeper_setting
+from headrace.cli.common.store import store_name, why_unreachable, zookeeper_setting
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection
@@ -33,7 +33,6 @@ OLDEST_JAVA = 17
 FEW_DESCRIPTORS = 10_000
 LITTLE_SPACE_BYTES = 5 * 1024**3
 PORTS = {9092: "clients", 9644: "metrics and health"}
-ZOOKEEPER_TIMEOUT_SECONDS = 3.0
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -167,13 +166,11 @@ def _store(setting: str | None) -> list[Finding]:
 
 
 def _zookeeper(server: str) -> Finding:
-    host, _, port = server.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=ZOOKEEPER_TIMEOUT_SECONDS):
-            return Finding(OK, f"ZooKeeper server {server} can be reached.")
-    except OSError as error:
-        advice = "Brokers on this machine cannot use it. Clients do not need it."
-        return Finding(DOUBT, f"ZooKeeper server {server} cannot be reached: {error.strerror or error}.", advice)
+    why = why_unreachable(server)
+    if why is None:
+        return Finding(OK, f"ZooKeeper server {server} can be reached.")
+    advice = "Brokers on this machine cannot use it. Clients do not need it."
+    return Finding(DOUBT, f"ZooKeeper server {server} cannot be reached: {why}.", advice)
 
 
 async def _advertised(cluster: Cluster, broker: int, address: Address, entry: Address) -> Finding:

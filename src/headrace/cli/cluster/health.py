@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from headrace.cli.cluster.check import min_in_sync
@@ -16,10 +18,12 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural, size_text
 from headrace.cli.common.session import run
+from headrace.cli.common.store import why_unreachable, zookeeper_setting
 from headrace.client.admin import controller_of
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.view import ClusterView
+from headrace.config.coordination_settings import parse_zookeeper_connect
 from headrace.model.errors import KafkaError
 
 FULL = 0.9
@@ -34,7 +38,7 @@ _FULL_ADVICE = (
 @format_option
 @cluster_options
 def health(target: Target, format: str) -> None:
-    """Report problems with brokers, the controller, partitions and disks. Exit code 1 if there are any."""
+    """Report problems with brokers, controller, partitions, disks and ZooKeeper. Exit code 1 if there are any."""
 
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
@@ -45,6 +49,7 @@ def health(target: Target, format: str) -> None:
             *await _partitions(cluster, view),
             *leader_skew(view),
             *await _disks(cluster, view),
+            *store_findings(await zookeeper_setting(cluster, view.brokers) or ""),
         ]
 
     findings = run(target, work)
@@ -77,6 +82,25 @@ def controller_finding(controller: int, view: ClusterView) -> list[Finding]:
 async def _partitions(cluster: Cluster, view: ClusterView) -> list[Finding]:
     minimums = {name: await min_in_sync(cluster, name) for name in under_replicated_topics(view)}
     return partition_findings(view, minimums)
+
+
+def store_findings(setting: str, why: Callable[[str], str | None] = why_unreachable) -> list[Finding]:
+    """Whether ZooKeeper has a majority, as far as it can be seen from here; `setting` is zookeeper.connect."""
+    servers = parse_zookeeper_connect(setting).servers if setting else ()
+    lost = [server for server in servers if why(server) is not None]
+    if not servers:
+        return []
+    if not lost:
+        return [Finding(OK, f"{plural(len(servers), 'ZooKeeper server')} can be reached.")]
+    left = f"{len(servers) - len(lost)} of {plural(len(servers), 'ZooKeeper server')} can be reached from here"
+    which = f"Start ZooKeeper on {', '.join(lost)}"
+    if len(lost) * 2 < len(servers):
+        return [Finding(DOUBT, f"{left}.", f"{which}, before another is lost.")]
+    advice = f"{which}. Until then records are read and written, but no leader is elected and no topic changes."
+    if len(lost) == len(servers):
+        advice = f"If brokers can reach them, all is well: ask their /readyz. Otherwise: {advice}"
+        return [Finding(DOUBT, f"{left}.", advice)]
+    return [Finding(WRONG, f"{left}: not a majority.", advice)]
 
 
 async def _disks(cluster: Cluster, view: ClusterView) -> list[Finding]:

@@ -41,7 +41,12 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
         (name, one) for name, one in lagging if len(one.in_sync) < min(minimums.get(name, 1), len(one.replicas))
     ]
     minimal = [(name, one) for name, one in lagging if len(one.in_sync) == minimums.get(name, 0)]
-    misplaced = [(name, one) for name, one in partitions if one.leader not in (NO_LEADER, *one.replicas[:1])]
+    misplaced = [
+        (name, one)
+        for name, one in partitions
+        if one.leader not in (NO_LEADER, *one.replicas[:1])
+        and one.replicas[0] in one.in_sync  # else it cannot lead
+    ]
     findings = []
     if offline:
         advice = f"They cannot be read or written. {_bring_back(view, offline)}"

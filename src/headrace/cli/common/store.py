@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 
 from headrace.client.admin import ConfigResource, describe_configs
@@ -11,6 +12,7 @@ from headrace.model.config_resources import ResourceType
 from headrace.model.errors import KafkaError
 
 EMBEDDED = "embedded (SQLite)"
+ZOOKEEPER_TIMEOUT_SECONDS = 3.0
 
 
 async def zookeeper_setting(cluster: Cluster, brokers: Iterable[int]) -> str | None:
@@ -26,6 +28,16 @@ async def zookeeper_setting(cluster: Cluster, brokers: Iterable[int]) -> str | N
             continue
         return (entries[0].value or "") if entries else None
     return None
+
+
+def why_unreachable(server: str) -> str | None:
+    """Of a ZooKeeper server (`host:port`), from here; None if it takes connections."""
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ZOOKEEPER_TIMEOUT_SECONDS):
+            return None
+    except OSError as error:
+        return str(error.strerror or error)
 
 
 def store_name(setting: str | None) -> str | None:

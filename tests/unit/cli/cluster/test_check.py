@@ -147,6 +147,26 @@ def test_a_failed_disk_of_a_broker_that_is_up() -> None:
     assert "failed disk of broker 1" in leaderless.advice
 
 
+def test_who_cannot_lead_yet_is_not_asked_to() -> None:
+    found = partition_findings(cluster(2, (3, 1, 2), in_sync=(1, 2), leader=1), {})
+    assert not any("preferred" in finding.what for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("down", "state", "says"),
+    [
+        ((), OK, "3 ZooKeeper servers can be reached"),
+        (("b:1",), DOUBT, "Start ZooKeeper on b:1, before"),
+        (("a:1", "b:1"), WRONG, "1 of 3 ZooKeeper servers can be reached from here: not a majority."),
+        (("a:1", "b:1", "c:1"), DOUBT, "/readyz"),
+    ],
+)
+def test_zookeeper_without_a_majority(down: tuple[str, ...], state: str, says: str) -> None:
+    (finding,) = cluster_health.store_findings("a:1,b:1,c:1/root", lambda one: "refused" if one in down else None)
+    assert (finding.state, says in finding.what + finding.advice) == (state, True), finding
+    assert cluster_health.store_findings("") == []
+
+
 def test_a_broker_that_is_down_is_named() -> None:
     (finding,) = absent_brokers(cluster(2, (1, 2, 3)))
     assert finding.what == "Broker 3 is down; it holds 1 replica."
