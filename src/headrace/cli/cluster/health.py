@@ -98,7 +98,7 @@ def store_findings(setting: str, why: Callable[[str], str | None] = why_unreacha
         return [Finding(DOUBT, f"{left}.", f"{which}, before another is lost.")]
     advice = f"{which}. Until then records are read and written, but no leader is elected and no topic changes."
     if len(lost) == len(servers):
-        advice = f"If brokers can reach them, all is well: ask their /readyz. Otherwise: {advice}"
+        advice = f"Only brokers need them, and their /readyz says whether they reach them. If not: {advice}"
         return [Finding(DOUBT, f"{left}.", advice)]
     return [Finding(WRONG, f"{left}: not a majority.", advice)]
 
