@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from headrace.config.group_settings import check_group_limits
+from headrace.config.known_unused import class_problem
 from headrace.config.listeners import (
     ConfiguredListener,
     check_advertised,
@@ -225,6 +226,8 @@ def _parsed(
     values: dict[str, Value] = {}
     for name, text in texts.items():
         try:
+            if (problem := class_problem(name, text)) is not None:
+                raise ConfigError(f"Invalid value '{text}' for configuration {name}: {problem}.")
             if is_listener_rate(name):
                 values[name] = BROKER_SETTINGS[CONNECTION_RATE].parse(text)
             elif _is_used(name, warnings):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 KAFKA_4: frozenset[str] = frozenset(
     {
         "add.partitions.to.txn.retry.backoff.max.ms",
@@ -248,9 +250,29 @@ KAFKA_OLDER: frozenset[str] = frozenset(
 )
 """Settings of earlier releases that still stand in many files, and limits that are only ever set dynamically."""
 
+MATTERING_CLASSES: Mapping[str, tuple[str, str]] = {
+    "principal.builder.class": (
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        "users are named by their login, or by their certificate as ssl.principal.mapping.rules says",
+    ),
+    "create.topic.policy.class.name": ("", "who may create topics is decided by access rules (headrace acl)"),
+    "alter.config.policy.class.name": ("", "who may alter settings is decided by access rules (headrace acl)"),
+    "client.quota.callback.class": ("", "quotas are set for users and client ids (headrace quota)"),
+}
+"""Java classes that decide who a client is and what is allowed: Kafka's default, and what to use here. Ignoring
+one would allow what it forbids."""
+
 KNOWN_PREFIXES: tuple[str, ...] = ("listener.name.", "rsm.config.", "rlmm.config.", "confluent.")
 """Kafka hands everything under these to a listener or a plug-in."""
 
 
 def is_known_unused(name: str) -> bool:
     return name in KAFKA_4 or name in KAFKA_OLDER or name.startswith(KNOWN_PREFIXES)
+
+
+def class_problem(name: str, text: str) -> str | None:
+    """What to write instead of a class that must not be ignored."""
+    for setting, (kafkas_own, instead) in MATTERING_CLASSES.items():
+        if name == setting or (name.startswith("listener.name.") and name.endswith(f".{setting}")):
+            return None if text.strip() in ("", kafkas_own) else f"Java classes cannot be loaded here; {instead}"
+    return None

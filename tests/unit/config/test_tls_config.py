@@ -56,6 +56,12 @@ def refused(**changes: str | None) -> str:
     return str(caught.value)
 
 
+def test_the_class_that_kafka_has_itself_may_be_named() -> None:
+    own = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+    built = BrokerConfig.build({**STOCK, "principal.builder.class": own, "create.topic.policy.class.name": ""})
+    assert any("principal.builder.class" in warning for warning in built.warnings)
+
+
 def test_what_is_wrong_is_said_with_what_to_write() -> None:
     assert "headrace tls dev" in refused(ssl__keystore__location=None)
     assert "ssl.truststore.location=FILE" in refused(ssl__truststore__location=None)
@@ -63,6 +69,11 @@ def test_what_is_wrong_is_said_with_what_to_write() -> None:
     assert "is not one of PEM, PKCS12" in refused(ssl__keystore__type="BCFKS")
     assert "Java classes" in refused(ssl__engine__factory__class="com.example.Factory")
     assert "Java classes" in refused(ssl__provider="BC")
+    assert "ssl.principal.mapping.rules" in refused(principal__builder__class="com.example.Names")
+    assert "Java classes" in refused(listener__name__internal__principal__builder__class="com.example.Names")
+    assert "headrace acl" in refused(create__topic__policy__class__name="com.example.Policy")
+    assert "headrace acl" in refused(alter__config__policy__class__name="com.example.Policy")
+    assert "headrace quota" in refused(client__quota__callback__class="com.example.Quotas")
     assert "required, requested, none" in refused(listener__name__internal__ssl__client__auth="yes")
     assert "cannot be combined" in refused(ssl__keystore__key="x", ssl__keystore__certificate__chain="y")
     assert "did you mean ssl.keystore.location" in refused(listener__name__internal__ssl__keystor__location="x")
