@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark.pipelines.compiling.checkpoint_folders import HadoopFiles
+from headrace.spark.pipelines.compiling.sources import EmptyOpening, Reading, open_source
+from headrace.spark.pipelines.definition import Source
 from headrace.spark.pipelines.running.progress import QueryProgress
 from tests.spark.conftest import MakeTopic
 from tests.spark.pipeline_runs import ONCE, WAIT_S, Runs, lines, objects
@@ -111,3 +114,29 @@ def test_files_are_there_once_for_every_reader_and_what_is_added_starts_by_itsel
 
 def numbers(folder: Path) -> list[Any]:
     return sorted(pyarrow.parquet.read_table(str(folder)).column("n").to_pylist())
+
+
+class Tables(EmptyOpening):
+    """Spark plans a table without running it."""
+
+    def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
+        return super().topics(source, columns, streaming=False)
+
+
+LONGEST_COMPILED = 8000
+"""Bytes of a method. Java interprets longer ones for ever."""
+
+
+def test_java_compiles_what_every_record_goes_through(spark: SparkSession, runs: Runs) -> None:
+    """Why a record is malformed takes much code: it is not asked where the others are."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    columns = "n int, id bigint, carrier string, origin string, miles int"
+    (source,) = runs.load("wide", AGREEING.format(name="any").replace("n int", columns)).sources
+    opening = Tables(session, str(runs.folder))
+    rows = open_source(opening, source, (), Reading(branches=3, letters=True, lanes=2)).rows
+    assert session._jvm is not None
+    of_spark = getattr(getattr(session._jvm.org.apache.spark.sql.execution.debug, "package$"), "MODULE$")
+    stages = of_spark.codegenStringSeq(rows._jdf.queryExecution().executedPlan())
+    sizes = [stages.apply(number)._3().maxMethodCodeSize() for number in range(stages.size())]
+    assert 0 < min(sizes) <= max(sizes) < LONGEST_COMPILED, sizes

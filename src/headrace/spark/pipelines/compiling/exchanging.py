@@ -16,13 +16,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headrace.spark.pipelines.formats.decoding import unmoved
+
 ENTRY = "__entry"
 LANE, ROW, BAD = "lane", "row", "bad"
-
-
-def _unmoved() -> Column:
-    """Always true, and to Spark not the same everywhere, which keeps it where it is."""
-    return F.spark_partition_id() >= 0
 
 
 def exchanged(frame: DataFrame, row: Column, bad: Column | None, lanes: int) -> DataFrame:
@@ -30,16 +27,16 @@ def exchanged(frame: DataFrame, row: Column, bad: Column | None, lanes: int) -> 
     parts = [F.spark_partition_id().alias(LANE), row.alias(ROW)]
     if bad is not None:
         parts.append(bad.alias(BAD))
-    entry = F.when(_unmoved(), F.struct(*parts))  # may be null, as far as Spark knows: `branch` asks for that
+    entry = F.when(unmoved(), F.struct(*parts))  # may be null, as far as Spark knows: `branch` asks for that
     return frame.select(entry.alias(ENTRY)).repartitionById(lanes, F.col(f"{ENTRY}.{LANE}"))
 
 
 def branch(entries: DataFrame, part: str) -> DataFrame:
     """The rows, or the malformed records, of what `exchanged` gave."""
     there = F.col(f"{ENTRY}.{part}").isNotNull()
-    return entries.where(F.when(_unmoved(), there).otherwise(F.col(ENTRY).isNull())).select(f"{ENTRY}.{part}.*")
+    return entries.where(F.when(unmoved(), there).otherwise(F.col(ENTRY).isNull())).select(f"{ENTRY}.{part}.*")
 
 
 def fixed(frame: DataFrame) -> DataFrame:
     """Conditions of a branch stay above this: a watermark below it sees all rows, in every branch the same."""
-    return frame.where(_unmoved())
+    return frame.where(unmoved())

@@ -227,24 +227,24 @@ def _open_shared(opening: Opening, source: Source, metadata: Sequence[str], read
     sends_late = reading.sends_late(source)
     frame = _records(opening, source, decoder, None if reading.sends(source) else kept.values(), late=sends_late)
     if decoder is None:
-        parsed, fine, reason = frame, F.lit(True), F.lit(None).cast("string")
+        parsed, fine = frame, F.lit(True)
         row = F.struct(*(quoted(name) for name in frame.columns if name != batch_watermark.COLUMN))
     else:
-        parsed, fine, reason = decoder.parse(frame), F.coalesce(decoder.fine(), F.lit(False)), decoder.reason()
+        parsed, fine = decoder.parse(frame), F.coalesce(decoder.fine(), F.lit(False))
         if reading.letters and not reading.sends_malformed(source):
             parsed = decoding.counting(parsed, decoder, f"{MALFORMED}.{source.name}")
         columns = [decoder.row().getField(name).alias(name) for name in decoder.schema.names]
         row = F.struct(*columns, *(F.col(quoted(raw)).alias(name) for name, raw in kept.items()))
     late = fine & _is_late(source, row) if sends_late else F.lit(False)
-    bad = F.struct(
-        *(F.col(quoted(name)) for name in frame.columns), reason.alias(decoding.REASON), late.alias(LATE_ROW)
-    )
+    bad = F.struct(*(F.col(quoted(name)) for name in parsed.columns), late.alias(LATE_ROW))
     sent = F.when(late | (~fine if reading.sends_malformed(source) else F.lit(False)), bad)
     entries = exchanging.exchanged(
         parsed, F.when(fine & ~late, row), sent if reading.sends(source) else None, reading.lanes
     )
-    malformed = exchanging.branch(entries, exchanging.BAD) if reading.sends(source) else None
-    return Opened(exchanging.branch(entries, exchanging.ROW), malformed)
+    left_out = exchanging.branch(entries, exchanging.BAD) if reading.sends(source) else None
+    if left_out is not None and decoder is not None:
+        left_out = decoding.with_reason(left_out, decoder)
+    return Opened(exchanging.branch(entries, exchanging.ROW), left_out)
 
 
 def _is_late(source: Source, row: Column) -> Column:

@@ -3,8 +3,10 @@
 A decoder adds one column, `PARSED`, to a frame that has `value` (bytes, or null). Of that column it says which
 records are fine, which columns they give, and for the others why they are malformed.
 
-Parsing stands in a generator (`inline` over an array of one). Spark does not push conditions below a generator, so
-that neither our own condition nor the user's makes it parse every record a second time.
+Of a stream, parsing stands in a column that Spark believes to be different everywhere (`unmoved`). It moves no
+condition below such a column, and does not write it out twice, so that neither our own condition nor the user's
+makes it parse every record a second time. Of a table it stands in a generator (`inline` over an array of one),
+which has the same effect and is allowed everywhere: Spark wants some subqueries to be deterministic.
 """
 
 from __future__ import annotations
@@ -64,13 +66,26 @@ def counting(parsed: DataFrame, decoder: Decoder, metric: str) -> DataFrame:
 def malformed_rows(frame: DataFrame, decoder: Decoder) -> DataFrame:
     """The frame as it is, of malformed records, and `REASON`."""
     parsed = decoder.parse(frame).where(~F.coalesce(decoder.fine(), F.lit(False)))
-    return parsed.withColumn(REASON, decoder.reason()).drop(PARSED)
+    return with_reason(parsed, decoder)
+
+
+def with_reason(malformed: DataFrame, decoder: Decoder) -> DataFrame:
+    """`REASON` in place of `PARSED`. Among other columns it is costly even where nobody asks for it: Java compiles
+    no method as long as the one that Spark then makes of them, and interprets it for every record."""
+    return malformed.withColumn(REASON, decoder.reason()).drop(PARSED)
 
 
 def parsed_once(frame: DataFrame, parsed: Column) -> DataFrame:
     """The frame with `PARSED`, in place of one that it may have."""
     others = [F.col(quoted(name)) for name in frame.columns if name != PARSED]
+    if frame.isStreaming:
+        return frame.select(*others, F.when(unmoved(), parsed).alias(PARSED))
     return frame.select(*others, F.inline(F.array(F.struct(parsed.alias(PARSED)))))
+
+
+def unmoved() -> Column:
+    """Always true, and to Spark not the same everywhere, which keeps it where it is."""
+    return F.spark_partition_id() >= 0
 
 
 def text_of_value() -> Column:
