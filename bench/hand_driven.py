@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 CREATE_TOPICS_VERSION = 7
 TRAILING_TURNS = 2
 """Turns after the last answer, so that what a request left for later counts too."""
-PATIENCE_S = 10.0
+PATIENCE_S = 120.0
 RECEIVE_SIZE = 1 << 20
 ENDLESS_S = 3600.0
 MAX_TURNS = 100_000

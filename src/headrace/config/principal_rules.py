@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from headrace.config.setting import ConfigError
 
-DEFAULT_RULE = "DEFAULT"
 MAX_NAME = 4096
 """Characters of a distinguished name that patterns are tried on."""
 _RULE = re.compile(r"\s*(?:DEFAULT|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")

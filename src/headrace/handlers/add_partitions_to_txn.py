@@ -8,6 +8,8 @@ exist fails all of its transaction: the others are answered OPERATION_NOT_ATTEMP
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from headrace.handlers.context import Context, transactional_id_write
 from headrace.handlers.registry import api
@@ -28,8 +30,15 @@ from headrace.wire.messages.add_partitions_to_txn import (
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
 """From here on clients know PRODUCER_FENCED."""
+AT_ONCE = 20
+"""Transactions of a request that are handled at the same time."""
 
-_PartitionErrors = dict[TopicPartition, ErrorCode]
+
+class _Errors(NamedTuple):
+    """What the partitions of a transaction are answered: most of them the same."""
+
+    most: ErrorCode
+    others: Mapping[TopicPartition, ErrorCode]
 
 
 @api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=range(6), authorize=transactional_id_write)
@@ -42,61 +51,67 @@ async def add_partitions_to_txn(ctx: Context, request: AddPartitionsToTxnRequest
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one, await _add(ctx, one)))
-    asked = request.transactions
-    outcomes = await asyncio.gather(*(_add(ctx, transaction) for transaction in asked))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_results(transaction, errors)
-            )
-            for transaction, errors in zip(asked, outcomes, strict=True)
-        ]
-    )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _answered(ctx, one))
+    response = AddPartitionsToTxnResponse()
+    async for start in ctx.each(range(0, len(request.transactions), AT_ONCE)):
+        asked = request.transactions[start : start + AT_ONCE]
+        answers = await asyncio.gather(*(_answered(ctx, transaction) for transaction in asked))
+        response.results_by_transaction.extend(
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=results)
+            for transaction, results in zip(asked, answers, strict=True)
+        )
+    return response
 
 
-async def _add(ctx: Context, asked: AddPartitionsToTxnTransaction) -> _PartitionErrors:
-    partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+async def _answered(ctx: Context, asked: AddPartitionsToTxnTransaction) -> list[AddPartitionsToTxnTopicResult]:
+    errors = await _add(ctx, asked)
+    return [await _topic_result(ctx, topic, errors) async for topic in ctx.each(asked.topics)]
+
+
+async def _add(ctx: Context, asked: AddPartitionsToTxnTransaction) -> _Errors:
     from_client = ctx.version < BATCHED_SINCE
-    refused = _refused(ctx.broker.metadata.image, partitions, from_client)
+    partitions: set[TopicPartition] = set()
+    refused: dict[TopicPartition, ErrorCode] = {}
+    async for topic in ctx.each(asked.topics):
+        async for index in ctx.each(topic.partitions):
+            partition = TopicPartition(topic.name, index)
+            error = _refusal(ctx.broker.metadata.image, partition, from_client)
+            if error is None:
+                partitions.add(partition)
+            else:
+                refused[partition] = error
     if refused:
-        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        return _Errors(ErrorCode.OPERATION_NOT_ATTEMPTED, refused)
     producer = ProducerIdentity(asked.producer_id, asked.producer_epoch)
     transactions = ctx.broker.transactions
     if asked.verify_only:
-        return transactions.verify_partitions(asked.transactional_id, producer, partitions)
+        verified = transactions.verify_partitions(asked.transactional_id, producer, partitions)
+        return _Errors(ErrorCode.NONE, verified)
     client_version = CLASSIC if from_client else BUMPS_EPOCH
     error = await transactions.add_partitions(
         asked.transactional_id, producer, frozenset(partitions), client_version
     )
     if error is ErrorCode.PRODUCER_FENCED and ctx.version < FENCED_SINCE:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return dict.fromkeys(partitions, error)
+    return _Errors(error, {})
 
 
-def _refused(image: MetadataImage, partitions: list[TopicPartition], from_client: bool) -> _PartitionErrors:
-    refused: _PartitionErrors = {}
-    for partition in partitions:
-        if from_client and partition.topic in INTERNAL_TOPICS:
-            refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif image.partition(partition) is None:
-            refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refused
+def _refusal(image: MetadataImage, partition: TopicPartition, from_client: bool) -> ErrorCode | None:
+    if from_client and partition.topic in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if image.partition(partition) is None else None
 
 
-def _results(
-    asked: AddPartitionsToTxnTransaction, errors: _PartitionErrors
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [_topic_result(topic, errors) for topic in asked.topics]
-
-
-def _topic_result(topic: AddPartitionsToTxnTopic, errors: _PartitionErrors) -> AddPartitionsToTxnTopicResult:
+async def _topic_result(
+    ctx: Context, topic: AddPartitionsToTxnTopic, errors: _Errors
+) -> AddPartitionsToTxnTopicResult:
     return AddPartitionsToTxnTopicResult(
         name=topic.name,
         results_by_partition=[
             AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=errors[TopicPartition(topic.name, index)]
+                partition_index=index,
+                partition_error_code=errors.others.get(TopicPartition(topic.name, index), errors.most),
             )
-            for index in topic.partitions
+            async for index in ctx.each(topic.partitions)
         ],
     )

@@ -27,7 +27,6 @@ class Right:
 anyone: Right | None = None
 cluster_describe = Right(Operation.DESCRIBE, Resource.CLUSTER)
 cluster_alter = Right(Operation.ALTER, Resource.CLUSTER)
-cluster_create = Right(Operation.CREATE, Resource.CLUSTER)
 cluster_action = Right(Operation.CLUSTER_ACTION, Resource.CLUSTER)
 topic_describe = Right(Operation.DESCRIBE, Resource.TOPIC)
 topic_read = Right(Operation.READ, Resource.TOPIC)

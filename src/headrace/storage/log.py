@@ -195,13 +195,6 @@ class Log(LogParts):
         self.truncate_fully_and_start_at(header.base_offset)
         return start_offset
 
-    def follow_start(self, leader_start_offset: int) -> None:
-        """Drop what the leader has dropped; if that is everything, continue where the leader starts."""
-        if leader_start_offset > self.end_offset:
-            self.truncate_fully_and_start_at(leader_start_offset)
-        else:
-            self.delete_records_to(leader_start_offset)
-
     def _write(
         self, header: BatchHeader, batch: memoryview | bytearray | bytes, base_offset: int, now_ms: int
     ) -> None:

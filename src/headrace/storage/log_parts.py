@@ -137,10 +137,6 @@ class LogParts:
         """Whether a transaction was aborted in it: a reader of committed records must know which."""
         return self._segments.has_aborted
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below `epoch`, or (-1, -1): where logs part (KIP-279)."""
-        return self.leader_epochs.end_offset_for(epoch, self.end_offset)
-
     def update_config(self, config: LogConfig) -> None:
         self.config = config
         self._roll_ms = self.config.jittered_roll_ms(self._resources.env.rng)

@@ -77,6 +77,28 @@ def test_parts_are_small_and_joined_they_are_the_whole(sizes: list[int]) -> None
     assert request.encode(7) == before
 
 
+GIVE_WAY = {
+    ApiKey.OFFSET_FETCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+}
+"""Their handlers let others go first: `ctx.each`."""
+CHEAP = {ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.LIST_TRANSACTIONS, ApiKey.LIST_CONFIG_RESOURCES}
+"""Filters: a whole request of them takes less than a slice. `python -m bench.stalls` measures it."""
+FEW = 50_000
+
+
+def test_no_large_request_is_handled_at_one_go() -> None:
+    """Divided, or let others go first, or limited to few elements."""
+    load_all()
+    for key, api in APIS.items():
+        if api.request is not None and arrays_of(api.request) and api.request.max_elements > FEW:
+            assert key in DIVISIONS.keys() | GIVE_WAY | CHEAP, api.name
+
+
 def arrays_of(kind: type[Struct]) -> dict[str, Any]:
     return {name: spec.type.element for name, spec in kind._fields.items() if isinstance(spec.type, Array)}
 

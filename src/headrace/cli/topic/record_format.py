@@ -103,7 +103,6 @@ def wide_format(show: Show) -> Format:
     return columns
 
 
-TIME_WIDTH = len("2024-05-01T12:00:00.000Z")
 KEY_WIDTH = 16
 NULL_KEY, TOMBSTONE = "-", "(tombstone)"
 _TABLE = "{:>4}  {:>8}  {:<24}  {:<16}  {}"

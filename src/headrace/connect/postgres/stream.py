@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,8 +240,3 @@ class ChangeStream:
     def _report(self) -> None:
         self._connection.report(self._flushed)
         self._reported_at = time.monotonic()
-
-
-def missing_tables(progress: Progress, tables: Mapping[TableName, object]) -> list[TableName]:
-    """Those without a snapshot yet."""
-    return [table for table in tables if str(table) not in progress.tables]

@@ -101,10 +101,6 @@ class TlsLink:
         return self._exchange.client_host
 
     @property
-    def shaking_hands(self) -> bool:
-        return self._handshakes is not None
-
-    @property
     def named_by_certificate(self) -> bool:
         return self._tls is not None and self._contexts.settings.names_principals and self._has_certificate()
 

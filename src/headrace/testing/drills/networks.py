@@ -27,7 +27,6 @@ SETTINGS = {
 }
 CUT_SECONDS = 8.0
 """Longer than a lease, and than a follower may be silent."""
-AWAY_SECONDS = 10.0
 SLOW_SECONDS = 8.0
 SETTLE_SECONDS = 1.0
 WRITERS = 20

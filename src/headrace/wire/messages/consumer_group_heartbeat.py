@@ -16,6 +16,8 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupHeartbeatRequest(Request, key=68, versions=range(2), flexible=0):
+    max_elements = 50_000
+
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     member_epoch: int = field(INT32)

@@ -18,6 +18,8 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Request, key=57, versions=range(3), flexible=0):
+    max_elements = 1_000
+
     timeout_ms: int = field(INT32, default=60000)
     feature_updates: list[FeatureUpdateKey] = field(array(FeatureUpdateKey))
     validate_only: bool = field(BOOL, since=1, ignorable=False)
