@@ -41,7 +41,7 @@ test: setup
 
 unit: setup
 	@scripts/apt-ensure openssl:openssl strace:strace
-	@scripts/pytest tests/unit tests/golden $(ARGS)
+	@scripts/unit $(ARGS)
 
 sim: setup
 	@PYTHONHASHSEED=0 $(PY) -m headrace.testing.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
