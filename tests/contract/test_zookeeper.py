@@ -300,7 +300,7 @@ async def test_nobody_there_is_an_error_that_says_so() -> None:
 
 async def test_a_write_over_the_limit_is_our_bug(zookeeper: ZooKeeperServer, chroot: str) -> None:
     store = await connect(zookeeper.connect, chroot)
-    with pytest.raises(AssertionError, match="cut it"):
+    with pytest.raises(AssertionError, match="split it"):
         await store.multi([Create("/a", bytes(600_000)), Create("/b", bytes(600_000))])
     await store.create("/a", bytes(900_000))
     await store.delete("/a", ANY_VERSION)
