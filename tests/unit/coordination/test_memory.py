@@ -114,5 +114,5 @@ async def test_a_part_of_all_results_can_be_lost() -> None:
 
 async def test_a_write_that_zookeeper_would_refuse_is_refused() -> None:
     store = MemoryCluster(ENV).connect()
-    with pytest.raises(AssertionError, match="cut it"):
+    with pytest.raises(AssertionError, match="split it"):
         await store.multi([Create("/a", bytes(600_000)), Create("/b", bytes(600_000))])

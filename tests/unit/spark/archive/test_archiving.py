@@ -239,7 +239,7 @@ def test_a_run_where_it_has_no_business_changes_nothing(topics: Topics, tmp_path
     assert list(tmp_path.iterdir()) == []
     store = ArchiveStore.open(str(tmp_path / "foreign"))
     m.create(store, m.Description("some-id", "2026-11-16", "another", ("orders",), "", 1, "zstd"))
-    with pytest.raises(ArchiveError, match="is one of cluster another"):
+    with pytest.raises(ArchiveError, match="belongs to cluster another"):
         ArchiveRun(store, connect(topics.bootstrap)).run()
     assert store.names("") == [m.DESCRIPTION]
 
