@@ -69,9 +69,8 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
             Finding(DOUBT, f"{_count(misplaced)} not led by the preferred replica: {_some(misplaced)}", advice)
         )
     if not offline and not lagging:
-        findings.append(
-            Finding(OK, f"All {plural(len(partitions), 'partition')} have a leader and all replicas in sync.")
-        )
+        whole = "The partition has" if len(partitions) == 1 else f"All {len(partitions):,} partitions have"
+        findings.append(Finding(OK, f"{whole} a leader and all replicas in sync."))
     return findings
 
 

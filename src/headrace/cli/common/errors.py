@@ -37,6 +37,7 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows the transactional ids.",
     ErrorCode.INVALID_TXN_STATE: "`headrace txn describe` shows its state.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "`headrace cluster health` shows which disks are full or have failed.",
     ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
 }
 
@@ -63,9 +64,11 @@ _REASON_ADVICE: dict[Reason, str] = {
 
 
 def sentence(text: str) -> str:
-    """With a capital letter in front and a full stop at the end."""
+    """With a capital letter in front, unless a name such as orders-0 is there, and a full stop at the end."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    first_word = text.split(maxsplit=1)[0] if text else ""
+    begun = text[:1].upper() + text[1:] if first_word.rstrip(",:;").replace("'", "").isalpha() else text
+    return begun + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def explain_kafka(error: KafkaError, subject: str = "") -> CommandError:

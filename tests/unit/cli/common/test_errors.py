@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic
+from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic, sentence
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.login import read_security
 from headrace.cli.common.session import conclude
@@ -127,3 +127,17 @@ def test_some_of_several() -> None:
     with pytest.raises(CommandError) as caught:
         conclude({"a": missing, "b": missing})
     assert caught.value.code == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("there is no such topic", "There is no such topic."),
+        ("can't be read?", "Can't be read?"),
+        ("orders-0 in data: the disk is full", "orders-0 in data: the disk is full."),
+        ("retention.ms: not a number.", "retention.ms: not a number."),
+        ("", "."),
+    ],
+)
+def test_names_keep_their_small_letters(text: str, written: str) -> None:
+    assert sentence(text) == written
