@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.testing.process_cluster import ClusterBroker, ProcessCluster, wait_until
 
 NEWER = ("headrace.testing.drills.launcher", "newer-format")
-RAISED = "The format of the cluster's metadata has level 2 from now on"
+RAISED = "The format of the cluster's metadata is now at level 2"
 
 
 def upgrade(broker: ClusterBroker) -> None:

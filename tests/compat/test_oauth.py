@@ -267,7 +267,7 @@ async def test_a_broker_asks_for_one_token_for_all_its_connections(broker: OAuth
         server.seconds = -3600
         connect = real_outside(BrokerConfig.build(file=texts)).connect
         for _ in range(2):
-            with pytest.raises(CannotReach, match="refuses our login"):
+            with pytest.raises(CannotReach, match="refuses this broker's login"):
                 await connect(endpoint)
         server.seconds = 600
         (await connect(endpoint)).close()

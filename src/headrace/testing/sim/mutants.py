@@ -272,6 +272,6 @@ MUTANTS: dict[str, Mutant] = {
     "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),
     "no-verification": Mutant(no_verification, ("kill",), 20),
     "moves-end-at-once": Mutant(moves_end_at_once, ("move", "kill"), 10),
-    "aborted-positions-count": Mutant(aborted_positions_count, ("kill",), 5),
+    "aborted-positions-count": Mutant(aborted_positions_count, ("kill",), 20),
     "aborted-transactions-forgotten": Mutant(aborted_transactions_forgotten, ("kill",), 3),
 }
