@@ -21,7 +21,10 @@ class OfflineReport:
         self._env = env
         self._store = store
         self._replicas = replicas
-        self._told: frozenset[tuple[TopicId, int]] = frozenset()
+        self._told: frozenset[tuple[TopicId, int]] | None = frozenset()
+        """What the store holds, or None while nobody can tell: a report whose answer is lost may be there."""
+        self._session = 0
+        """Of how many sessions this is told; a report that was under way when one ended may be in either."""
         self._telling: asyncio.Task[None] | None = None
 
     def look(self) -> None:
@@ -30,8 +33,9 @@ class OfflineReport:
             self._telling = self._env.background.start("Reporting offline partitions", self._tell())
 
     def tell_again(self) -> None:
-        """The session is a new one, and what the last one said is gone."""
-        self._told = frozenset()
+        """The session is a new one: what the last one said is gone, unless a report of now came after it began."""
+        self._told = None
+        self._session += 1
         self.look()
 
     def _current(self) -> frozenset[tuple[TopicId, int]]:
@@ -39,9 +43,11 @@ class OfflineReport:
 
     async def _tell(self) -> None:
         while (current := self._current()) != self._told:
+            session, self._told = self._session, None
             try:
                 await report_offline(self._store, self._replicas.broker_id, current)
-                self._told = current
+                if session == self._session:
+                    self._told = current
             except StoreError as error:
                 logger.warning("Offline partitions could not be reported yet: %s", error)
                 await self._env.clock.sleep(RETRY_SECONDS)
