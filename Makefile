@@ -34,7 +34,7 @@ demo: setup
 	@$(PY) -m examples.demo $(ARGS)
 
 test: setup
-	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace iproute2:ip
+	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace iproute2:ip e2fsprogs:mkfs.ext4
 	@scripts/java-ensure
 	@scripts/apt-ensure zookeeper postgresql
 	@scripts/pytest --second-try $(ARGS)

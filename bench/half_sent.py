@@ -118,11 +118,7 @@ def run_tls(connections: int) -> None:
         before = settled(broker.pid)
         for number in (1, 2):
             opened = open_handshakes(port, connections)
-            during = settled(broker.pid)
-            for one in opened:
-                one.close()
-            time.sleep(AFTER_MANY_SECONDS + 1)
-            after = settled(broker.pid)
+            during, after = with_and_after(broker.pid, opened, AFTER_MANY_SECONDS + 1)
             print(
                 f"{connections:,} half-open TLS handshakes, the limit of connections, time {number}: resident"
                 f" memory {before:.0f} MB before, {during:.0f} MB with them, {after:.0f} MB after they closed"
@@ -132,6 +128,15 @@ def run_tls(connections: int) -> None:
         f"beside them {neighbour.asked:,} requests over an open and a new connection each,"
         f" {neighbour.failed} failed, the longest took {neighbour.longest_ms:.0f} ms"
     )
+
+
+def with_and_after(pid: int, opened: list[socket.socket], pause_s: float) -> tuple[float, float]:
+    """Resident MB while the connections are open, and some time after they are closed."""
+    during = settled(pid)
+    for one in opened:
+        one.close()
+    time.sleep(pause_s)
+    return during, settled(pid)
 
 
 def main(arguments: list[str]) -> int:
@@ -151,11 +156,7 @@ def main(arguments: list[str]) -> int:
         host, port = broker.bootstrap.rsplit(":", 1)
         before = settled(broker.pid)
         opened = open_half_sent((host, int(port)), options.connections, options.bytes)
-        during = settled(broker.pid)
-        for one in opened:
-            one.close()
-        time.sleep(AFTER_BURST_SECONDS + 1)
-        after = settled(broker.pid)
+        during, after = with_and_after(broker.pid, opened, AFTER_BURST_SECONDS + 1)
     print(
         f"{options.connections:,} connections with {options.bytes:,} bytes of a request each: resident memory"
         f" {before:.0f} MB before, {during:.0f} MB with them"

@@ -105,17 +105,21 @@ def test_a_refusal_after_an_attempt_without_an_answer_is_not_believed(code: Erro
     assert concluded(PartitionDataResult(error_code=code), pending)[0] is pending
 
 
-def test_a_wish_is_withdrawn_by_asking_for_the_set_as_it_is() -> None:
-    """Which takes a new partition epoch: the first attempt is granted before that, or never."""
-    leadership = Leadership(1, BEFORE, 0)
-    leadership.pending = replace(WISH, unsure=True, withdrawn=True)
-    partition: Any = SimpleNamespace(
+def led_by(leadership: Leadership) -> Any:
+    return SimpleNamespace(
         leadership=leadership,
         image=BEFORE,
         leader_epoch=5,
         topic_id=b"t" * 16,
         topic_partition=TopicPartition("t", 0),
     )
+
+
+def test_a_wish_is_withdrawn_by_asking_for_the_set_as_it_is() -> None:
+    """Which takes a new partition epoch: the first attempt is granted before that, or never."""
+    leadership = Leadership(1, BEFORE, 0)
+    leadership.pending = replace(WISH, unsure=True, withdrawn=True)
+    partition = led_by(leadership)
     ((asked,),) = (topic.partitions for topic in _topics_of([partition]))
     assert [(one.broker_id, one.broker_epoch) for one in asked.new_isr_with_epochs] == [(1, -1), (2, -1)]
     assert asked.partition_epoch == BEFORE.partition_epoch
@@ -128,13 +132,7 @@ async def test_an_attempt_without_an_answer_leaves_a_doubt() -> None:
     for answer in (ErrorCode.REQUEST_TIMED_OUT, None):
         leadership = Leadership(1, BEFORE, 0)
         leadership.pending = WISH
-        partition: Any = SimpleNamespace(
-            leadership=leadership,
-            image=BEFORE,
-            leader_epoch=5,
-            topic_id=b"t" * 16,
-            topic_partition=TopicPartition("t", 0),
-        )
+        partition = led_by(leadership)
 
         async def ask(*_: object, answer: ErrorCode | None = answer, **__: object) -> AlterPartitionResponse:
             if answer is None:
