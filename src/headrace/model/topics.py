@@ -9,7 +9,7 @@ from typing import NamedTuple, NewType
 from headrace.model.errors import ErrorCode, KafkaError
 
 TopicId = NewType("TopicId", bytes)
-"""Sixteen bytes, as they stand on the wire. Bytes rather than UUID: Fetch looks topics up by it."""
+"""Sixteen bytes, as on the wire. Bytes rather than UUID: Fetch looks topics up by it."""
 
 NO_TOPIC_ID = TopicId(bytes(16))
 
@@ -19,11 +19,11 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
-"""The broker's own: nobody else writes to them."""
+"""The broker's internal topics: clients cannot write to them."""
 SINKS_TOPIC = "__headrace_sinks"
 """What exactly-once sinks of Spark have decided; they write it themselves."""
 HIDDEN_TOPICS = INTERNAL_TOPICS | {SINKS_TOPIC}
-"""Told to clients as internal: tools and patterns leave them out."""
+"""Reported to clients as internal: tools and patterns skip them."""
 
 
 class TopicPartition(NamedTuple):
@@ -50,7 +50,7 @@ def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION for a name that Kafka would refuse."""
     problem = _name_problem(name)
     if problem:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"No topic can have this name: {problem}.")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic name: {problem}.")
 
 
 def _name_problem(name: str) -> str | None:

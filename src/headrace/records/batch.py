@@ -24,6 +24,8 @@ LENGTH_OVERHEAD = 12
 """Bytes of a batch that batchLength does not count: the base offset and the length itself."""
 CRC_START = 21
 """Where the bytes begin that the CRC covers."""
+FLAGS_AT = CRC_START + 1
+"""The low byte of the attributes."""
 MAGIC = 2
 
 CODEC_MASK = 0x07
@@ -72,12 +74,17 @@ class BatchHeader(NamedTuple):
         return self.attributes & CODEC_MASK
 
 
+def is_transactional(batch: memoryview) -> bool:
+    """Whether it says so; what is too short to be a batch says nothing."""
+    return len(batch) >= HEADER_SIZE and batch[FLAGS_AT] & TRANSACTIONAL != 0
+
+
 _new_tuple = tuple.__new__
 """What `_make` does, without its own call: this is made for every batch."""
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header as it stands, unchecked. `buffer` must hold HEADER_SIZE bytes there."""
+    """The header as it is, unchecked. `buffer` must hold HEADER_SIZE bytes there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 

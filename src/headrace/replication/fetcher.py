@@ -18,6 +18,7 @@ from typing import Any
 
 from headrace.client.errors import ClientError
 from headrace.env import Env
+from headrace.model.backoff import backoff_seconds
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicId
 from headrace.replication.partition import Partition
@@ -48,7 +49,8 @@ BYTES_PER_TURN = 1024 * 1024
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 QUIET_FAILURES = 3
-"""Of a partition, before the log tells: brokers learn of a new leader at different moments."""
+"""Of a partition, before the log tells: brokers learn of a new leader at different moments. Of a connection, after
+which it tells rarely."""
 DOUBT_SECONDS = 2.0
 """How long clients are not sent to a leader whose connection ended: if it is dead, the next is known by then."""
 ANSWER_GRACE_SECONDS = 10.0
@@ -192,9 +194,9 @@ class Fetcher:
                 peer.close()
 
     async def _back_off(self, error: Exception) -> None:
-        delay = min(FIRST_BACKOFF_SECONDS * 2**self._failures, LONGEST_BACKOFF_SECONDS)
+        delay = backoff_seconds(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, self._failures)
         self._failures += 1
-        if self._followed:
+        if self._followed and (self._failures <= QUIET_FAILURES or worth_telling(self._failures)):
             logger.log(
                 logging.INFO if self._failures > 1 else logging.WARNING,
                 "Fetching %d partitions from broker %d failed; retrying in %g s: %s",
@@ -340,7 +342,7 @@ class Fetcher:
 
     def _let_rest(self, followed: Followed, error: Exception) -> None:
         """Ask again later: at first very soon, since the leader may only be slower to learn that it leads."""
-        delay = min(FIRST_BACKOFF_SECONDS * 2**followed.failures, self._settings.backoff_seconds)
+        delay = backoff_seconds(FIRST_BACKOFF_SECONDS, self._settings.backoff_seconds, followed.failures)
         followed.failures += 1
         followed.sent = None
         self._gone[followed.key] = None  # or its error would end every poll

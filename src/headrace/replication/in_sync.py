@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from headrace.env import Env
-from headrace.metadata.image import MetadataImage, PartitionImage
+from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.leadership import UNKNOWN_EPOCH
@@ -116,7 +116,7 @@ class InSyncKeeper:
         laggards = self._laggards.pop(partition, [])
         if leadership is None or image is None:
             return False
-        brokers = self._image().brokers
+        brokers = _holders(self._image().brokers, partition)
         if self._broker_id not in brokers:
             return False  # not registered at the moment: nobody would grant it
         if leadership.pending is None:
@@ -172,6 +172,12 @@ class InSyncKeeper:
             else:
                 partition.end_wish()
         # Else a new epoch came with it, which ended a move: who joined counts until the image tells the rest.
+
+
+def _holders(brokers: Mapping[int, BrokerImage], partition: Partition) -> Mapping[int, BrokerImage]:
+    """Not those whose data directory with this partition failed: they had everything, and will confirm nothing."""
+    name = partition.topic_id, partition.topic_partition.partition
+    return {id: broker for id, broker in brokers.items() if name not in broker.offline}
 
 
 def _doubt(partitions: list[Partition]) -> None:

@@ -38,6 +38,14 @@ _BY_HISTORY = frozenset(
 )
 """What clients take as final, and what a leader of the past may say only because it missed something."""
 
+_FOR_THE_MOMENT = frozenset(
+    {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+)
+"""Refusals after which a producer sends the same batch again."""
+
+GAP_EXCUSED_SECONDS = 2.0
+"""For as long after an election or a refusal a gap in a producer's sequence is not called one."""
+
 UNCOMMITTED, COMMITTED, REPLICA = range(3)
 """Who reads: a consumer up to the high watermark, one up to the last stable offset, a replica up to the end."""
 
@@ -48,6 +56,8 @@ View = tuple[int, int, int, FileRange | None]
 class Partition:
     __slots__ = (
         "_host",
+        "_refused",
+        "_refused_at",
         "_synced_before_ack",
         "end_waiters",
         "flusher",
@@ -91,6 +101,9 @@ class Partition:
         """Followers that wait for the end of the log to move."""
         self.wakes = host.wakes
         self._host = host
+        self._refused: tuple[ErrorCode, str | None] | None = None
+        """What a producer was last told to send again, and when."""
+        self._refused_at = 0.0
 
     # -- roles
 
@@ -109,7 +122,7 @@ class Partition:
         if len(image.replicas) == 1:
             self.leadership = None
         elif self.leadership is None:
-            self.leadership = Leadership(local_id, image, self.log.end_offset)
+            self.leadership = Leadership(local_id, image, self.log.end_offset, self._host.clock.monotonic())
         else:
             self._host.in_sync_changes.note(self.leadership.isr, image.isr)
             self.leadership.follow(image)
@@ -150,19 +163,18 @@ class Partition:
         `guard` is what `start_verification` gave, for a batch that begins a transaction here. The records of
         `our_own`, which this broker built, are not looked into.
         """
-        if self.leadership is not None:
-            if acks != 1:
-                self._check_enough_replicas(acks)
-            if 0 <= acks <= 1 and not self._host.lease.valid():
-                self._check_not_replaced()
-        elif acks > 1:
-            self._check_enough_replicas(acks)
         log = self.log
         try:
+            if self.leadership is not None:
+                if acks != 1:
+                    self._check_enough_replicas(acks)
+                if 0 <= acks <= 1 and not self._host.lease.valid():
+                    self._check_not_replaced()
+            elif acks > 1:
+                self._check_enough_replicas(acks)
             base_offset, append_time = log.append_as_leader(batch, self.leader_epoch, guard, our_own)
         except KafkaError as error:
-            if self.leadership is not None and error.code in _BY_HISTORY and not self._host.lease.valid():
-                self._check_not_replaced()  # else another leader may know better what came before
+            self._explain(error)
             raise
         if self.flusher is not None:
             self.flusher.appended()
@@ -170,6 +182,37 @@ class Partition:
         if self.end_waiters:
             self.wakes.wake(self.end_waiters)
         return base_offset, append_time, log.start_offset
+
+    def _explain(self, error: KafkaError) -> None:
+        """Raise what says more of a batch that was not appended: a gap is only one if the producer left it.
+
+        If the batch before was refused for the moment, or came while this broker did not lead yet, the producer
+        sends both again. librdkafka begins a new epoch after a gap, and what it has under way in other partitions,
+        and was stored there without its knowledge, it stores once more.
+
+        Of a refusal nothing is kept but its words: the exception holds the frames that it came through, and these
+        hold the request.
+        """
+        if error.code in _FOR_THE_MOMENT:
+            self._refused = error.code, error.message
+            self._refused_at = self._host.clock.monotonic()
+        if error.code not in _BY_HISTORY:
+            return
+        if self.log.failure is not None:  # what it misses could not be written
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.log.failure)) from error
+        if self.leadership is not None and not self._host.lease.valid():
+            self._check_not_replaced()  # else another leader may know better what came before
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._excuse_gap()
+
+    def _excuse_gap(self) -> None:
+        """Raise why the batch before may be missing, if that can be this broker's doing."""
+        lately = self._host.clock.monotonic() - GAP_EXCUSED_SECONDS
+        if self.leadership is not None and self.leadership.began_at > lately:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker has just begun to lead")
+        if self._refused is not None and self._refused_at > lately:
+            code, message = self._refused
+            raise KafkaError(code, f"A batch before this one was refused: {message}")
 
     def _appended(self) -> None:
         if self.flusher is not None:
@@ -420,11 +463,21 @@ class Partition:
                     follower.noted()
 
     def follower_fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> None:
-        """A follower asks for what comes from `offset` on in this epoch: it has everything before."""
+        """A follower asks for what comes from `offset` on in this epoch: it has everything before.
+
+        Unless that is more than there is: an empty log that begins further on, where a leader of before began, has
+        no epoch by which it could be found to differ (after an unclean election), and what is appended up to there
+        is not in it.
+        """
         leadership = self.leadership
         if leadership is None or not leadership.is_follower(replica):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {replica} is not a replica of this partition"
+            )
+        if offset > self.log.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} ends at {self.log.end_offset}, not {offset}",
             )
         if leadership.fetched(replica, offset, broker_epoch, poll):
             self._advance_high_watermark()

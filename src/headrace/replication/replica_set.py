@@ -416,8 +416,9 @@ class ReplicaSet:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The data directory of this partition is offline")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def admit_follower(self) -> None:
-        """Somebody wants to read as a follower does. Behind a gate that is refused to all but brokers."""
+    def for_follower(self) -> ReplicaSet:
+        """What a client that reads as a follower finds. Behind a gate all but brokers are refused."""
+        return self
 
     def all(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():

@@ -40,7 +40,8 @@ OF_A_DIRECTORY = (
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 _VERSION = "0"
-_MAX_OFFSET = 2**63 - 1
+_MAX_OFFSET = 2**62
+"""A thousand years at a hundred million records a second. A log that began near 2**63 could take no more."""
 _MAX_EPOCH = _MAX_PARTITION = 2**31 - 1
 
 

@@ -52,10 +52,11 @@ class LoadHints:
         start = self.start_offset
         if start <= end_offset:
             return max(start, base_offset)
-        if not self.clean and start <= self.written_offset:
+        # Only power takes back what was written, and only then can a start be beyond what is left.
+        if self.power_lost and start <= self.written_offset:
             logger.warning(
                 "%s: the log ends at offset %d, but everything below %d had been deleted when its tail was lost: "
-                "the rest of it is dropped, and it continues at offset %d",
+                "the rest of it is set aside, and it continues at offset %d",
                 directory,
                 end_offset,
                 start,

@@ -112,6 +112,9 @@ def load_log(
     log.set_leader_epochs(epochs)
     log.set_producers(recovery.producers, recovery.snapshot_offset)
     if start_offset > end_offset:
+        # Not deleted, for all that speaks against these records is two numbers in two small files.
+        for segment in reversed(recovery.segments):
+            set_aside_segment(resources, segment, f"everything below offset {start_offset} had been deleted")
         log.truncate_fully_and_start_at(start_offset)
     _remove_stray_snapshots(disk, log, snapshots)
     return log

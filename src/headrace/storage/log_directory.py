@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
 from headrace.env import Disk, Env
@@ -128,9 +128,7 @@ class LogDirectory:
         """Bring back every log, scanning only what a crash left unverified; then run."""
         disk, began = self._disk, self._resources.env.clock.monotonic()
         kinds = disk.list_entries(self.path)
-        for name in OF_A_DIRECTORY:
-            if kinds.get(name, EntryKind.FILE) is not EntryKind.FILE:
-                self._resources.strays.set_aside(f"{self.path}/{name}", "this is not a file")
+        self._set_aside_what_is_no_file(kinds, OF_A_DIRECTORY)
         self._checkpoints.read()
         entries, told = sorted(kinds.items(), key=itemgetter(0)), began
         for number, (name, kind) in enumerate(entries):
@@ -290,12 +288,21 @@ class LogDirectory:
         self.cluster_id = cluster_id
 
     def _read_markers(self) -> None:
-        clean, running = self._marker(CLEAN_STOP), self._marker(RUNNING)
+        odd = self._set_aside_what_is_no_file(self._disk.list_entries(self.path), (CLEAN_STOP, RUNNING))
+        clean = self._marker(CLEAN_STOP)
+        running = "" if RUNNING in odd else self._marker(RUNNING)
         self.clean_stop = clean is not None or running is None
         boot_id = self._disk.boot_id()
         self.same_boot = boot_id in (clean, running)
         self._power_lost = self._was_suspect() or not (self.clean_stop or self.same_boot)
         self.may_have_lost = self._power_lost
+
+    def _set_aside_what_is_no_file(self, kinds: Mapping[str, EntryKind], names: Iterable[str]) -> list[str]:
+        """Those of the names that something else has."""
+        odd = [name for name in names if kinds.get(name, EntryKind.FILE) is not EntryKind.FILE]
+        for name in odd:
+            self._resources.strays.set_aside(f"{self.path}/{name}", "this is not a file")
+        return odd
 
     def _marker(self, name: str) -> str | None:
         """The boot id in a marker ("" if it names none); None if there is no marker."""

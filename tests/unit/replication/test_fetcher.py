@@ -13,6 +13,7 @@ from headrace.client.address import Address
 from headrace.client.errors import ConnectionLost
 from headrace.env.real import real_env
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
+from headrace.model.backoff import backoff_seconds
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH
@@ -240,6 +241,20 @@ async def test_a_leader_whose_connection_ended_is_in_doubt_until_it_answers_or_a
     refused.set_result(None)
     await bench.peer.next()
     assert not bench.fetcher.doubts_leader
+
+
+async def test_a_leader_that_cannot_be_reached_for_long_is_tried_on(bench: Bench) -> None:
+    """A link that is cut, or a disk that is full, for a quarter of an hour."""
+    bench.fetcher.follow(bench.partition(0))
+    _, reply = await bench.peer.next()
+    bench.fetcher._failures = 5_000
+    reply.set_exception(ConnectionLost(Address("here", 1)))
+    async with asyncio.timeout(20):
+        while bench.peer.requests.empty():
+            bench.fetcher.stir((TOPIC_ID, 0))  # or it waits for a second
+            await asyncio.sleep(0.01)
+    assert [backoff_seconds(0.02, 1.0, failures) for failures in (0, 1, 2, 6, 7)] == [0.02, 0.04, 0.08, 1.0, 1.0]
+    assert backoff_seconds(0.02, 1.0, 10_000) == 1.0
 
 
 def test_a_partition_that_keeps_failing_does_not_fill_the_log() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.metadata.image import PartitionImage
+from headrace.metadata.image import BrokerImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicPartition
+from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.in_sync import InSyncKeeper, _changed, _topics_of
 from headrace.replication.leadership import InSyncChange, Leadership, SingleFetch
 from headrace.wire.messages.alter_partition import AlterPartitionResponse, PartitionDataResult
@@ -145,3 +145,24 @@ async def test_an_attempt_without_an_answer_leaves_a_doubt() -> None:
         )
         assert not await InSyncKeeper._ask_controller(keeper, [partition])
         assert leadership.pending == replace(WISH, unsure=True)
+
+
+def test_a_replica_on_a_failed_directory_is_not_asked_in() -> None:
+    """Its last fetch had everything; in sync, it would be waited for, and with it all that may join besides."""
+    topic_id = TopicId(bytes(range(16)))
+    leadership = Leadership(1, replace(BEFORE, isr=(1,)), 0)
+    for follower in (2, 3):
+        leadership.fetched(follower, 5, 7, SingleFetch())
+    brokers = {broker: BrokerImage(broker, 7, ()) for broker in (1, 2, 3)}
+    brokers[3] = replace(brokers[3], offline=frozenset({(topic_id, 0)}))
+    keeper: Any = SimpleNamespace(_image=lambda: SimpleNamespace(brokers=brokers), _broker_id=1, _laggards={})
+    partition: Any = SimpleNamespace(
+        leadership=leadership,
+        image=BEFORE,
+        topic_id=topic_id,
+        topic_partition=TopicPartition("t", 0),
+        high_watermark=5,
+    )
+    assert InSyncKeeper._wish(keeper, partition)
+    assert leadership.pending is not None
+    assert leadership.pending.isr == (1, 2)

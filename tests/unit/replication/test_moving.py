@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace.coordination.contract import Unknown
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
+from headrace.services import handover
+from headrace.services.handover import STORE_ATTEMPTS
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -22,6 +25,7 @@ from headrace.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit.replication import test_three_brokers
 from tests.unit.replication.test_three_brokers import contents, produce
 
@@ -203,6 +207,50 @@ async def test_a_broker_that_stops_hands_over_first(tmp_path: Path) -> None:
         assert (answer.error_code, answer.base_offset) == (0, 1)
         await cluster.until(lambda: cluster.replica(1, T0).end_offset == 2)
         assert cluster.state(T0).isr == (2, 3), "who is about to stop does not join again"
+
+
+async def test_a_broker_that_handed_over_stays_to_send_its_clients_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka starts over if the only broker it is connected to goes, and may hang in a commit."""
+    async with running_cluster(tmp_path, 3) as cluster:
+        await create(cluster, [1, 2, 3])
+        client = await cluster.client(1)
+        await cluster.until(lambda: len(cluster.state(T0).isr) == 3)
+        node = cluster.nodes[1]
+        assert node._handover is not None
+        monkeypatch.setattr(handover, "FAREWELL_SECONDS", 600.0)
+        leaving = asyncio.create_task(node._handover.run())
+        await cluster.until(lambda: cluster.state(T0).leader == 2 and not cluster.replica(1, T0).is_leader)
+        topics = [MetadataRequestTopic(name="t")]
+        answer = await client.ask(MetadataRequest(topics=topics), MetadataResponse, 9)
+        assert answer.topics[0].partitions[0].leader_id == 2
+        assert not (await asyncio.wait({leaving}, timeout=1))[0], "it has gone"
+        leaving.cancel()
+        monkeypatch.undo()
+
+
+async def test_who_cannot_read_the_store_does_not_wait_for_others_to_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, [1, 2])
+        node = cluster.nodes[1]
+        assert node._handover is not None
+        asked = 0
+
+        async def is_down(*paths: str) -> None:
+            nonlocal asked
+            asked += 1
+            raise Unknown("/", "no server can be reached")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node._metadata, "catch_up", is_down)
+            patch.setattr(node._handover, "_may_stop", lambda: pytest.fail("the controller was asked in vain"))
+            await node._handover.run()
+        assert asked == STORE_ATTEMPTS
+        assert "without handing over partitions: /: no server can be reached" in caplog.text
+        assert cluster.replica(1, T0).is_leader
 
 
 async def test_the_last_in_sync_replica_stops_all_the_same(tmp_path: Path) -> None:

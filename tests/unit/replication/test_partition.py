@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +20,15 @@ from headrace.model.topics import NO_TOPIC_ID, TopicPartition
 from headrace.replication.flushing import Flusher
 from headrace.replication.host import PartitionHost
 from headrace.replication.leadership import InSyncChange, SingleFetch
-from headrace.replication.partition import ACKS_ALL, COMMITTED, REPLICA, UNCOMMITTED, Partition
+from headrace.replication.partition import (
+    ACKS_ALL,
+    COMMITTED,
+    GAP_EXCUSED_SECONDS,
+    REPLICA,
+    UNCOMMITTED,
+    Partition,
+)
+from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.sync_rounds import Syncing, SyncRounds
 from headrace.storage.loading import create_log
 from headrace.storage.log_config import LogConfig
@@ -90,6 +102,19 @@ def test_what_waited_for_a_joiner_is_committed_when_it_is_refused(partition: Par
     assert partition.acknowledged(end, ACKS_ALL, EPOCH)
 
 
+def test_a_follower_that_begins_beyond_the_end_has_nothing(partition: Partition) -> None:
+    """Its empty log begins where that of a former leader did: it counted for all that came up to there."""
+    lead(partition, (1,))
+    with pytest.raises(KafkaError) as refusal:
+        followers(partition, r2=500)
+    assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.leadership is not None
+    assert not partition.leadership.any_may_join(partition.high_watermark)
+    lead(partition, (1, 2), epoch=EPOCH)
+    append(partition, ACKS_ALL)
+    assert partition.high_watermark == 0
+
+
 def sync_before_ack(partition: Partition) -> None:
     config = LogConfig(min_insync_replicas=2, flush_messages=1)
     partition.log.update_config(config)
@@ -159,8 +184,8 @@ async def test_what_is_not_synced_is_not_acknowledged_by_a_failing_directory(par
     sync_before_ack(partition)
     end = append(partition)
     assert not partition.acknowledged(end, 1, EPOCH)
-    partition.resign()
-    partition.set_flusher(None)
+    replicas: Any = SimpleNamespace(_fetchers=None)
+    ReplicaSet._retire(replicas, partition)
     assert partition.high_watermark < end
     with pytest.raises(KafkaError):
         partition.acknowledged(end, 1, EPOCH)
@@ -232,9 +257,92 @@ async def test_without_a_lease_a_leader_serves_only_while_all_follow(partition: 
     assert partition.read(1, 1000, REPLICA, True)[3] is not None
 
 
+def of_old(partition: Partition) -> None:
+    """As if it had led for long."""
+    assert partition.leadership is not None
+    partition.leadership.began_at -= GAP_EXCUSED_SECONDS
+
+
+def sent(base_sequence: int) -> memoryview:
+    shape = BatchShape(producer_id=5, producer_epoch=0, base_sequence=base_sequence)
+    return memoryview(bytearray(build_batch([b"x"], shape)))
+
+
+def test_a_gap_right_after_an_election_is_not_called_one(partition: Partition) -> None:
+    """The batch before it may have been refused because this broker did not lead yet; both come again."""
+    lead(partition, (1, 2))
+    partition.append(sent(0), ACKS_ALL)
+    with pytest.raises(KafkaError) as refusal:
+        partition.append(sent(2), ACKS_ALL)
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.append(sent(0), ACKS_ALL)[0] == 0, "a repeated one is known"
+    partition.append(sent(1), ACKS_ALL)
+    assert partition.append(sent(2), ACKS_ALL)[0] == 2
+    of_old(partition)
+    with pytest.raises(KafkaError) as gap:
+        partition.append(sent(4), ACKS_ALL)
+    assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def refused(partition: Partition, batch: memoryview) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        partition.append(batch, ACKS_ALL)
+    return refusal.value.code
+
+
+def test_a_gap_after_too_few_replicas_is_not_called_one(partition: Partition) -> None:
+    """The next request in flight comes when there are enough again; the refused batch comes once more, too."""
+    lead(partition, (1,))
+    of_old(partition)
+    assert refused(partition, sent(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, (1, 2))
+    partition.append(sent(0), ACKS_ALL)
+    lead(partition, (1,))
+    assert refused(partition, sent(1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, (1, 2))
+    assert refused(partition, sent(2)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    partition._refused_at -= GAP_EXCUSED_SECONDS
+    assert refused(partition, sent(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it is not excused forever"
+    assert partition.append(sent(1), ACKS_ALL)[0] == 1
+
+
+def test_a_gap_after_a_full_disk_is_not_called_one(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    lead(partition, (1,), replicas=(1,))
+    partition.append(sent(0), 1)
+
+    def no_room(*_: object) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(partition.log), "append_as_leader", no_room)
+        assert refused(partition, sent(1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused(partition, sent(2)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.append(sent(1), 1)[0] == 1
+    assert partition.append(sent(2), 1)[0] == 2
+
+
+@pytest.mark.parametrize(("base_sequence", "in_sync"), [(0, (1,)), (7, (1, 2))])
+def test_a_refused_batch_is_let_go(partition: Partition, base_sequence: int, in_sync: tuple[int, ...]) -> None:
+    """What explains a refusal, or is remembered of it, must not hold the request: that can be 100 MB unfolded."""
+    lead(partition, (1, 2))
+    of_old(partition)
+    partition.append(sent(0), ACKS_ALL)
+    lead(partition, in_sync)
+    request = bytearray(sent(base_sequence))
+    gc.disable()
+    try:
+        with contextlib.suppress(KafkaError):  # pytest.raises would keep its traceback
+            partition.append(memoryview(request), ACKS_ALL)
+        assert partition.log.end_offset == 1
+        request.append(0)  # raises BufferError while anything refers to the batch
+    finally:
+        gc.enable()
+
+
 async def test_without_a_lease_a_leader_does_not_judge_sequences(partition: Partition) -> None:
     """It may have missed what came before, and clients take that error as final."""
     lead(partition, (1, 2))
+    of_old(partition)
     followers(partition, r2=0)
     gap = memoryview(bytearray(build_batch([b"x"], BatchShape(producer_id=5, producer_epoch=0, base_sequence=0))))
     partition.append(gap, ACKS_ALL)
@@ -247,6 +355,19 @@ async def test_without_a_lease_a_leader_does_not_judge_sequences(partition: Part
     with pytest.raises(KafkaError) as refusal:
         partition.append(memoryview(bytearray(later)), ACKS_ALL)
     assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_after_a_failed_write_a_gap_is_not_one(partition: Partition) -> None:
+    """Clients in flight took the gap for the end of their epoch, and sent what was replicated once more."""
+    lead(partition, (1, 2))
+    followers(partition, r2=0)
+    first = build_batch([b"x"], BatchShape(producer_id=5, producer_epoch=0, base_sequence=0))
+    partition.append(memoryview(bytearray(first)), ACKS_ALL)
+    partition.log._resources.health.fail(OSError(5, "Input/output error"))
+    later = build_batch([b"x"], BatchShape(producer_id=5, producer_epoch=0, base_sequence=7))
+    with pytest.raises(KafkaError) as refusal:
+        partition.append(memoryview(bytearray(later)), ACKS_ALL)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_without_a_lease_nobody_surely_leads_whom_not_all_follow(partition: Partition) -> None:
@@ -342,7 +463,7 @@ async def test_what_has_waited_asks_for_the_lease(partition: Partition) -> None:
     followers(partition, r2=0)
     LEASE.is_valid = False
     partition.check_lease()
-    partition.follower_fetched(2, 1, 7, SingleFetch(time.monotonic() - 60))
+    partition.follower_fetched(2, 0, 7, SingleFetch(time.monotonic() - 60))
     with pytest.raises(KafkaError) as refusal:
         partition.check_lease()
     assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

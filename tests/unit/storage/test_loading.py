@@ -272,10 +272,13 @@ def test_start_offset_beyond_a_lost_tail(store: Any, caplog: pytest.LogCaptureFi
     """Nine had been written and deleted when the power went, and five are left."""
     store.append(5)
     store.log.abandon()
-    store.load(LoadHints(start_offset=9, written_offset=9))
+    store.load(LoadHints(start_offset=9, written_offset=9, power_lost=True))
     assert (store.log.start_offset, store.log.end_offset) == (9, 9)
     assert "continues at offset 9" in caplog.text
     assert store.append() == 9
+    (aside,) = Path(store.directory).glob("*-stray")
+    assert aside.name.startswith("00000000000000000000.log.")
+    assert aside.stat().st_size
 
 
 ABSURD = 2**63 - 1
@@ -291,6 +294,8 @@ ABSURD = 2**63 - 1
         ({"recovery_point": ABSURD}, "vouch for everything"),
         ({"verified_point": ABSURD}, "vouch for everything"),
         ({"first_dirty_offset": 41}, "cleaner's checkpoint says 41"),
+        ({"start_offset": 5_000_000_000_000, "written_offset": 9_000_000_000_000}, "start offsets says"),
+        ({"start_offset": ABSURD, "written_offset": ABSURD}, "start offsets says"),
     ],
 )
 def test_a_number_beyond_the_log_is_told_of_and_not_believed(

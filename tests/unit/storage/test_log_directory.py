@@ -219,20 +219,26 @@ def test_high_watermarks(env: Env, tmp_path: Path) -> None:
 OTHER_ID = TopicId(b"0123456789abcdef")
 
 
-def test_a_topic_made_again_inherits_nothing(env: Env, tmp_path: Path) -> None:
-    """Records deleted, checkpoint, topic deleted and made again, 500 records, crash before the next checkpoint."""
+@pytest.mark.parametrize("records", [500, 1000])
+def test_a_topic_made_again_inherits_nothing(env: Env, tmp_path: Path, records: int) -> None:
+    """Records deleted, checkpoint, topic deleted and made again, records, crash before the next checkpoint.
+
+    With 1,000 of them the numbers of the former topic would fit the log of the new one.
+    """
     directory = opened(env, tmp_path)
     log = directory.create_log(ONE, TOPIC_ID, LogConfig())
     append(directory, ONE, 1000)
     log.delete_records_to(900)
     directory.checkpoint()
+    directory.write_high_watermarks({ONE: 400})
     directory.delete_log(ONE)
     directory.create_log(ONE, OTHER_ID, LogConfig())
-    append(directory, ONE, 500)
+    append(directory, ONE, records)
     directory.close(clean=False)
     again = opened(env, tmp_path)
     found = again.logs[ONE]
-    assert (found.topic_id, found.start_offset, found.end_offset) == (OTHER_ID, 0, 500)
+    assert (found.topic_id, found.start_offset, found.end_offset) == (OTHER_ID, 0, records)
+    assert again.read_high_watermarks() == {}
     again.close()
 
 
@@ -261,7 +267,7 @@ def test_checkpoints_of_an_older_version_are_believed(env: Env, tmp_path: Path) 
     again.close()
 
 
-@pytest.mark.parametrize("number", ["-1", "9223372036854775808", "99999999999999999999999999"])
+@pytest.mark.parametrize("number", ["-1", "9223372036854775807", "9223372036854775808", "9" * 26])
 def test_an_impossible_number_is_left_out(
     env: Env, tmp_path: Path, number: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,6 +283,19 @@ def test_an_impossible_number_is_left_out(
     assert {name: log.start_offset for name, log in again.logs.items()} == {ONE: 0, TWO: 2}
     assert number in caplog.text
     append(again, ONE)
+    again.close()
+
+
+def test_an_impossible_end_is_not_where_an_emptied_log_goes_on(env: Env, tmp_path: Path) -> None:
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    append(directory, ONE, 5)
+    directory.close()
+    for path in (Path(directory.path) / str(ONE)).glob("*.log"):
+        path.unlink()
+    (Path(directory.path) / WRITTEN_OFFSETS).write_text(f"0\n1\n{ONE.topic} {ONE.partition} {2**63 - 1}\n")
+    again = opened(env, tmp_path)
+    assert again.logs[ONE].end_offset == 5
     again.close()
 
 

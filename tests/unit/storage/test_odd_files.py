@@ -13,7 +13,7 @@ from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.builder import NewRecord, build_batch
 from headrace.storage.checkpoints import OF_A_DIRECTORY
 from headrace.storage.log_config import LogConfig
-from headrace.storage.log_directory import LogDirectory
+from headrace.storage.log_directory import CLEAN_STOP, RUNNING, LogDirectory
 from headrace.storage.strays import Strays
 
 TOPIC_ID = TopicId(b"fedcba9876543210")
@@ -149,6 +149,25 @@ def test_an_odd_thing_beside_the_logs(env: Env, tmp_path: Path, name: str, make:
     path.unlink(missing_ok=True)
     make(path)
     reopened(env, directory, clean=True).close()
+    assert strays(tmp_path) == [f"broker-1/{name}"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("make", [make_dangling, make_directory, make_pipe])
+@pytest.mark.parametrize("name", [CLEAN_STOP, RUNNING])
+def test_a_marker_that_is_not_a_file(env: Env, tmp_path: Path, name: str, make: Any, clean: bool) -> None:
+    """It says nothing about the last stop, so that was an unclean one."""
+    directory = filled(env, tmp_path)
+    directory.close(clean)
+    path = Path(directory.path, name)
+    path.unlink(missing_ok=True)
+    make(path)
+    again = LogDirectory(env, directory.path)
+    again.open("cluster", 1)
+    assert again.clean_stop == (clean and name == RUNNING)
+    again.load(lambda *_: LogConfig())
+    assert again.logs[ONE].end_offset
+    again.close()
     assert strays(tmp_path) == [f"broker-1/{name}"]
 
 
