@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic import current_boolean
 from headrace.config.setting import value_text
 from headrace.coordination.contract import StoreError
 from headrace.env import Env
@@ -80,9 +81,9 @@ log = logging.getLogger(__name__)
 
 SESSION_NOTE = "headrace.session"
 """In the data directory: the last session, so that the next process knows which nodes are its own."""
-GC_THRESHOLDS = (20_000, 4, 3000)
+GC_THRESHOLDS = (10_000, 4, 6000)
 """The hot path makes no cycles; frequent collections would only cost. The first two together are what one looks
-at, as long as it does not look at everything: 80,000 objects, some 20 ms."""
+at, as long as it does not look at everything: 40,000 objects, some 10 ms."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
 TRANSACTION_REQUEST_SECONDS = 10.0
 """What another broker gets to write markers in, or to say whether a partition is in a transaction."""
@@ -445,7 +446,10 @@ def transaction_parts(
     in_time = TRANSACTION_REQUEST_SECONDS
     write = partial(brokers.ask, answer=WriteTxnMarkersResponse, timeout_s=in_time)
     ask = partial(brokers.ask, answer=AddPartitionsToTxnResponse, timeout_s=in_time)
-    verifies = config.boolean("transaction.partition.verification.enable")
+
+    def verifies() -> bool:
+        return current_boolean(config, metadata.image.broker_configs, "transaction.partition.verification.enable")
+
     markers = MarkerSender(env, lambda: metadata.image, write)
     transactions = TransactionService(env, config, metadata, topics, replicas, producer_ids.allocate, markers)
     return transactions, PartitionVerifier(env, transactions, config.node_id, ask, verifies)

@@ -318,6 +318,20 @@ async def test_acks(tmp_path: Path, acks: int, code: ErrorCode) -> None:
         assert response.responses[0].partition_responses[0].error_code == code
 
 
+@pytest.mark.parametrize("version", [8, 9, 13])
+async def test_a_refused_batch_names_its_bad_records(tmp_path: Path, version: int) -> None:
+    """From v9 on a request with one batch takes a way of its own."""
+    async with running_node(tmp_path) as address:
+        client = await connect(address)
+        topic_id = await create(client, "t", cleanup_policy="compact")
+        request = produce_request("t", b"v", b"v")
+        request.topic_data[0].topic_id = topic_id
+        answer = (await client.ask(request, ProduceResponse, version)).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in answer.record_errors] == [0, 1]
+        assert all("key" in (error.batch_index_error_message or "") for error in answer.record_errors)
+
+
 async def test_acks_zero_gets_no_answer_and_a_failure_ends_the_connection(tmp_path: Path) -> None:
     async with running_node(tmp_path) as address:
         client = await connect(address)

@@ -143,6 +143,8 @@ class _StoreThread:
         self._stamps: dict[str, Stamp] = {}
         self._closing = False
         self._lost = False
+        self._noted: int | None = None
+        """Of the last error of the file system that was logged."""
         self.session = LoopSession(env.rng.bytes(SESSION_TOKEN_BYTES).hex(), timeout, env.clock.boottime())
         self.on_changes: Callable[[list[str]], None] = _no_listener
 
@@ -230,8 +232,8 @@ class _StoreThread:
             if job is None:
                 return
             job(tree)
-            if tree.wrote:
-                self._report(tree)
+            if tree.wrote and not self._closing:
+                self._guarded(lambda: self._report(tree))
 
     def _complete(self, future: asyncio.Future[T], work: Callable[[], T]) -> None:
         """Do the work here, and end the future with its result on the loop."""
@@ -250,20 +252,33 @@ class _StoreThread:
     def _poll(self, tree: SqliteTree) -> None:
         if self._closing or self._lost:
             return
+        self._guarded(tree.look_for_others)
+        self._guarded(tree.remove_dead_sessions)
+        if tree.wrote:
+            self._guarded(lambda: self._report(tree))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """This thread continues whatever fails: without it every call of the store would wait forever."""
         try:
-            others_wrote = tree.others_wrote()
-            tree.remove_dead_sessions()
-            if others_wrote or tree.wrote:
-                self._report(tree)
+            work()
         except SessionLost:
             self._lose_session("its row is gone")
         except sqlite3.Error as error:
-            if error.sqlite_errorname != "SQLITE_BUSY":
+            if getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY":
                 self._lose_session(f"the store cannot be read: {error}")
+        except OSError as error:
+            self._note(error)
+        except Exception as error:
+            self._tell(self._env.background.fail, "The thread of the store", error)
+
+    def _note(self, error: OSError) -> None:
+        """Too many open files, for example: it is tried again with the next poll, and logged once."""
+        if error.errno != self._noted:
+            self._noted = error.errno
+            _logger.warning("The sessions of other brokers in %s cannot be checked: %s", self._path, error)
 
     def _report(self, tree: SqliteTree) -> None:
-        """Tell the loop which watched nodes have changed, whoever did it."""
-        tree.wrote = False
+        """Tell the loop which watched nodes have changed, whoever did it. What fails is due again."""
         if not tree.session_alive() and not self._closing:
             self._lose_session("another process removed it")
         changed = []
@@ -272,6 +287,7 @@ class _StoreThread:
             if now != before:
                 self._stamps[path] = now
                 changed.append(path)
+        tree.wrote = False
         if changed:
             self._tell(self.on_changes, changed)
 

@@ -114,13 +114,12 @@ class SqliteTree:
         ).fetchone()
         return (row[0], row[1]) if row else ABSENT
 
-    def others_wrote(self) -> bool:
-        """Whether another connection has committed since the last question."""
+    def look_for_others(self) -> None:
+        """Has another connection committed since the last look?"""
         before, self._data_version = self._data_version, self._read_data_version()
-        if before == self._data_version:
-            return False
-        self._other_sessions = None
-        return True
+        if before != self._data_version:
+            self._other_sessions = None
+            self.wrote = True
 
     def _read_data_version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])

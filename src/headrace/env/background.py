@@ -45,7 +45,7 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def fail(self, name: str, error: BaseException) -> None:
-        """A callback, which is no task, met something that must not happen."""
+        """A callback, which is not a task, met something that must not happen."""
         logger.error("%s failed", name, exc_info=error)
         self.on_failure(f"{name} failed: {type(error).__name__}: {error}")
 

@@ -143,5 +143,5 @@ class Env:
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([running])
             if not running.cancelled():
-                running.exception()  # nobody is left to be told
+                running.exception()  # no one is left to notify
             raise

@@ -215,7 +215,7 @@ def _pem_of_pkcs12(path: str, content: bytes, password: str) -> tuple[str, str]:
 
 
 def _lines(text: str) -> str:
-    """PEM in lines. In a settings file it may stand in one."""
+    """PEM in lines. In a settings file it may be on one line."""
     blocks = []
     for found in _BLOCK.finditer(text):
         label, body = found[1], found[2].strip()

@@ -51,7 +51,9 @@ class WorkerProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), CLOSE_TIMEOUT_SECONDS)
+            # Not wait_for: that of Python 3.11 swallows a cancellation in the turn in which the process ends.
+            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
+                await self._process.wait()
         except TimeoutError:
             self.kill()
             await self._process.wait()

@@ -92,9 +92,13 @@ class GroupConfigured:
 
 @dataclass(frozen=True, slots=True)
 class SuspectCleared:
-    """A broker that may have lost records has left the in-sync sets: from now on it is like any other."""
+    """A broker that may have lost records has left the in-sync sets: from now on it is like any other.
+
+    Unless it has reported more since the decision.
+    """
 
     broker_id: int
+    node_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +196,8 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
                 yield Create(path, value) if first_time else Put(path, value)
             elif not first_time:
                 yield Delete(path)
-        case SuspectCleared(broker_id):
-            yield Delete(suspect_path(broker_id))
+        case SuspectCleared(broker_id, node_version):
+            yield Delete(suspect_path(broker_id), node_version)
         case LevelRaised(level, node_version):
             yield Put(FORMAT, str(level).encode(), node_version)
         case BrokerForgotten(_, paths):

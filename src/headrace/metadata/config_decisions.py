@@ -2,6 +2,7 @@
 
 An outcome is the resource's settings as they will be, or the `KafkaError` it gets. Codes are Kafka's: a bad topic
 setting, or a group's, is INVALID_CONFIG; anything wrong with a broker's (read-only, bad value) is INVALID_REQUEST.
+Kafka keeps any name for a broker; here an unknown one is INVALID_CONFIG, since it can only be a mistake.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.config.dynamic_unused import DYNAMIC_UNUSED
 from headrace.config.group_config import GroupLimits
 from headrace.config.settings import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     ConfigError,
     ConfigType,
+    UnknownConfig,
     Value,
     value_text,
 )
@@ -105,10 +108,13 @@ def _decide_broker(image: MetadataImage, alteration: ConfigAlteration) -> Broker
     name = alteration.resource_name
     _check_broker_name(image, name)
     before = image.broker_configs.get(name)
-    lists = {key: row.default or "" for key, row in BROKER_SETTINGS.items() if row.type is ConfigType.LIST}
+    rows = BROKER_SETTINGS | DYNAMIC_UNUSED
+    lists = {key: row.default or "" for key, row in rows.items() if row.type is ConfigType.LIST}
     configs = _edited(before or {}, alteration, lists)
     try:
         check_broker_overrides(configs, every_broker=not name)
+    except UnknownConfig:
+        raise
     except ConfigError as error:
         raise _invalid(str(error)) from error
     return BrokerConfigured(name, configs, first_time=before is None)

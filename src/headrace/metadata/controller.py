@@ -152,6 +152,8 @@ class Controller:
         self._config = config
         self._term: _Term | None = None
         self._writing = asyncio.Lock()
+        self._writes = 0
+        """Begun so far: with the epoch, the name of each."""
         self._election: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self.may_stand: Callable[[], bool] = lambda: True
@@ -457,10 +459,11 @@ class Controller:
     async def _commit(self, term: _Term, changes: Sequence[Change]) -> bool:
         """Write the changes; False if they were decided on an image that was behind the store."""
         sequence = self._metadata.sequence + 1
+        write = self._writes = self._writes + 1
         try:
-            await self._store.multi(self._operations(term, sequence, changes))
+            await self._store.multi(self._operations(term, sequence, write, changes))
         except Unknown:
-            await self._confirm(term, sequence)
+            await self._confirm(term, sequence, write)
         except (BadVersion, NodeExists, NoNode, NotEmpty) as error:
             if error.path == CONTROLLER_EPOCH:
                 self._resign("another broker was elected")
@@ -470,9 +473,10 @@ class Controller:
         await self._metadata.catch_up(CHANGES)
         return True
 
-    def _operations(self, term: _Term, sequence: int, changes: Sequence[Change]) -> list[Op]:
+    def _operations(self, term: _Term, sequence: int, write: int, changes: Sequence[Change]) -> list[Op]:
         entry = encode_json(
             controller_epoch=term.epoch,
+            write=write,
             topics=changed_topics(changes),
             brokers=changed_brokers(changes),
             groups=changed_groups(changes),
@@ -491,10 +495,11 @@ class Controller:
             ops += operations(change, term.epoch)
         return ops
 
-    async def _confirm(self, term: _Term, sequence: int) -> None:
-        """After an unknown result: return if the write is there, otherwise tell the client it is unknown."""
+    async def _confirm(self, term: _Term, sequence: int, write: int) -> None:
+        """After an unknown result: return if this write is there; an earlier unknown one may be in its place."""
         node = await self._store.get(change_path(sequence))
-        if node is None or decode_json(node)["controller_epoch"] != term.epoch:
+        entry = decode_json(node) if node is not None else {}
+        if (entry.get("controller_epoch"), entry.get("write")) != (term.epoch, write):
             raise _unknown_result()
 
     # Election
@@ -532,7 +537,9 @@ class Controller:
         assert epoch is not None, "the store is not laid out"
         if controller is not None:
             fields = decode_json(controller)
-            won_unknowingly = fields["session"] == self._store.session.id
+            # The two are not read at one moment: the epoch may be that of a broker elected between.
+            is_current = fields["epoch"] == int(epoch.value)
+            won_unknowingly = is_current and fields["session"] == self._store.session.id
             return _Term(fields["epoch"], epoch.version) if won_unknowingly else None
         number = int(epoch.value) + 1
         value = encode_json(brokerid=self._broker_id, epoch=number, session=self._store.session.id)

@@ -38,6 +38,8 @@ class BrokerImage:
     """What its file says of `min.insync.replicas`; unknown of a broker of an older version."""
     lacking: frozenset[tuple[TopicId, int]] = frozenset()
     """If it is suspect: the partitions of which alone it may have lost records; none means of all."""
+    suspicion_version: int = -1
+    """Of the node that says so: a broker that restarts may have more to report by the time it is cleared."""
     log_dirs: tuple[str, ...] = ()
     """Its data directories, as absolute paths."""
     format_level: int = 1

@@ -350,4 +350,5 @@ def decode_broker(
         log_dirs=tuple(fields.get("log_dirs", ())),
         cordoned=tuple(fields.get("cordoned", ())),
         format_level=fields.get("format_level", 1),
+        suspicion_version=suspect.version if suspect is not None else -1,
     )

@@ -97,7 +97,8 @@ class Leaders:
             for index, after in partitions.items():
                 _tell(topic, index, after)
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
-        changes += [SuspectCleared(broker.id) for broker in image.brokers.values() if broker.suspect]
+        suspects = [broker for broker in image.brokers.values() if broker.suspect]
+        changes += [SuspectCleared(broker.id, broker.suspicion_version) for broker in suspects]
         return None, changes
 
 

@@ -152,7 +152,7 @@ def decide_without(
     """
     liveness = Liveness.of(image)
     others = {id: epoch for id, epoch in liveness.epochs.items() if id != broker_id}
-    without = Liveness(others, liveness.suspects, liveness.offline)
+    without = replace(liveness, epochs=others)
     for topic in image.topics.values():
         min_in_sync = partial(rules.min_in_sync, topic)
         for index, partition in enumerate(topic.partitions):
@@ -318,7 +318,11 @@ def _granted(
     for broker, epoch in wish.isr:
         known = image.brokers.get(broker)
         joins = broker not in partition.isr
-        if known is None or (epoch != UNKNOWN_EPOCH and epoch != known.epoch) or (joins and broker in unavailable):
+        if (
+            known is None
+            or (epoch != UNKNOWN_EPOCH and epoch != known.epoch)
+            or (joins and (broker in unavailable or (topic.id, wish.partition) in known.offline))
+        ):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker} is not eligible.")
     ordered = tuple(replica for replica in partition.replicas if replica in isr)
     granted = replace(partition, isr=ordered)

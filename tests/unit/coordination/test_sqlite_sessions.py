@@ -93,7 +93,7 @@ def two_trees(env: Env, tmp_path: Path) -> tuple[SqliteTree, SqliteTree]:
 
 
 def poll(tree: SqliteTree) -> None:
-    tree.others_wrote()
+    tree.look_for_others()
     tree.remove_dead_sessions()
 
 

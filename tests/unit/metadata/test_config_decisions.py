@@ -135,10 +135,21 @@ def test_broker_settings_for_one_and_for_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "edit", [("node.id", SET, "5"), ("message.max.bytes", SET, "big"), ("no.such.setting", SET, "1")]
+    "edit", [("node.id", SET, "5"), ("message.max.bytes", SET, "big"), ("process.roles", SET, "broker")]
 )
 def test_anything_wrong_with_a_broker_setting_is_an_invalid_request(edit: tuple[str, int, str | None]) -> None:
     assert code(alter(edit, name="0", kind=BROKER)) is ErrorCode.INVALID_REQUEST
+
+
+def test_an_unknown_broker_setting_is_an_invalid_config() -> None:
+    assert code(alter(("no.such.setting", SET, "1"), name="0", kind=BROKER)) is ErrorCode.INVALID_CONFIG
+
+
+def test_a_broker_setting_that_only_kafka_uses_is_kept() -> None:
+    name = "sasl.kerberos.min.time.before.relogin"
+    outcome = alter((name, SET, "58000"), ("metric.reporters", APPEND, "a.B"), name="0", kind=BROKER)
+    assert isinstance(outcome, BrokerConfigured)
+    assert (outcome.configs[name], outcome.configs["metric.reporters"]) == ("58000", "a.B")
 
 
 def test_group_settings_are_checked_against_the_brokers_limits() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.coordination.contract import ANY_VERSION, Create, Store, Unknown
+from headrace.coordination.contract import ANY_VERSION, Create, Put, Store, Unknown
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env.real import real_env
@@ -310,6 +310,45 @@ async def test_an_unknown_write_is_looked_up(node: Node, happens: bool) -> None:
         assert "t" not in node.image.topics
     (again,) = await node.create("u")
     assert isinstance(again, TopicImage)
+
+
+async def test_a_write_is_not_taken_for_the_one_before_it(
+    node: Node, ensemble: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store fails for a while, and of two topics the first is created: the second was reported as created."""
+    assert isinstance(node.store, MemoryStore)
+    ensemble.watch_delay = 3600.0  # the controller does not learn of its write by itself
+
+    async def fail(path: str) -> None:
+        raise Unknown(path, "no server can be reached")
+
+    node.store.lose_next_result(happens=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.store, "get", fail)
+        with pytest.raises(KafkaError):
+            await node.create("first")
+    node.store.lose_next_result(happens=False)
+    with pytest.raises(KafkaError) as caught:
+        await node.create("second")
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    (again,) = await node.create("second")
+    assert isinstance(again, TopicImage)
+    assert {"first", "second"} <= set(node.image.topics)
+
+
+async def test_a_role_that_another_has_taken_since_is_not_taken_up(ensemble: MemoryCluster) -> None:
+    """The node was read before it was removed, the epoch after the next election: its version fences others."""
+    store = ensemble.connect()
+    metadata = ClusterMetadata(ENV, store)
+    await metadata.start()
+    value = encode_json(brokerid=0, epoch=1, session=store.session.id)
+    await store.multi([Create(CONTROLLER, value, ephemeral=True), Put(CONTROLLER_EPOCH, b"2", ANY_VERSION)])
+    await metadata.catch_up(CONTROLLER)
+    controller = Controller(ENV, store, metadata, 0, BrokerConfig.build())
+    await controller.start()
+    assert not controller.active
+    await controller.close()
+    await metadata.close()
 
 
 @pytest.mark.parametrize("happens", [True, False])

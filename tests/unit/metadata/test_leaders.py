@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.coordination.contract import ANY_VERSION, Delete, Op
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.env.real import real_env
 from headrace.metadata.changes import PartitionsAdded, PartitionsChanged, TopicCreated, changed_states, in_writes
@@ -20,6 +21,7 @@ from headrace.metadata.controller import (
     TopicCreation,
 )
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from headrace.metadata.layout import encode_partitions, suspect_path
 from headrace.metadata.leaders import Leaders
 from headrace.metadata.loading import load_topics
 from headrace.metadata.partition_decisions import InSyncWish
@@ -260,6 +262,37 @@ async def test_one_that_may_have_lost_records_leaves_before_it_can_be_elected(
     await cluster.stop(3)
     await cluster.start(3, False, directories)
     assert not cluster.controller.image.brokers[3].suspect
+
+
+async def test_what_a_broker_reports_while_the_controller_decides_is_not_forgotten(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacked records of one partition, restarts, and now lacks those of another."""
+    controller = cluster.controller
+    (made,) = await controller.controller.create_topics([TopicCreation("u", assignments=[(0, (1, 2, 3))])])
+    assert isinstance(made, TopicImage)
+    await cluster.stop(3)
+    state = await cluster.until(lambda state: state.isr == (1, 2))
+    # As if nobody had noticed that it was away.
+    await controller.controller.change(
+        lambda image: (None, [PartitionsChanged("t", {0: _with_isr(state, (1, 2, 3))})])
+    )
+    both = {(made.id, 0), (controller.image.topics["t"].id, 0)}
+    outsider, multi = cluster.ensemble.connect(), controller.store.multi
+
+    async def late(ops: Sequence[Op]) -> list[int]:
+        if any(isinstance(op, Delete) and op.path == suspect_path(3) for op in ops):
+            monkeypatch.undo()
+            await outsider.put(suspect_path(3), encode_partitions(both), ANY_VERSION)
+        return await multi(ops)
+
+    monkeypatch.setattr(controller.store, "multi", late)
+    await cluster.start(3, suspect=True, lacking=frozenset({(made.id, 0)}))
+    async with asyncio.timeout(60):
+        while any(broker.suspect for broker in controller.image.brokers.values()):
+            await asyncio.sleep(0.005)
+    assert controller.partition().isr == (1, 2)
+    await outsider.close()
 
 
 def _with_isr(state: PartitionImage, isr: tuple[int, ...]) -> PartitionImage:

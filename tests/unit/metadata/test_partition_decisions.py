@@ -19,6 +19,7 @@ from headrace.metadata.partition_decisions import (
     decide_leader,
     decide_leaders,
     decide_more_replicas,
+    decide_without,
 )
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
@@ -360,3 +361,28 @@ def test_a_failed_directory_is_like_a_dead_broker_for_its_partitions_alone() -> 
     elsewhere = replace(failed, offline=frozenset({(TOPIC_ID, 1)}))
     image = replace(image, brokers={**image.brokers, 1: elsewhere})
     assert list(decide_leaders(image, Liveness.of(image), Rules())) == []
+
+
+def test_a_replica_on_a_failed_directory_does_not_join() -> None:
+    """Its leader may not have heard of the failure yet, and would wait for a replica that copies nothing."""
+    image = cluster(state(1, (1, 2)))
+    failed = replace(image.brokers[3], offline=frozenset({(TOPIC_ID, 0)}))
+    image = replace(image, brokers={**image.brokers, 3: failed})
+    ((_, outcome),) = decide_in_sync(image, 1, [wish((1, 2, 3))], Rules())
+    assert isinstance(outcome, KafkaError)
+    assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
+    ((_, stays),) = decide_in_sync(image, 1, [wish((1,))], Rules())
+    assert isinstance(stays, PartitionImage)
+
+
+def test_a_broker_that_stops_does_not_hand_over_to_one_that_lacks_records() -> None:
+    """One that has just registered, and of which the controller has not taken note in any other way."""
+    image = cluster(state(1, (1, 2, 3)))
+    lacks = replace(image.brokers[2], suspect=True, lacking=frozenset({(TOPIC_ID, 0)}))
+    image = replace(image, brokers={**image.brokers, 2: lacks})
+    ((_, _, after),) = decide_without(image, 1, Rules())
+    assert (after.leader, after.isr) == (3, (3,))
+    elsewhere = replace(lacks, lacking=frozenset({(TOPIC_ID, 1)}))
+    image = replace(image, brokers={**image.brokers, 2: elsewhere})
+    ((_, _, after),) = decide_without(image, 1, Rules())
+    assert (after.leader, after.isr) == (2, (2, 3))
