@@ -155,7 +155,12 @@ class ClassicGroup:
         """A newcomer must share the protocol type, and a protocol with everybody."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in names)
-        return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
+        if protocol_type != self.protocol_type:
+            return False
+        if not self.members:
+            # The last one left while this newcomer was on its way to join with the id it had been given.
+            return any(True for _ in names)
+        return not self._common_protocols().isdisjoint(names)
 
     def _common_protocols(self) -> frozenset[str]:
         if self.common is not None:

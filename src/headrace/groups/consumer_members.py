@@ -203,7 +203,7 @@ def decide_leave(
     for leaver in leavers:
         error = ErrorCode.NONE
         try:
-            gone[_leaving_id(work.group, leaver, gone)] = None
+            gone[_leaving_member(work.group, leaver).id] = None
         except KafkaError as problem:
             error = problem.code
         left.append(LeftMember(leaver.member_id, leaver.instance_id, error))
@@ -211,12 +211,11 @@ def decide_leave(
     return tuple(left), classic
 
 
-def _leaving_id(group: ConsumerGroup, leaver: Leaver, gone: Collection[str]) -> str:
-    member_id = leaver.member_id
-    if member_id == UNKNOWN_MEMBER and leaver.instance_id is not None:
-        static = group.static_member(leaver.instance_id)
-        member_id = UNKNOWN_MEMBER if static is None else static.id
-    member = _classic_member(group, member_id, leaver.instance_id)
-    if member.id in gone:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    return member.id
+def _leaving_member(group: ConsumerGroup, leaver: Leaver) -> ConsumerMember:
+    """Of either protocol: an administrator removes members without asking which one they speak."""
+    if leaver.instance_id is None:
+        return group.member(leaver.member_id)
+    static = group.static_member(leaver.instance_id)
+    if leaver.member_id == UNKNOWN_MEMBER and static is not None:
+        return static
+    return known_static(group, leaver.member_id, leaver.instance_id)

@@ -17,7 +17,7 @@ FENCED_SINCE = 2
 
 @api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions=range(5), authorize=transactional_id_write)
 async def add_offsets_to_txn(ctx: Context, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    """Adds a group's positions to a transaction."""
+    """Adds a group's offsets to a transaction."""
     error = await _add(ctx, request)
     if error is ErrorCode.PRODUCER_FENCED and ctx.version < FENCED_SINCE:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

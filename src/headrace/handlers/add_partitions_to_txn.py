@@ -35,7 +35,7 @@ AT_ONCE = 20
 
 
 class _Errors(NamedTuple):
-    """What the partitions of a transaction are answered: most of them the same."""
+    """The results of a transaction's partitions; most of them are the same."""
 
     most: ErrorCode
     others: Mapping[TopicPartition, ErrorCode]

@@ -25,7 +25,7 @@ UNKNOWN_EPOCH = -1
 
 @api(AlterPartitionRequest, AlterPartitionResponse, versions=range(2, 4), authorize=cluster_action)
 async def alter_partition(ctx: Context, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    """Changes the in-sync sets of partitions at the wish of their leader."""
+    """Changes the in-sync sets of partitions, as their leader proposes."""
     wishes = [_wish(topic, part, ctx.version) for topic in request.topics for part in topic.partitions]
     try:
         outcomes = await ctx.broker.controller.alter_in_sync(request.broker_id, request.broker_epoch, wishes)

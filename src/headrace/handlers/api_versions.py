@@ -10,6 +10,7 @@ Ranges come from the registry. Clients read more out of them than they should: s
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from headrace.handlers.context import Context, anyone
@@ -48,18 +49,42 @@ FEATURES = (
 
 @api(ApiVersionsRequest, ApiVersionsResponse, versions=range(5), authorize=anyone)
 async def api_versions(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Tells which APIs, versions and features the broker has."""
-    if ctx.version < FEATURES_SINCE:
-        return ApiVersionsResponse(api_keys=_ranges())
-    for text in (request.client_software_name, request.client_software_version):
-        if not _SOFTWARE_NAME.fullmatch(text):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(
-        api_keys=_ranges(),
+    """Returns the APIs, versions and features that the broker has."""
+    if ctx.version >= FEATURES_SINCE:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE_NAME.fullmatch(text):
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return _answer(ctx.version)
+
+
+class _Answer(
+    ApiVersionsResponse,
+    key=ApiVersionsResponse.api_key,
+    versions=ApiVersionsResponse.versions,
+    flexible=ApiVersionsResponse.flexible_since,
+):
+    """The same for every connection, so it is encoded once."""
+
+    def encode(self, version: int) -> bytes:
+        return _encoded(version)
+
+
+@cache
+def _encoded(version: int) -> bytes:
+    return ApiVersionsResponse.encode(_answer(version), version)
+
+
+@cache
+def _answer(version: int) -> ApiVersionsResponse:
+    ranges = [_range(APIS[key]) for key in sorted(APIS)]
+    if version < FEATURES_SINCE:
+        return _Answer(api_keys=ranges)
+    return _Answer(
+        api_keys=ranges,
         supported_features=[
             SupportedFeatureKey(name=feature.name, min_version=feature.lowest, max_version=feature.highest)
             for feature in FEATURES
-            if feature.lowest > 0 or ctx.version >= ZERO_MINIMUM_SINCE
+            if feature.lowest > 0 or version >= ZERO_MINIMUM_SINCE
         ],
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[
@@ -73,13 +98,9 @@ async def api_versions(ctx: Context, request: ApiVersionsRequest) -> ApiVersions
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """The answer to a version we do not know; to be written as v0."""
+    """The response to an unknown version; it is written as v0."""
     own = _range(APIS[ApiKey.API_VERSIONS])
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
-
-
-def _ranges() -> list[ApiVersion]:
-    return [_range(APIS[key]) for key in sorted(APIS)]
 
 
 def _range(entry: Api) -> ApiVersion:

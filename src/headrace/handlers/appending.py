@@ -6,6 +6,7 @@ from typing import Protocol
 
 from headrace.handlers.context import Channel
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.batch import is_transactional
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.delayed_produce import DelayedProduce, Results, Unacknowledged, encode_results
@@ -18,6 +19,8 @@ from headrace.wire.produce import LEADER_HINTS, TOPIC_IDS, TopicData, encode_fai
 CLIENT_ID_POSITION = 10
 """Where the client id begins in a frame; its length is before it."""
 ADMIN_CLIENT_ID = b"__admin_client"
+UNNAMED = "The batch is part of a transaction, and the request does not name its transactional id"
+"""Who may write within a transaction is asked by its id, also while the transaction is open here."""
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 Batches = tuple[int, int, list[TopicData]]
@@ -30,7 +33,7 @@ class GuardsOfTransactions(Protocol):
 
 
 def outside_code(error: KafkaError) -> ErrorCode:
-    """What a batch of a transaction is answered in a request that names no transactional id."""
+    """The error for a transactional batch in a request that names no transactional id."""
     if error.code is ErrorCode.INVALID_TXN_STATE:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return error.code
@@ -61,6 +64,8 @@ def append_all(
                     raise _refusal(replicas, key, version, index, batch)
                 if partition.internal:
                     _check_may_write(partition, frame)
+                if guards is None and is_transactional(batch):
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNNAMED)
                 guard = None if guards is None else guards.of(partition)
                 base_offset, append_time, log_start = partition.append(batch, acks, guard)
             except KafkaError as error:
@@ -94,7 +99,7 @@ def append_all(
 
 
 def _check_may_write(partition: Partition, frame: memoryview) -> None:
-    """Internal topics are the broker's own; of clients only those that repair one by hand may write there."""
+    """Only the broker writes to internal topics, and clients that repair one by hand."""
     size = int.from_bytes(frame[CLIENT_ID_POSITION - 2 : CLIENT_ID_POSITION], "big", signed=True)
     if size < 0 or frame[CLIENT_ID_POSITION : CLIENT_ID_POSITION + size] != ADMIN_CLIENT_ID:
         name = partition.topic_partition.topic

@@ -14,7 +14,7 @@ from headrace.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Brok
 
 @api(BrokerHeartbeatRequest, BrokerHeartbeatResponse, versions=range(1), authorize=cluster_action)
 async def broker_heartbeat(ctx: Context, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-    """Has the partitions of a broker that wants to stop led by others."""
+    """Moves leadership away from a broker that wants to stop."""
     try:
         may_stop = False
         if request.want_shut_down:

@@ -56,7 +56,7 @@ def _is_about_our_certificates(ctx: Context, resource: AlterConfigsResource) -> 
 
 
 async def _problem(ctx: Context, resource: AlterConfigsResource) -> str | None:
-    """What is wrong with the certificates that these settings come to."""
+    """What is wrong with the certificates that result from these settings."""
     broker = ctx.broker
     dynamic = dict(DynamicConfigs.of(broker.metadata.image.broker_configs, broker.id).broker)
     for config in resource.configs:

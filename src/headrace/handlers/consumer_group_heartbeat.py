@@ -21,7 +21,7 @@ from headrace.wire.messages.consumer_group_heartbeat import (
 
 
 def quick_consumer_group_heartbeat(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
-    """Of a member that has nothing to say, in a group in which nothing is to be done."""
+    """A heartbeat without news, in a group where nothing is to be done."""
     request = read_consumer_heartbeat(frame, position, version)
     client_id = client_id_of(frame)
     if request is None or client_id is None:
@@ -43,7 +43,7 @@ def quick_consumer_group_heartbeat(channel: Channel, version: int, frame: memory
 def consumer_group_heartbeat(
     ctx: Context, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | PendingReply[ConsumerGroupHeartbeatResponse]:
-    """Joins, keeps and leaves a consumer group, and tells the member its partitions."""
+    """Joins, stays in and leaves a consumer group, and returns the member's partitions."""
     return begin(ctx, _received(ctx, request), ConsumerHeartbeatReply, _response)
 
 

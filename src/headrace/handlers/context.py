@@ -60,7 +60,7 @@ class SaslConversation(Protocol):
     """Whether it is done, and never ends."""
 
     def handshake(self, mechanism: str) -> tuple[ErrorCode, tuple[str, ...]]:
-        """Agree on a mechanism; an error, and those that there are."""
+        """Agree on a mechanism; returns an error and the available mechanisms."""
         ...
 
     async def authenticate(self, message: bytes) -> LoginStep: ...
@@ -75,7 +75,7 @@ class Slices(Protocol):
 
 
 class Undivided:
-    """For who is asked by nobody but a test."""
+    """For callers that only a test asks."""
 
     def due(self) -> bool:
         return False

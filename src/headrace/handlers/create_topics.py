@@ -27,11 +27,11 @@ from headrace.wire.messages.create_topics import (
 @on_controller(CreateTopicsResponse)
 async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Creates topics."""
-    topics = [_new_topic(topic) for topic in request.topics]
+    topics = [_new_topic(topic) async for topic in ctx.each(request.topics)]
     outcomes = await _create(ctx, topics, request.validate_only)
     # A name that came twice has the same outcome twice; it is told once.
     by_name = dict(zip((topic.name for topic in topics), outcomes, strict=True))
-    return CreateTopicsResponse(topics=[_result(ctx, *answer) for answer in by_name.items()])
+    return CreateTopicsResponse(topics=[_result(ctx, *answer) async for answer in ctx.each(by_name.items())])
 
 
 async def _create(ctx: Context, topics: list[TopicCreation], validate_only: bool) -> list[TopicOutcome]:

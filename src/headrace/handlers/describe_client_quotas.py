@@ -23,7 +23,7 @@ MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = 0, 1, 2
 
 @api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, versions=range(2), authorize=configs_describe)
 def describe_client_quotas(ctx: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """Tells the quotas of users, clients and addresses."""
+    """Returns the quotas of users, clients and addresses."""
     try:
         _check_filter(request.components)
     except KafkaError as error:

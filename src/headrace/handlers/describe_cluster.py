@@ -21,7 +21,7 @@ BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 
 @api(DescribeClusterRequest, DescribeClusterResponse, versions=range(3), authorize=cluster_describe)
 async def describe_cluster(ctx: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Tells which brokers the cluster has and which is its controller."""
+    """Returns the brokers of the cluster and its controller."""
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker's endpoint, not a controller's")
     if request.endpoint_type != BROKER_ENDPOINTS:

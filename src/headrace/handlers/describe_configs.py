@@ -32,8 +32,10 @@ from headrace.wire.messages.describe_configs import (
 
 @api(DescribeConfigsRequest, DescribeConfigsResponse, versions=range(1, 5), authorize=configs_describe)
 async def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Tells the settings of topics, brokers and consumer groups."""
-    return DescribeConfigsResponse(results=[_describe(ctx, request, resource) for resource in request.resources])
+    """Returns the settings of topics, brokers and consumer groups."""
+    return DescribeConfigsResponse(
+        results=[_describe(ctx, request, resource) async for resource in ctx.each(request.resources)]
+    )
 
 
 def _describe(

@@ -28,7 +28,7 @@ from headrace.wire.messages.describe_log_dirs import (
 
 @api(DescribeLogDirsRequest, DescribeLogDirsResponse, versions=range(1, 6), authorize=cluster_describe)
 async def describe_log_dirs(ctx: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Tells how full the data directories are, and with what."""
+    """Returns how full the data directories are, and what is in them."""
     wanted = None
     if request.topics is not None:
         wanted = {

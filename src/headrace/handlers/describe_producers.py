@@ -17,7 +17,7 @@ from headrace.wire.messages.describe_producers import (
 
 @api(DescribeProducersRequest, DescribeProducersResponse, versions=range(1), authorize=topic_read)
 async def describe_producers(ctx: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Tells which producers a partition remembers."""
+    """Returns the producers that a partition remembers."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

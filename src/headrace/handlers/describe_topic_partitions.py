@@ -39,7 +39,7 @@ SORTED_AT_ONCE = 5000
 async def describe_topic_partitions(
     ctx: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Tells where topics' partitions are, page by page."""
+    """Returns where topics' partitions are, page by page."""
     asked = {topic.name async for topic in ctx.each(request.topics)}
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):

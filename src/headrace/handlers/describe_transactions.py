@@ -20,7 +20,7 @@ from headrace.wire.messages.describe_transactions import (
     authorize=transactional_id_describe,
 )
 def describe_transactions(ctx: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    """Tells the state of transactions by transactional id."""
+    """Returns the state of transactions by transactional id."""
     return DescribeTransactionsResponse(
         transaction_states=[_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
     )

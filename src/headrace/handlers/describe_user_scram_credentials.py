@@ -29,7 +29,7 @@ from headrace.wire.messages.describe_user_scram_credentials import (
 def describe_user_scram_credentials(
     ctx: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Tells which users have SCRAM credentials."""
+    """Returns the users that have SCRAM credentials."""
     users = ctx.broker.metadata.image.users
     counts = Counter(user.name for user in request.users or ()) or Counter(sorted(users))
     return DescribeUserScramCredentialsResponse(

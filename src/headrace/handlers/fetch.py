@@ -67,7 +67,7 @@ def fetch_nothing(channel: Channel, version: int, frame: memoryview, position: i
 
 
 def _read_one(broker: Broker, one: OnePartition, by_id: bool) -> Body | None:
-    """The short way for one partition without a session, as many clients ask; None if it takes the long one."""
+    """The fast path for one partition without a session, which many clients use; None if it needs the slow one."""
     least, most, committed, echo, topic, index, leader_epoch, offset, partition_most = one
     replicas = broker.replicas
     try:

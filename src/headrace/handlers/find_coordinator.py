@@ -33,7 +33,7 @@ class CoordinatingService(Protocol):
 
 @api(FindCoordinatorRequest, FindCoordinatorResponse, versions=range(7), authorize=group_describe)
 async def find_coordinator(ctx: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Tells which broker coordinates a group or a transactional id."""
+    """Returns the broker that coordinates a group or a transactional id."""
     keys = request.coordinator_keys if ctx.version >= BATCHED_SINCE else [request.key]
     found = await _find(ctx, request.key_type, keys)
     if ctx.version >= BATCHED_SINCE:

@@ -22,7 +22,7 @@ Rs = TypeVar("Rs", bound=Response)
 
 
 class PendingAnswer(Pending, ABC):
-    """A body that a reply of the coordinator will make: without a task."""
+    """A body that the coordinator's reply will complete, without a task."""
 
     __slots__ = ("_answer",)
 
@@ -35,7 +35,7 @@ class PendingAnswer(Pending, ABC):
         self._answer.then(self._replied)
 
     def _replied(self, reply: GroupReply) -> None:
-        """Called by the coordinator, which must not suffer from what goes wrong here."""
+        """Called by the coordinator, which must not be affected by failures here."""
         if self.done:
             return  # the connection is gone
         try:
@@ -50,7 +50,7 @@ class PendingAnswer(Pending, ABC):
 
 
 class PendingReply(PendingAnswer, Generic[Rs]):
-    """Through the schema, and awaitable for who has no connection."""
+    """Encoded by the schema, and awaitable for callers without a connection."""
 
     __slots__ = ("_response_of", "_version")
 

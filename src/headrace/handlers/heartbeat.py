@@ -18,7 +18,7 @@ _STILL_A_MEMBER = heartbeat_answer(ErrorCode.NONE)
 
 
 def quick_heartbeat(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
-    """Of a member of a settled group: nothing but its session changes."""
+    """A heartbeat in a stable group: only the member's session changes."""
     if version < HEARTBEAT_FLEXIBLE_SINCE:
         return NOT_QUICK
     request = read_heartbeat(frame, position)

@@ -1,4 +1,4 @@
-"""LeaveGroup (13), v0-5. Takes members out of a classic group.
+"""LeaveGroup (13), v0-5. Takes members out of a group, those of the consumer protocol too: administrators use it.
 
 v3 several members at once, by member id or instance id, each with its own error (KIP-345); before, the one
 member's error is that of the answer; v5 the reason, which is only for people.
@@ -17,7 +17,7 @@ BATCHED_SINCE = 3
 
 @api(LeaveGroupRequest, LeaveGroupResponse, versions=range(6), authorize=group_read)
 async def leave_group(ctx: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Takes members out of a classic group."""
+    """Takes members out of a group."""
     batched = ctx.version >= BATCHED_SINCE
     if batched:
         leavers = tuple(Leaver(member.member_id, member.group_instance_id) for member in request.members)

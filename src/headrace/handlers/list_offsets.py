@@ -58,7 +58,7 @@ NOT_FOUND = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 @api(ListOffsetsRequest, ListOffsetsResponse, versions=range(1, 12), authorize=topic_describe)
 async def list_offsets(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Tells offsets by time, and where partitions begin and end."""
+    """Returns offsets by time, and where partitions begin and end."""
     repeated = _repeated(request)
     return ListOffsetsResponse(
         topics=[

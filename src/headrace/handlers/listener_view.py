@@ -74,11 +74,11 @@ class ListenerView:
         )
 
     def brokers(self) -> list[tuple[BrokerImage, Endpoint]]:
-        """Those that have this listener, by id."""
+        """The brokers that have this listener, by id."""
         return [self._reachable[broker_id] for broker_id in sorted(self._reachable)]
 
     def with_departed(self, departed: Iterable[BrokerImage]) -> list[tuple[BrokerImage, Endpoint]]:
-        """The same, and those that left a moment ago."""
+        """The same, and brokers that left a moment ago."""
         left = ((broker, broker.endpoint(self._listener)) for broker in departed)
         named = [(broker, endpoint) for broker, endpoint in left if endpoint is not None]
         return sorted([*self._reachable.values(), *named], key=lambda found: found[0].id)

@@ -45,7 +45,7 @@ ELECTION_SECONDS = 0.5
 
 @api(MetadataRequest, MetadataResponse, versions=range(14), authorize=topic_describe)
 async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
-    """Tells where brokers, topics and partitions are."""
+    """Returns where brokers, topics and partitions are."""
     asked = _asked(ctx, request)
     if asked is not None and not all(_is_valid(topic, ctx.version) for topic in asked):
         return MetadataResponse(topics=[_refused(topic) for topic in asked])
@@ -106,7 +106,7 @@ async def _let_news_arrive(broker: Broker) -> None:
 async def _create_missing(
     ctx: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
 ) -> dict[str, ErrorCode]:
-    """Make the topics that may be made by asking for them; what went wrong with which."""
+    """Create topics that a request for them may create; returns the errors by topic."""
     if not (request.allow_auto_topic_creation and ctx.broker.config.boolean("auto.create.topics.enable")):
         return {}
     known = ctx.broker.metadata.image.topics

@@ -58,7 +58,7 @@ class _PendingCommit(PendingAnswer):
 
 
 def quick_offset_commit(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
-    """Of positions in partitions that are all there."""
+    """Commits offsets of partitions that all exist."""
     if version < COMMIT_FLEXIBLE_SINCE:
         return NOT_QUICK
     broker = channel.broker
@@ -128,7 +128,7 @@ def _offsets(image: MetadataImage, commit: CommitFrame) -> list[OffsetToCommit]:
     authorize=group_read,
 )
 async def offset_commit(ctx: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Stores a group's positions."""
+    """Stores a group's offsets."""
     offsets: list[OffsetToCommit] = []
     accepted: list[OffsetCommitResponsePartition] = []
     response = OffsetCommitResponse()
@@ -161,7 +161,7 @@ def _check_topic(
     offsets: list[OffsetToCommit],
     accepted: list[OffsetCommitResponsePartition],
 ) -> list[OffsetCommitResponsePartition]:
-    """An answer per partition; those that may be stored are also put into `offsets` and `accepted`."""
+    """A result per partition; offsets that may be stored are also put into `offsets` and `accepted`."""
     topic, missing = _find_topic(ctx, asked)
     answers = []
     for one in asked.partitions:

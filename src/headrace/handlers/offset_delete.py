@@ -20,7 +20,7 @@ from headrace.wire.messages.offset_delete import (
 
 @api(OffsetDeleteRequest, OffsetDeleteResponse, versions=range(1), authorize=group_delete)
 async def offset_delete(ctx: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Forgets a group's positions in some partitions."""
+    """Deletes a group's offsets of some partitions."""
     image = ctx.broker.metadata.image
     response = OffsetDeleteResponse()
     partitions: list[TopicPartition] = []

@@ -35,7 +35,7 @@ Asked = tuple[TopicPartition, ...] | None
 
 @api(OffsetFetchRequest, OffsetFetchResponse, versions=range(1, 11), authorize=group_describe)
 async def offset_fetch(ctx: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Reads a group's stored positions."""
+    """Returns a group's stored offsets."""
     if ctx.version < MANY_GROUPS_SINCE:
         return await _one_group(ctx, request)
     groups = [await _group(ctx, asked, request.require_stable) async for asked in ctx.each(request.groups)]

@@ -27,7 +27,7 @@ CONSUMER = -1
 async def offset_for_leader_epoch(
     ctx: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Tells where a leader epoch ends in a partition's log."""
+    """Returns where a leader epoch ends in a partition's log."""
     is_consumer = request.replica_id == CONSUMER
     return OffsetForLeaderEpochResponse(
         topics=[

@@ -12,6 +12,7 @@ from headrace.handlers.context import Channel, topic_write
 from headrace.handlers.registry import hot_api
 from headrace.handlers.transactional_produce import append_in_transaction
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.batch import FLAGS_AT, HEADER_SIZE, TRANSACTIONAL
 from headrace.replication.partition import ACKS_ALL
 from headrace.services.delayed_produce import DelayedProduce, Unacknowledged
 from headrace.services.reply import Reply
@@ -50,7 +51,7 @@ def produce(channel: Channel, version: int, frame: memoryview, position: int) ->
 
 
 def _append_one(channel: Channel, one: OneBatch, version: int) -> Reply:
-    """The short way for one batch, as small requests are; None, with nothing done, if it takes the long one."""
+    """The fast path for one batch, as in small requests; None, with nothing done, if it needs the slow one."""
     acks, timeout_ms, echo, key, index, batch = one
     replicas = channel.broker.replicas
     try:
@@ -58,6 +59,8 @@ def _append_one(channel: Channel, one: OneBatch, version: int) -> Reply:
     except KeyError:
         return None
     if partition is None or not partition.is_leader or partition.internal or (acks != 1 and acks != ACKS_ALL):
+        return None
+    if len(batch) < HEADER_SIZE or batch[FLAGS_AT] & TRANSACTIONAL:
         return None
     try:
         base_offset, append_time, log_start = partition.append(batch, acks)

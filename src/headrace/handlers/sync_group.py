@@ -17,7 +17,7 @@ PROTOCOL_REQUIRED_SINCE = 5
 
 @api(SyncGroupRequest, SyncGroupResponse, versions=range(6), authorize=group_read)
 def sync_group(ctx: Context, request: SyncGroupRequest) -> SyncGroupResponse | PendingReply[SyncGroupResponse]:
-    """Hands in the assignment of a classic group, and hands out each member's part."""
+    """Takes the assignment of a classic group, and returns each member's part."""
     if ctx.version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return begin(

@@ -81,7 +81,7 @@ def _unverified(channel: Channel, version: int, topics: list[TopicData]) -> _Unv
 
 
 class _Guards:
-    """What the coordinator agreed to, and what not."""
+    """What the coordinator agreed to, and what it refused."""
 
     __slots__ = ("_errors", "_guards", "_version")
 
@@ -135,7 +135,7 @@ class TransactionalProduce(Pending):
         self._inner: Pending | None = None
 
     async def run(self) -> None:
-        """Never raises: what goes wrong ends the connection alone."""
+        """Never raises: a failure only ends the connection."""
         try:
             reply = await self._verified_and_appended()
         except CloseConnection as error:
@@ -206,7 +206,7 @@ class TransactionalProduce(Pending):
             self.complete(body)
 
     def cancel(self) -> None:
-        """The connection is gone; what is verified is appended all the same."""
+        """The connection is closed; verified batches are appended anyway."""
         if self._inner is not None:
             self._inner.cancel()
         super().cancel()

@@ -47,7 +47,7 @@ _TRY_AGAIN = frozenset(
 
 @api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=range(6), authorize=group_read)
 async def txn_offset_commit(ctx: Context, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Stores a group's positions in a transaction."""
+    """Stores a group's offsets in a transaction."""
     offsets: list[OffsetToCommit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
@@ -66,7 +66,7 @@ def _check_topic(
     offsets: list[OffsetToCommit],
     accepted: list[TxnOffsetCommitResponsePartition],
 ) -> list[TxnOffsetCommitResponsePartition]:
-    """An answer per partition; those that may be stored are also put into `offsets` and `accepted`."""
+    """A result per partition; offsets that may be stored are also put into `offsets` and `accepted`."""
     topic = ctx.broker.metadata.image.topics.get(asked.name)
     answers = []
     for one in asked.partitions:
@@ -114,7 +114,7 @@ async def _commit(
 async def _verified(
     ctx: Context, request: TxnOffsetCommitRequest, partition: Partition
 ) -> VerificationGuard | None:
-    """Ask the transaction's coordinator, where nothing of it is in the partition yet."""
+    """Ask the transaction's coordinator, if the transaction is not in the partition yet."""
     adds = ctx.version >= ADDS_SINCE
     guard = partition.start_verification(request.producer_id, request.producer_epoch, NO_SEQUENCE, adds)
     if guard is None:

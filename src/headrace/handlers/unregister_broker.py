@@ -16,7 +16,7 @@ from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest, Un
 @api(UnregisterBrokerRequest, UnregisterBrokerResponse, versions=range(1), authorize=cluster_alter)
 @on_controller(UnregisterBrokerResponse)
 async def unregister_broker(ctx: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Forgets a broker that will not come back."""
+    """Removes a broker that will not come back."""
     try:
         await ctx.broker.controller.unregister_broker(request.broker_id)
     except KafkaError as error:

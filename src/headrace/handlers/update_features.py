@@ -22,7 +22,7 @@ RESULTS_UNTIL = 1
 
 @api(UpdateFeaturesRequest, UpdateFeaturesResponse, versions=range(3), authorize=cluster_alter)
 def update_features(ctx: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Changes the level of a feature; they are fixed by the release, and it says so."""
+    """Refuses to change the level of a feature: the release fixes them."""
     try:
         for update in request.feature_updates:
             _check(update)

@@ -55,7 +55,7 @@ StartWorker = Callable[[], Awaitable[Worker]]
 
 
 class CleaningFailed(Exception):
-    """A cleaning came to nothing; the message says why."""
+    """A cleaning failed; the message says why."""
 
     def __init__(self, message: str, is_damage: bool = False) -> None:
         super().__init__(message)

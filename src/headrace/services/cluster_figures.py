@@ -76,7 +76,7 @@ def controller_families(image: MetadataImage) -> Iterator[Family]:
 def together(
     image: MetadataImage, partitions: Iterable[PartitionImage], place: Callable[[BrokerImage], str | None]
 ) -> int:
-    """How many partitions have several replicas, and all that are known in one place."""
+    """The number of partitions with several replicas, and all figures that are known in one place."""
     places = {id: place(broker) for id, broker in image.brokers.items()}
     return sum(
         len(partition.replicas) > 1

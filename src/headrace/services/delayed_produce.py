@@ -48,7 +48,7 @@ class ProducingClient(Protocol):
 
 
 class Unacknowledged:
-    """A batch in the log of a partition, and the place of its answer, which says that all went well."""
+    """A batch in the log of a partition, and the place of its result, which is set to success."""
 
     __slots__ = ("_acks", "_answers", "_end_offset", "_index", "_leader_epoch", "_place", "hint", "partition")
 
@@ -129,7 +129,7 @@ class DelayedProduce(Pending):
         return decided
 
     def _look(self) -> None:
-        """Its time is up, or it has waited for long."""
+        """Its time is up, or it has waited for a long time."""
         if self._left <= 0:
             self._expire()
             return
@@ -142,7 +142,7 @@ class DelayedProduce(Pending):
             self.failed(error)
 
     def _expire(self) -> None:
-        """The batches stay in the log; whether they will be acknowledged, nobody can tell any more."""
+        """The batches stay in the log; whether they will ever be replicated is unknown."""
         try:
             for batch in self._waiting:
                 if not self._is_decided(batch):
@@ -172,7 +172,7 @@ class DelayedProduce(Pending):
         self.hang_up()
 
     def cancel(self) -> None:
-        """The connection is gone; what was appended stays."""
+        """The connection is closed; what was appended stays."""
         self._timer.cancel()
         self._let_go([])
         super().cancel()

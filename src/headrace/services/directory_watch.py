@@ -28,7 +28,7 @@ class DirectoryWatch:
         report: OfflineReport,
         on_all_failed: Callable[[str], None],
     ) -> None:
-        """`on_all_failed` gets the reason; without a directory a broker can do nothing but end."""
+        """`on_all_failed` gets the reason; without a directory a broker can only stop."""
         self._env = env
         self._directories = directories
         self._replicas = replicas

@@ -3,6 +3,11 @@
 It asks the controller, which may be this broker itself, and keeps serving until its own image says that it leads
 nothing. The controller takes over some hundred partitions at a time, and as long as they become fewer it is asked
 again. What nobody else is in sync for the broker keeps, after it has waited a moment for followers to catch up.
+Nobody can take over while the coordination store is down: a broker that cannot read it does not wait for that.
+
+Then it stays for a moment and sends its clients to the new leaders. A client that is connected to nobody else yet
+would take a closed connection for the end of the cluster: librdkafka starts over with its bootstrap servers then,
+and in 2.16 a synchronous commit that is under way never returns.
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ LONGEST_SECONDS = 20.0
 """The same however much progress there was."""
 ATTEMPT_SECONDS = 2.0
 RETRY_SECONDS = 0.1
+FAREWELL_SECONDS = 0.25
+"""For clients to hear of the new leaders and connect to them."""
+STORE_ATTEMPTS = 2
+"""Without an answer of the store, one after the other; with ZooKeeper each waits a second for a server."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,23 +46,34 @@ class Handover:
         self._replicas = replicas
 
     async def run(self) -> None:
-        """Return when others lead, or nobody can, or the time is up. Never fails: the stop continues."""
+        """Return when other brokers lead, or none can, or the time is up. Never fails: the stop continues."""
+        led = self._led()
         try:
             await self._until_others_lead()
         except TimeoutError:
             logger.warning("Stopping without handing over partitions: the coordination store does not respond")
+        if self._led() < led:
+            await self._env.clock.sleep(FAREWELL_SECONDS)
 
     async def _until_others_lead(self) -> None:
         now = self._env.clock.monotonic
         end = now() + LONGEST_SECONDS
         deadline = now() + LIMIT_SECONDS
+        silent = 0
         while self._has_others() and now() < deadline:
             led = self._led()
             try:
                 async with asyncio.timeout(LIMIT_SECONDS):
+                    await self._metadata.catch_up(CHANGES)
+                    silent = 0
                     if await self._may_stop():
                         return
-            except (KafkaError, StoreError) as error:
+            except StoreError as error:
+                silent += 1
+                if silent == STORE_ATTEMPTS:
+                    logger.warning("Stopping without handing over partitions: %s", error)
+                    return
+            except KafkaError as error:
                 logger.warning("Cannot ask the controller to move leadership: %s", error)
             if self._led() < led:
                 deadline = min(now() + LIMIT_SECONDS, end)
@@ -68,7 +88,7 @@ class Handover:
         return sum(partition.is_leader for partition in self._replicas.all())
 
     def _has_others(self) -> bool:
-        """Whether anybody could lead what this broker holds."""
+        """Whether another broker could lead any partition of this one."""
         image, own = self._metadata.image, self._replicas.broker_id
         if own not in image.brokers:
             return False
@@ -81,7 +101,7 @@ class Handover:
         )
 
     async def _may_stop(self) -> bool:
-        """Whether others lead all that this broker led, as far as it knows itself."""
+        """Whether others lead all partitions that this broker led, as far as it knows."""
         broker = self._metadata.image.brokers.get(self._replicas.broker_id)
         if broker is None:
             return True

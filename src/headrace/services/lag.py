@@ -84,7 +84,7 @@ class Lag:
     # -- seeing
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Partitions may have come or gone."""
+        """Partitions may have been added or removed."""
         self._stale = True
 
     async def run(self) -> None:

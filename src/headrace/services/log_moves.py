@@ -41,12 +41,12 @@ class Move:
 
     @property
     def is_copying(self) -> bool:
-        """Not any more once the two are swapped and only the old files are left to be removed."""
+        """No longer true once the two are swapped and only the old files are left to remove."""
         return self.future is not None and self.partition.log is not self.future
 
     @property
     def lag(self) -> int:
-        """In records, as DescribeLogDirs tells it."""
+        """In records, as DescribeLogDirs reports it."""
         return self.partition.log.end_offset - (self.future.end_offset if self.future is not None else 0)
 
 
@@ -76,7 +76,7 @@ class LogMoves:
             move.task = self._env.background.start(f"Moving {name}", self._run(move))
 
     def close(self) -> None:
-        """What was begun is removed at the next start."""
+        """Incomplete copies are removed at the next start."""
         for move in list(self._moves.values()):
             self._cancel(move)
 

@@ -65,7 +65,7 @@ class Maintenance:
         yield Family("headrace_log_directory_bytes", "gauge", "Size of the file system, by data directory.", total)
 
     def _space(self, path: str) -> tuple[int, int] | None:
-        """Free, and in all; None where the disk does not tell."""
+        """Free and total bytes; None if the disk does not report them."""
         try:
             return self._env.disk.free_bytes(path), self._env.disk.total_bytes(path)
         except OSError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from headrace.env import Env
@@ -18,8 +19,10 @@ from headrace.replication.partition import ACKS_ALL, Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services.groups.service import GroupService
 
-REPLICATION_SECONDS = 30.0
-"""That a marker waits for its replicas before the coordinator is told to send it again."""
+REPLICATION_SECONDS = 5.0
+"""That the markers of a request wait for their replicas, all of them together, before the coordinator is told to
+send those again that lack any. Less than it waits for the answer: otherwise one partition whose replicas are slow
+would hide from it that all others have their markers."""
 _SEND_AGAIN = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -70,9 +73,15 @@ class TransactionMarkers:
         self._groups = groups
 
     async def write(self, wanted: Sequence[tuple[EndMarker, TopicPartition]], each: Each) -> list[ErrorCode]:
-        """One answer for each: all are appended first, and then waited for. `each` serves others between."""
+        """One result for each marker: all are appended first, then awaited. `each` serves others in between."""
         begun = [self._begin(partition, marker) async for marker, partition in each(wanted)]
-        return [one if isinstance(one, ErrorCode) else await self._outcome(*one) async for one in each(begun)]
+        waiting = [one[0] for one in begun if not isinstance(one, ErrorCode) and not one[0].done()]
+        timer = self._env.clock.call_later(REPLICATION_SECONDS, partial(_time_out, waiting)) if waiting else None
+        try:
+            return [one if isinstance(one, ErrorCode) else await _outcome(*one) async for one in each(begun)]
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _begin(
         self, topic_partition: TopicPartition, marker: EndMarker
@@ -89,25 +98,22 @@ class TransactionMarkers:
             partition.waiters[waiter] = None
         return waiter.done, partition, waiter
 
-    async def _outcome(
-        self, done: asyncio.Future[None], partition: Partition, waiter: _Replication | None
-    ) -> ErrorCode:
-        timer = None if done.done() else self._env.clock.call_later(REPLICATION_SECONDS, lambda: _time_out(done))
-        try:
-            await done
-        except KafkaError as error:
-            return _told(error.code)
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if waiter is not None:
-                partition.waiters.pop(waiter, None)
-        return ErrorCode.NONE
+
+async def _outcome(done: asyncio.Future[None], partition: Partition, waiter: _Replication | None) -> ErrorCode:
+    try:
+        await done
+    except KafkaError as error:
+        return _told(error.code)
+    finally:
+        if waiter is not None:
+            partition.waiters.pop(waiter, None)
+    return ErrorCode.NONE
 
 
-def _time_out(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+def _time_out(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for done in waiting:
+        if not done.done():
+            done.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
 
 def _told(code: ErrorCode) -> ErrorCode:

@@ -23,7 +23,7 @@ class Observation:
         replicas: ReplicaSet,
         others: Sequence[Callable[[], Iterable[Family]]] = (),
     ) -> None:
-        """`others` have figures of their own to tell."""
+        """`others` add figures of their own."""
         self._others = others
         self._env = env
         self._metadata = metadata

@@ -33,7 +33,7 @@ class OfflineReport:
             self._telling = self._env.background.start("Reporting offline partitions", self._tell())
 
     def tell_again(self) -> None:
-        """The session is a new one: what the last one said is gone, unless a report of now came after it began."""
+        """There is a new session: what the last one reported is gone, unless that was after this one began."""
         self._told = None
         self._session += 1
         self.look()

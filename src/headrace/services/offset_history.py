@@ -34,7 +34,7 @@ class OffsetHistory:
 
     @property
     def first_offset(self) -> int:
-        """Nothing is known of when the end was below this."""
+        """It is not known when the end was below this offset."""
         return self._ends[0]
 
     def note(self, end_offset: int, before_ms: int, now_ms: int) -> None:
@@ -49,7 +49,7 @@ class OffsetHistory:
             self._thin(now_ms)
 
     def note_older(self, offset: int, time_ms: int) -> None:
-        """Of the time before this history: the end was at `offset` then."""
+        """The end before this history began was at `offset`."""
         if offset < self._ends[0]:
             self._times.insert(0, min(time_ms, self._times[0]))
             self._ends.insert(0, offset)

@@ -12,7 +12,7 @@ Body = bytes | list[Piece]
 
 
 class CloseConnection(Exception):
-    """The only answer left is to hang up, as Kafka does when an acks=0 Produce fails."""
+    """The only possible response is to close the connection, as Kafka does when an acks=0 Produce fails."""
 
 
 class Pending:
@@ -37,7 +37,7 @@ class Pending:
             self._deliver()
 
     def fail(self, error: Exception) -> None:
-        """There will be no body: the connection ends. After an end nothing more happens."""
+        """There will be no body: the connection is closed. Nothing happens after that."""
         if self.done:
             return
         self.done = True
@@ -46,7 +46,7 @@ class Pending:
             self._deliver()
 
     def hang_up(self) -> None:
-        """The same where the reason was told already."""
+        """The same, where the reason was logged already."""
         self.fail(CloseConnection("a request could not be answered"))
 
     def result(self) -> Body:
@@ -59,7 +59,7 @@ class Pending:
         self._deliver = deliver
 
     def cancel(self) -> None:
-        """Let go of whatever would have completed it."""
+        """Release whatever would have completed it."""
         self.done = True
         self._deliver = None
 

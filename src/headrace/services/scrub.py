@@ -47,7 +47,7 @@ class Scrub:
         self.totals = ScrubTotals()
 
     async def run(self) -> None:
-        """Until cancelled; at once over if the scrub is off."""
+        """Until cancelled; returns at once if the scrub is off."""
         while self._bytes_per_second:
             began = self._env.clock.monotonic()
             await self._round()

@@ -36,7 +36,7 @@ class ShardState(Enum):
 
     @property
     def refusal(self) -> ErrorCode:
-        """What a client is told by a shard that is not active."""
+        """The error that a client gets from a shard that is not active."""
         loading = self is ShardState.LOADING
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
 
@@ -54,7 +54,7 @@ class Shard(Protocol):
         """Load in the background."""
 
     def resign(self) -> None:
-        """No longer the coordinator: whoever waits is told to look for the new one."""
+        """No longer the coordinator: waiting clients are told to look for the new one."""
 
 
 S = TypeVar("S", bound=Shard)
@@ -81,7 +81,7 @@ class Shards(Generic[S]):
         self._closed = False
 
     def follow(self, new: MetadataImage) -> bool:
-        """The partitions of this broker agree with `new`: take up and lay down what it says. False once closed."""
+        """This broker's partitions agree with `new`: load and unload shards accordingly. False once closed."""
         if self._closed:
             return False
         topic = new.topics.get(self._topic)
@@ -104,14 +104,14 @@ class Shards(Generic[S]):
         return True
 
     def close(self) -> None:
-        """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
+        """The broker stops: waiting clients are told to look for another coordinator."""
         self._closed = True
         for shard in self._by_index.values():
             shard.resign()
         self._by_index.clear()
 
     def __iter__(self) -> Iterator[S]:
-        """As they are now: others may come and go meanwhile."""
+        """A copy: shards may be added and removed meanwhile."""
         return iter(list(self._by_index.values()))
 
     def at(self, index: int) -> S | None:
@@ -130,12 +130,12 @@ class Shards(Generic[S]):
         return shard
 
     def partition(self, key: str) -> PartitionImage | None:
-        """Where a key is coordinated; None while the topic is not there."""
+        """The partition that coordinates a key; None while there is no topic."""
         topic = self._metadata.image.topics.get(self._topic)
         return None if topic is None else topic.partitions[partition_of(key, len(topic.partitions))]
 
     async def ensure_topic(self, creation: Callable[[], TopicCreation]) -> None:
-        """Make the topic if it is not there. KafkaError if that cannot be done now."""
+        """Create the topic if it is missing. KafkaError if that is impossible now."""
         if self._topic in self._metadata.image.topics:
             return
         (outcome,) = await self._creator.create_topics([creation()])

@@ -34,7 +34,7 @@ ASKED_AGAIN_SECONDS = 10.0
 
 
 class KeysUnusable(Exception):
-    """Nobody can log in with these. The message says why."""
+    """These keys cannot be used. The message says why."""
 
 
 class TokenKeys:
@@ -57,7 +57,7 @@ class TokenKeys:
         return check_token(token, self._keys, self.rules, self._env.clock.wall_ms() / 1000)
 
     async def open(self) -> None:
-        """A file must be there; a server may come later."""
+        """A file must exist; a server may start later."""
         try:
             check_installed()
             await self._read()

@@ -59,10 +59,13 @@ def _decide_bumping(
     known = asked.producer_id in (held.producer_id, current.producer_id if state in ENDING else NO_PRODUCER_ID)
     if not known and not repeated:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if not repeated and (asked != held or state in ENDING):
-        return refuse(ErrorCode.PRODUCER_FENCED)
     if repeated:
         return _answer_repeated(current, request)
+    if asked != held:
+        return refuse(ErrorCode.PRODUCER_FENCED)
+    if state in ENDING:
+        # The next transaction ends before the markers of the last one are written. Kafka fences its producer.
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is _S.ONGOING:
         return _prepare(current, request, new_id, now_ms)
     assert state in IDLE

@@ -7,7 +7,7 @@ after every few elements; whoever drives them decides at each yield whether to c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 from headrace.model.errors import ProtocolError
@@ -54,6 +54,18 @@ def encode_in_steps(message: Message, out: bytearray, version: int) -> Steps:
 def holds_more_than(value: Struct, most: int) -> bool:
     """Whether its arrays hold more elements than that, nested ones included."""
     return _elements(value, most) > most
+
+
+def arrays_in(value: Struct) -> Iterator[list[Any]]:
+    """Its arrays that hold anything, and those of their elements."""
+    state = value.__dict__
+    for name, is_deep in _arrays_of(type(value)):
+        values = state[name]
+        if values:
+            yield values
+            if is_deep:
+                for inner in values:
+                    yield from arrays_in(inner)
 
 
 def _elements(value: Struct, most: int) -> int:

@@ -101,6 +101,23 @@ def test_a_first_join_is_refused(change: dict[str, Any], error: ErrorCode) -> No
     assert (shell.coordinator.group("g") is None) == (error is not ErrorCode.MEMBER_ID_REQUIRED)
 
 
+def test_a_newcomer_joins_although_the_last_member_left_after_it_was_given_its_id() -> None:
+    shell = GroupShell()
+    (first,) = join(shell)
+    newcomer = member_id(shell)
+    shell.ask(LeaveGroup("g", (Leaver(first.member_id),)), LeaveReply)
+    assert (group_of(shell).members, group_of(shell).state) == ({}, GroupState.PREPARING_REBALANCE)
+    for change in ({"protocol_type": "connect"}, {"protocols": ()}):
+        refused = shell.ask(replace(JOIN, member_id=newcomer, **change), JoinReply)
+        assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert shell.ask(JOIN, JoinReply).error is ErrorCode.MEMBER_ID_REQUIRED
+    token = shell.send(replace(JOIN, member_id=newcomer))
+    shell.advance(JOIN.rebalance_timeout_ms)
+    reply = shell.answers.pop(token)
+    assert isinstance(reply, JoinReply)
+    assert (reply.error, reply.generation) == (ErrorCode.NONE, first.generation + 1)
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [

@@ -293,13 +293,22 @@ def test_a_classic_member_of_a_consumer_group_expires_by_its_own_session() -> No
     assert "new" in consumer(shell).members
 
 
-def test_classic_members_leave_a_consumer_group() -> None:
+def test_members_of_either_protocol_are_taken_out_of_a_consumer_group() -> None:
     shell = new_shell()
     old = mixed(shell)
-    reply = shell.ask(LeaveGroup("g", (Leaver("new"), Leaver(old), Leaver(old), Leaver("", "i"))), LeaveReply)
-    unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert [left.error for left in reply.members] == [unknown, ErrorCode.NONE, unknown, unknown]
+    shell.ask(replace(NEW, member_id="third", instance_id="s"), ConsumerHeartbeatReply)
+    unknown, fenced = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
+    strangers = (Leaver("nobody"), Leaver(""), Leaver("", "i"), Leaver("new", "i"), Leaver("new", "s"))
+    reply = shell.ask(LeaveGroup("g", strangers), LeaveReply)
+    assert [left.error for left in reply.members] == [unknown, unknown, unknown, unknown, fenced]
+    assert consumer(shell).members.keys() == {old, "new", "third"}
+    reply = shell.ask(LeaveGroup("g", (Leaver(old), Leaver(old), Leaver("", "s"))), LeaveReply)
+    assert [left.error for left in reply.members] == [ErrorCode.NONE] * 3
     assert consumer(shell).members.keys() == {"new"}
+    reply = shell.ask(LeaveGroup("g", (Leaver("new"),)), LeaveReply)
+    assert [left.error for left in reply.members] == [ErrorCode.NONE]
+    assert consumer(shell).members == {}
+    assert shell.ask(replace(NEW, member_epoch=1), ConsumerHeartbeatReply).error is unknown
 
 
 def test_a_static_member_comes_back_as_a_classic_one_and_the_group_goes_down_without_a_rebalance() -> None:

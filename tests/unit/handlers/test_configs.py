@@ -170,3 +170,20 @@ async def test_settings_of_a_group(bench: Any) -> None:
     assert await listed() == []
     (nameless,) = (await bench.call(describe(GROUP, ""), 4)).results
     assert nameless.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_broker_setting_that_only_kafka_uses_is_kept_with_a_warning(
+    bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "sasl.kerberos.min.time.before.relogin"
+    (tried,) = (await bench.call(edit(BROKER, "1", (name, SET, "58000"), validate_only=True), 1)).responses
+    assert (tried.error_code, caplog.messages) == (ErrorCode.NONE, [])
+    (done,) = (await bench.call(edit(BROKER, "1", (name, SET, "58000")), 1)).responses
+    assert done.error_code == ErrorCode.NONE
+    assert f"{name} is a Kafka setting that Headrace does not use; it is ignored." in caplog.messages
+    (row,) = (await bench.call(describe(BROKER, "1", name), 4)).results[0].configs
+    assert (row.value, row.config_source) == ("58000", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert row.config_type == ConfigType.LONG
+    (unknown,) = (await bench.call(edit(BROKER, "1", ("no.such.setting", SET, "1")), 1)).responses
+    assert unknown.error_code == ErrorCode.INVALID_CONFIG
+    assert "no.such.setting" in unknown.error_message

@@ -23,7 +23,7 @@ async def test_every_version_of_every_api_answers_an_empty_request(bench: Any, a
     values = {"client_software_name": "x", "client_software_version": "1"} if api.name == "ApiVersions" else {}
     for version in api.versions:
         response = await bench.call(api.request(**values), version)
-        assert type(response) is api.response
+        assert isinstance(response, api.response)
 
 
 def test_issue_3_has_its_apis() -> None:

@@ -27,6 +27,11 @@ from headrace.wire.messages.add_partitions_to_txn import (
 from headrace.wire.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.wire.messages.end_txn import EndTxnRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.list_transactions import ListTransactionsRequest
 from headrace.wire.messages.produce import (
@@ -236,6 +241,16 @@ async def test_without_verification_older_clients_are_believed(bench_with: Any) 
         assert await client.produce(0, version=11) is NONE
 
 
+async def test_verification_can_be_switched_off_while_the_broker_runs(bench: Any, client: Client) -> None:
+    await client.init()
+    assert await client.produce(0, version=11) is ErrorCode.TRANSACTION_ABORTABLE
+    off = AlterableConfig(name="transaction.partition.verification.enable", config_operation=0, value="false")
+    every_broker = AlterConfigsResource(resource_type=4, resource_name="", configs=[off])
+    answer = await bench.call(IncrementalAlterConfigsRequest(resources=[every_broker]), 1)
+    assert answer.responses[0].error_code == NONE
+    assert await client.produce(0, version=11) is NONE
+
+
 @pytest.mark.parametrize(
     ("stamp", "code"),
     [
@@ -250,6 +265,17 @@ async def test_produce_by_a_stranger(client: Client, stamp: Any, code: ErrorCode
     await client.init()
     assert await client.add(0) == [NONE]
     assert await client.produce(0, version=version, **stamp) is code
+
+
+@pytest.mark.parametrize("version", [8, 11, 12])
+async def test_nobody_joins_an_open_transaction_without_its_id(bench: Any, client: Client, version: int) -> None:
+    """The right to write is one on the id: who leaves it out must not get round that."""
+    await client.init()
+    assert await client.add(0) == [NONE]
+    assert await client.produce(0, version=version) is NONE
+    code = await client.produce(0, version=version, transactional_id=None)
+    assert code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert bench.partition("t", 0).end_offset == 1
 
 
 async def test_requests_that_wait_for_the_coordinator_keep_their_order(bench: Any, client: Client) -> None:

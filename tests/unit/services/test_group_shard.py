@@ -47,6 +47,7 @@ from headrace.replication.partition import Partition
 from headrace.services.groups import shard as shard_module
 from headrace.services.groups import writer
 from headrace.services.groups.answer import Answer
+from headrace.services.groups.early_commits import PATIENCE_SECONDS
 from headrace.services.groups.records import decode_batch
 from headrace.services.groups.settings import GroupConfigsFeed, ShellSettings
 from headrace.services.groups.shard import GroupShard
@@ -447,8 +448,10 @@ async def test_a_commit_that_comes_while_it_loads_waits_a_moment(monkeypatch: py
     world.partition.log.end_offset = 1
     world.shard.start()
     late = world.commit(2)
+    world.clock.advance(PATIENCE_SECONDS - 0.1)
+    world.clock.turn()
     assert not late.done()
-    world.clock.advance(1.1)
+    world.clock.advance(0.2)
     world.clock.turn()
     assert errors_of(late) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,)
     early = world.commit(3)

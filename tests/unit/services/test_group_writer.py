@@ -6,13 +6,14 @@ from typing import cast
 
 import pytest
 
+from headrace.config.broker_config import BrokerConfig
 from headrace.groups.events import OffsetCommitted
 from headrace.model.errors import ErrorCode
 from headrace.records.batch import parse_header
 from headrace.records.reader import read_records
 from headrace.replication.partition import Partition
 from headrace.services.groups.records import decode_batch
-from headrace.services.groups.settings import ShellSettings
+from headrace.services.groups.settings import ShellSettings, shell_settings
 from headrace.services.groups.writer import MAX_BATCH_BYTES, DecisionWriter
 from tests.unit.services.fakes import FakeClock, FakePartition
 
@@ -185,6 +186,11 @@ def test_a_log_that_failed_keeps_nobody_waiting() -> None:
     desk.partition.replicate(0)
     assert outcome.heard == ["failed KAFKA_STORAGE_ERROR"]
     assert not desk.partition.waiters
+
+
+@pytest.mark.parametrize(("given", "linger_ms"), [({}, -1), ({"group.coordinator.append.linger.ms": "7"}, 7)])
+def test_the_linger_is_the_brokers_setting(given: dict[str, str], linger_ms: int) -> None:
+    assert shell_settings(BrokerConfig.build(flags=given)).append_linger_ms == linger_ms
 
 
 def test_a_linger_collects_over_many_turns() -> None:

@@ -39,6 +39,10 @@ class Owner:
     def __init__(self) -> None:
         self.in_charge = True
         self.done: list[Transaction] = []
+        self.forgotten: list[Transaction] = []
+
+    def awaits_markers(self, ending: Transaction) -> bool:
+        return self.in_charge and ending not in self.forgotten
 
     def markers_written(self, ending: Transaction) -> None:
         self.done.append(ending)
@@ -205,6 +209,19 @@ async def test_a_coordinator_that_is_no_longer_in_charge_sends_nothing_more(rig:
     await rig.settle()
     assert rig.sender.lacking == 1
     rig.owner.in_charge = False
+    rig.clock.advance(10)
+    await rig.settle()
+    assert len(rig.asked) == 1
+    assert rig.owner.done == []
+    assert rig.sender.lacking == 0
+
+
+async def test_an_end_that_another_one_took_the_place_of_is_sent_no_more(rig: Rig) -> None:
+    """Its coordinator is in charge, and has read its log again: a late marker would end the next transaction."""
+    rig.answers = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    stale = rig.send(("b", 0))
+    await rig.settle()
+    rig.owner.forgotten.append(stale)
     rig.clock.advance(10)
     await rig.settle()
     assert len(rig.asked) == 1

@@ -275,6 +275,19 @@ async def test_markers_of_a_past_end_change_nothing(rig: Rig) -> None:
     assert rig.is_in(TransactionState.ONGOING)
 
 
+async def test_only_the_last_word_on_a_transaction_awaits_markers(rig: Rig) -> None:
+    """What a coordinator that has read its log again sends for an older end would end the next transaction."""
+    for decider in (init, add, classic_commit):
+        await rig.do(decider)
+    ending = rig.outbox.sent[0]
+    assert rig.shard.awaits_markers(ending)
+    same_end_read_again = replace(ending)
+    assert not rig.shard.awaits_markers(same_end_read_again)
+    rig.shard.markers_written(ending)
+    rig.clock.turn()
+    assert not rig.shard.awaits_markers(ending)
+
+
 async def test_a_coordinator_that_may_be_replaced_answers_nothing_from_memory() -> None:
     """Without its lease it cannot know what its successor has stored: an old commit is not the one asked for."""
     rig = made()

@@ -114,3 +114,13 @@ def test_an_end_repeated_at_another_coordinator_is_answered_with_the_new_epoch()
             begun = stored(decide_add(ended, ended.identity, frozenset({P0}), BUMPS_EPOCH, NOW).changed)
             late = decide_end(begun, end(held, commit), 901, NOW)
             assert late.error is (FENCED if held is HELD else MAPPING)
+
+
+def test_the_next_transaction_may_end_before_the_markers_of_the_last_are_written() -> None:
+    """A leader died, so markers take long, and a producer gives up on its next transaction: it is no zombie."""
+    ended = decide_end(txn(ONGOING), end(HELD), None, NOW)
+    ending, after = stored(ended.changed), ended.producer
+    assert decide_end(ending, end(after, commit=False), None, NOW).error is CONCURRENT
+    aborted = decide_end(stored(completed(ending, NOW)), end(after, commit=False), None, NOW)
+    assert (aborted.error, aborted.producer) == (NONE, (7, 7))
+    assert decide_end(ending, end(ProducerIdentity(7, 8), commit=False), None, NOW).error is FENCED

@@ -65,7 +65,7 @@ class ParkedFetch(Pending):
             self._finish(answers)
 
     def noted(self) -> None:
-        """Not worth an answer of its own."""
+        """Not worth a response of its own."""
 
     def expire(self) -> None:
         """Answer with what is available."""

@@ -100,6 +100,7 @@ class FetchPlan:
         "_by_topic",
         "_listener",
         "_rack",
+        "_replicas",
         "_serves_from_followers",
         "_watched",
         "broker",
@@ -134,12 +135,13 @@ class FetchPlan:
         self.committed = parameters.isolation == READ_COMMITTED
         replicas = broker.replicas
         if parameters.replica_id >= 0:
-            replicas.admit_follower()
+            replicas = replicas.for_follower()
             self.reader = REPLICA
         else:
             self.reader = COMMITTED if self.committed else UNCOMMITTED
         self._rack = parameters.rack
         self._serves_from_followers = version >= FOLLOWER_READS and self.reader != REPLICA
+        self._replicas = replicas
         self._by_topic = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
 
     @property
@@ -170,7 +172,7 @@ class FetchPlan:
     # -- reading
 
     def read(self) -> tuple[list[PartitionAnswer], int, bool]:
-        """The answers so far, bytes of data, and whether an error must be reported at once."""
+        """The results so far, bytes of data, and whether an error must be reported at once."""
         readings = self._begin()
         self._read_into(readings, self._due())
         return readings.answers, readings.size, readings.final
@@ -255,7 +257,7 @@ class FetchPlan:
 
     def _limit_for(self, partition: Partition) -> Side | None:
         """What a replica gets of it is limited, or not: one that is in sync never is."""
-        limit = self.broker.replicas.sending_limit
+        limit = self._replicas.sending_limit
         if limit is None or not limit.active or not limit.limits(partition, self.parameters.replica_id):
             return None
         return limit
@@ -269,7 +271,7 @@ class FetchPlan:
         if partition is None or not partition.is_leader:
             watched.attach(None)
             by_id = self.version >= TOPIC_IDS
-            raise self.broker.replicas.why_not_leader(watched.topic, watched.index, by_id=by_id)
+            raise self._replicas.why_not_leader(watched.topic, watched.index, by_id=by_id)
         watched.attach(partition)
         return partition
 

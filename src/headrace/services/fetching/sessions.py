@@ -59,7 +59,7 @@ class Watched:
             self.sent_high_watermark = -1  # named again: the client may have dropped what it was told before
 
     def attach(self, partition: Partition | None) -> None:
-        """Read from this partition from now on; None: from none."""
+        """Read from this partition from now on; None for no partition."""
         self._deafen()
         self.partition = partition
         if self.session is not None and self.session.polls:
@@ -145,7 +145,7 @@ class FetchSession:
         been under way for as long as a network was cut. But it was sent after all answers but one had come."""
 
     def answered(self, now: float) -> None:
-        """An answer leaves now."""
+        """A response is sent now."""
         self._answered = (self._answered[1], now)
 
     def polled(self, now: float) -> None:
@@ -153,7 +153,7 @@ class FetchSession:
         self.followed_at = self._answered[0]
 
     def change(self, parameters: FetchParameters) -> None:
-        """Take over what a request adds, changes and forgets."""
+        """Apply what a request adds, changes and forgets."""
         for want in parameters.wants:
             key = want[:2]
             known = self.watchlist.get(key)

@@ -16,7 +16,8 @@ from headrace.groups.messages import CommitOffsets
 from headrace.model.errors import ErrorCode
 from headrace.services.groups.answer import Answer
 
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 3.0
+"""Times three tries: a machine with far too much to do needed more than three seconds to load a shard."""
 MAX_HELD = 1_000
 
 
@@ -41,7 +42,7 @@ class EarlyCommits:
                 ask(request, answer)
 
     def refuse(self, error: ErrorCode) -> None:
-        """It has not, and will not."""
+        """The shard was not loaded, and will not be."""
         while self._held:
             _refuse(*self._held.popleft(), error)
 

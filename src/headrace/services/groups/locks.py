@@ -36,7 +36,7 @@ class GroupLocks:
         self._kept_out: deque[tuple[str, bool, Run]] = deque()
 
     def acquire(self, group_id: str, shared: bool, run: Run) -> None:
-        """Call `run` once the group is ours: now, or from the `release` that makes way."""
+        """Call `run` once the caller holds the group: now, or from the `release` that frees it."""
         if self._alone or self._want_alone:
             self._kept_out.append((group_id, shared, run))
             return

@@ -143,7 +143,7 @@ class QuickCommits:
     def commit(
         self, member: Member, version: int, offsets: Sequence[OffsetToCommit], answer_of: AnswerOf
     ) -> QuickCommit | None:
-        """Store what a member in good standing commits; None if it has to be asked."""
+        """Store the commit of a valid member; None if the coordinator has to decide."""
         host, writer, batch = self._host, self._writer, self._batch
         if batch.flushes != writer.flushes or not batch.commits:
             batch = self._batch = CommitBatch(host, self._clock.wall_ms())

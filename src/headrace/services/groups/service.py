@@ -77,7 +77,7 @@ class GroupService:
     # -- keeping in step
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """The partitions of this broker agree with `new`: take up and lay down what it says."""
+        """This broker's partitions agree with `new`: load and unload shards accordingly."""
         deleted = deleted_partitions(old, new) if self._shards.follow(new) else None
         if deleted:
             for shard in self._shards:
@@ -108,7 +108,7 @@ class GroupService:
                 await shard.expire()
 
     def close(self) -> None:
-        """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
+        """The broker stops: waiting clients are told to look for another coordinator."""
         self._shards.close()
 
     # -- finding
@@ -123,11 +123,11 @@ class GroupService:
         return TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of(group_id, count))
 
     async def ensure_topic(self) -> None:
-        """Make `__consumer_offsets` if it is not there. KafkaError if that cannot be done now."""
+        """Create `__consumer_offsets` if it is missing. KafkaError if that is impossible now."""
         await self._shards.ensure_topic(self.offsets_topic)
 
     def offsets_topic(self) -> TopicCreation:
-        """`__consumer_offsets` as it should be made."""
+        """How `__consumer_offsets` is to be created."""
         brokers = max(len(self._metadata.image.brokers), 1)
         return TopicCreation(
             CONSUMER_OFFSETS_TOPIC,
@@ -145,7 +145,7 @@ class GroupService:
         return self._shards.of(group_id)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """For reading what is known of a group; KafkaError if it is not, or not yet, known here."""
+        """For reading a group; KafkaError if this broker does not know it, or not yet."""
         return self.shard(group_id).coordinator(group_id)
 
     def coordinators(self) -> Iterator[GroupCoordinator]:
@@ -154,7 +154,7 @@ class GroupService:
             yield shard.coordinator()
 
     def ready_coordinators(self) -> Iterator[GroupCoordinator]:
-        """Those that have loaded: for what is shown of groups."""
+        """The groups that are loaded, for display."""
         for shard in self._shards:
             if shard.state is ShardState.ACTIVE:
                 yield shard.coordinator()
@@ -170,7 +170,7 @@ class GroupService:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, detail)
 
     async def ask(self, request: GroupRequest, kind: type[R]) -> R:
-        """The answer to a request about one group, its refusal included."""
+        """The response to a request about one group, also if it is refused."""
         reply = self.begin(request)
         if type(reply) is Answer:
             reply = await reply
@@ -178,7 +178,7 @@ class GroupService:
         return reply
 
     def begin(self, request: GroupRequest) -> GroupReply | Answer:
-        """The same without waiting: the answer, where it is there at once."""
+        """The same without waiting: the response, if there is one at once."""
         group_id = request if isinstance(request, str) else request.group_id
         try:
             if not group_id and isinstance(request, _OF_MEMBERS):
@@ -200,7 +200,7 @@ class GroupService:
         return shard.partition
 
     async def commit_in_transaction(self, commit: TransactionalCommit) -> CommitReply:
-        """Store positions that count when their transaction is committed. The answer, its refusal included."""
+        """Store offsets that count when their transaction is committed. The response, also if it is refused."""
         request = commit.request
         try:
             shard = self.shard(request.group_id)
@@ -222,7 +222,7 @@ class GroupService:
     # -- heartbeats that change nothing
 
     def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
-        """Keep a classic member alive, if that is all there is to do; else `begin` has to be called."""
+        """Keep a classic member alive, if nothing else is to be done; otherwise `begin` has to be called."""
         shard = self._shards.find(group_id)
         return shard is not None and shard.quick_heartbeat(group_id, generation, member_id, instance_id)
 
@@ -233,7 +233,7 @@ class GroupService:
         offsets: Sequence[OffsetToCommit],
         answer_of: AnswerOf,
     ) -> QuickCommit | None:
-        """Store what a member in good standing commits; None if `begin` has to be called."""
+        """Store the commit of a valid member; None if `begin` has to be called."""
         shard = self._shards.find(member[0])
         return None if shard is None else shard.quick_commit(member, version, offsets, answer_of)
 

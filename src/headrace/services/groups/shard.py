@@ -159,7 +159,7 @@ class GroupShard:
         return count
 
     def _apply_loaded(self, event: Event) -> None:
-        """One that raises spoils its own group only."""
+        """A failure affects only its own group."""
         group_id = group_of(event)
         if group_id in self._distrusted:
             return
@@ -184,7 +184,7 @@ class GroupShard:
         self._early.refuse(self.state.refusal)
 
     def resign(self) -> None:
-        """No longer the coordinator: whoever waits is told to look for the new one."""
+        """No longer the coordinator: waiting clients are told to look for the new one."""
         active = self.state is ShardState.ACTIVE
         self.state = ShardState.RESIGNED
         for task in (self._loading, *self._reloading):
@@ -237,7 +237,7 @@ class GroupShard:
     # -- transactions
 
     def commit_in_transaction(self, commit: TransactionalCommit) -> Answer:
-        """Positions that count when their transaction is committed."""
+        """Offsets that count when their transaction is committed."""
         answer = Answer()
         request = commit.request
         if self.state is not ShardState.ACTIVE:
@@ -265,7 +265,7 @@ class GroupShard:
     # -- heartbeats that change nothing
 
     def quick_heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> bool:
-        """Keep a classic member alive, if that is all there is to do; else it has to be asked."""
+        """Keep a classic member alive, if nothing else is to be done; otherwise the coordinator has to decide."""
         if not self._is_at_rest(group_id):
             return False
         member = self._coordinator.quiet_member(group_id, generation, member_id, instance_id)
@@ -296,7 +296,7 @@ class GroupShard:
         offsets: Sequence[OffsetToCommit],
         answer_of: AnswerOf,
     ) -> QuickCommit | None:
-        """Store what a member in good standing commits; None if it has to be asked."""
+        """Store the commit of a valid member; None if the coordinator has to decide."""
         if self.state is not ShardState.ACTIVE or member[0] in self._distrusted:
             return None
         return self._commits.commit(member, version, offsets, answer_of)
@@ -310,7 +310,7 @@ class GroupShard:
         )
 
     async def expire(self) -> None:
-        """Let go of offsets past their retention and of groups that nothing is left of."""
+        """Remove offsets past their retention, and groups that are empty after that."""
         if self.state is not ShardState.ACTIVE:
             return
         for number, group_id in enumerate(self._coordinator.group_ids(), 1):
@@ -322,7 +322,7 @@ class GroupShard:
                     return
 
     def forget_partitions(self, partitions: frozenset[TopicPartition]) -> None:
-        """Their topics are gone, and so are the positions in them."""
+        """Their topics were deleted, and the offsets with them."""
         if self.state is ShardState.LOADING:
             self._deleted_meanwhile |= partitions
         if self.state is not ShardState.ACTIVE or not partitions:
@@ -338,7 +338,7 @@ class GroupShard:
     # -- when something is wrong with a group
 
     def refusal(self, group_id: str) -> ErrorCode | None:
-        """What a request about the group is told while it cannot be decided."""
+        """The error for a request about the group while it cannot be decided."""
         if self.state is not ShardState.ACTIVE:
             return ErrorCode.NOT_COORDINATOR
         return self._distrusted.get(group_id)
@@ -351,7 +351,7 @@ class GroupShard:
                 self._locks.acquire(group_id, False, partial(self._begin_reload, group_id))
 
     def _begin_reload(self, group_id: str) -> None:
-        """The group is ours: nothing that was decided about it is still on its way."""
+        """The caller holds the group: no decision about it is still being written."""
         if self.state is not ShardState.ACTIVE:
             self._locks.release(group_id)
             return
@@ -384,7 +384,7 @@ class GroupShard:
             self._ended_meanwhile.pop(group_id, None)
 
     def _give_up(self, group_id: str) -> None:
-        """What the log says of the group cannot be understood: nobody is served from half of it."""
+        """The group's records cannot be read: no request is served from half of them."""
         self._distrusted[group_id] = ErrorCode.UNKNOWN_SERVER_ERROR
         self._timers.forget(group_id)
         self._coordinator.replace_group(group_id, self._coordinator.empty(), 0)
@@ -473,7 +473,7 @@ class _Work:
         self.finish()
 
     def delayed(self, error: ErrorCode) -> None:
-        """Nobody waits for it."""
+        """No client waits for it."""
 
 
 class _RequestWork(_Work):

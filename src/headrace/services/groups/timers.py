@@ -49,7 +49,7 @@ class TimerTable:
             self._set_alarm()
 
     def prolong(self, key: TimerKey, timeout_ms: int) -> bool:
-        """Push an armed timer back, or forward; False if it is not armed."""
+        """Move an armed timer to a later or earlier time; False if it is not armed."""
         armed = self._armed.get(key)
         if armed is None:
             return False

@@ -2,7 +2,8 @@
 
 For each broker there is one request under way at a time; what comes meanwhile goes together in the next. A
 partition that could not be reached is tried again, with its leader as the metadata then names it, until it has its
-marker, its topic is gone, or another coordinator has taken over. Markers can be written again without harm.
+marker, its topic is gone, or another coordinator has taken over. Markers can be written again without harm as long
+as the transaction has not ended everywhere: after that, one for an older client would end the next transaction.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class MarkerSender:
         self._env.clock.call_later(RETRY_MARKERS_SECONDS, partial(self._again, ending, partitions))
 
     def _again(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
-        if ending.owner.in_charge:
+        if ending.owner.awaits_markers(ending.transaction):
             self._enqueue(ending, partitions)
         else:
             self._endings.pop(ending, None)
@@ -118,13 +119,13 @@ class MarkerSender:
             self._busy.discard(broker_id)
 
     def _taken(self, broker_id: int) -> _Queue:
-        """What goes into the next request; nothing of coordinators that are no longer in charge."""
+        """What goes into the next request; nothing that its coordinator no longer waits for."""
         queue = self._queues.get(broker_id, {})
         taken: _Queue = {}
         count = 0
         for ending in list(queue):
             partitions = queue.pop(ending)
-            if not ending.owner.in_charge:
+            if not ending.owner.awaits_markers(ending.transaction):
                 self._endings.pop(ending, None)
                 continue
             taken[ending] = partitions

@@ -52,8 +52,9 @@ class MarkerOwner(Protocol):
     @property
     def leader_epoch(self) -> int: ...
 
-    @property
-    def in_charge(self) -> bool: ...
+    def awaits_markers(self, ending: Transaction) -> bool:
+        """Whether this end is still the last word on its transaction, for this owner to carry out."""
+        ...
 
     def markers_written(self, ending: Transaction) -> None: ...
 
@@ -274,10 +275,12 @@ class TransactionShard:
         if transaction.state in ENDING:
             self._markers.send(self, transaction)
 
+    def awaits_markers(self, ending: Transaction) -> bool:
+        return self.in_charge and self._transactions.get(ending.transactional_id) is ending
+
     def markers_written(self, ending: Transaction) -> None:
         """Every partition has its marker: the end is complete once that is stored."""
-        transactional_id = ending.transactional_id
-        if self.state is not ShardState.ACTIVE or self._transactions.get(transactional_id) is not ending:
+        if not self.awaits_markers(ending):
             return
         done = completed(ending, self._env.clock.wall_ms())
         told = self._store(done)

@@ -64,9 +64,14 @@ class _Turns:
 
 class PartitionVerifier:
     def __init__(
-        self, env: Env, transactions: TransactionService, broker_id: int, ask: AskCoordinator, verifies: bool
+        self,
+        env: Env,
+        transactions: TransactionService,
+        broker_id: int,
+        ask: AskCoordinator,
+        verifies: Callable[[], bool],
     ) -> None:
-        """`verifies`: transaction.partition.verification.enable."""
+        """`verifies`: transaction.partition.verification.enable, as it is now."""
         self._env = env
         self._transactions = transactions
         self._broker_id = broker_id
@@ -103,7 +108,7 @@ class PartitionVerifier:
 
     async def verify(self, verification: Verification) -> PartitionErrors:
         """The coordinator's answer for each partition; NETWORK_EXCEPTION where none was to be had."""
-        if not verification.adds and not self._verifies:
+        if not verification.adds and not self._verifies():
             return dict.fromkeys(verification.partitions, ErrorCode.NONE)
         coordinator = self._transactions.coordinator_partition(verification.transactional_id)
         if coordinator is None or coordinator.leader == NO_LEADER:

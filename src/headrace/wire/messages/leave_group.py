@@ -1,4 +1,4 @@
-"""LeaveGroup (13): take members out of a classic group.
+"""LeaveGroup (13): take members out of a group.
 
 v1 throttle time; v3 several members at once, by member id or instance id (KIP-345); v4 flexible; v5 the reason.
 """
