@@ -1,6 +1,6 @@
 """Access rules as values: what a rule says, whether it can be kept, and which rules a filter means.
 
-The numbers are Kafka's, as they stand on the wire. A rule allows or denies one operation of one principal, from
+The numbers are Kafka's, as on the wire. A rule allows or denies one operation of one principal, from
 one host, on the resources that a pattern names: one by its name, all (`*`), or those whose names begin so.
 """
 

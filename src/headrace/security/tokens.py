@@ -94,7 +94,7 @@ def parse_keys(text: bytes) -> TokenKeySet:
             try:
                 keys.append(jwt.PyJWK.from_dict(row))
             except (jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError):
-                continue  # of a kind that nobody here knows, or none at all
+                continue  # of an unknown kind, or none at all
     if not keys:
         raise ValueError("it holds no public key for signatures")
     return TokenKeySet(keys)

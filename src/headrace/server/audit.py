@@ -14,7 +14,7 @@ broker that it came to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from headrace.config.settings import BROKER_SETTINGS
@@ -36,7 +36,7 @@ MAX_LINES = 100
 
 AuditSubject = tuple[object, dict[str, object]]
 """What finds its result in the response, and what a line says of it."""
-AuditResults = dict[object, int]
+AuditResults = Iterable[tuple[object, int]]
 
 
 class AuditTrail:
@@ -55,36 +55,60 @@ class AuditTrail:
         async def audited(context: Context, request: Any) -> Response:
             if self._is_broker(context.principal, (context.client_id or "").encode(), context.client_host):
                 return await _answer(handle(context, request))
-            asked = [] if getattr(request, "validate_only", False) else list(subjects(request))
+            asked, more = await _first(context, () if _only_checks(request) else subjects(request))
             try:
                 response: Any = await _answer(handle(context, request))
             except KafkaError as error:
-                self._tell(context, api, asked, {}, error.code)
+                self._tell(context, api, asked, more, {}, error.code)
                 raise
             whole = getattr(response, "error_code", ErrorCode.NONE)
-            self._tell(context, api, asked, results(response), whole)
+            told_of = {key for key, _ in asked}
+            ended = {key: code async for key, code in context.each(results(response)) if key in told_of}
+            self._tell(context, api, asked, more, ended, whole)
             answered: Response = response
             return answered
 
         return audited
 
     def _tell(
-        self, context: Context, api: Api, asked: list[AuditSubject], results: AuditResults, whole: int
+        self,
+        context: Context,
+        api: Api,
+        asked: list[AuditSubject],
+        more: int,
+        results: Mapping[object, int],
+        whole: int,
     ) -> None:
         who = {"principal": context.principal, "host": context.client_host, "client": context.client_id or ""}
-        for key, fields in asked[:MAX_LINES]:
+        for key, fields in asked:
             code = results.get(key, whole)
             if code == ErrorCode.NONE:
                 audit.info("%s", pairs("changed", **who, api=api.name, **fields))
             else:
                 line = pairs("refused", **who, api=api.name, **fields, result=_name(code))
                 self._lines.say_pairs(logging.INFO, "audit event=refused", line)
-        if len(asked) > MAX_LINES:
-            audit.info("%s", pairs("changed", **who, api=api.name, more=len(asked) - MAX_LINES))
+        if more:
+            audit.info("%s", pairs("changed", **who, api=api.name, more=more))
 
 
 async def _answer(work: Response | Awaitable[Response]) -> Response:
     return work if isinstance(work, Response) else await work
+
+
+async def _first(context: Context, subjects: Iterable[AuditSubject]) -> tuple[list[AuditSubject], int]:
+    """Those that get a line, and how many more there are."""
+    first: list[AuditSubject] = []
+    more = 0
+    async for subject in context.each(subjects):
+        if len(first) < MAX_LINES:
+            first.append(subject)
+        else:
+            more += 1
+    return first, more
+
+
+def _only_checks(request: Any) -> bool:
+    return bool(getattr(request, "validate_only", False))
 
 
 def _name(code: int) -> str:
@@ -113,8 +137,9 @@ def _deleted(request: Any) -> Iterable[AuditSubject]:
 
 
 def _deletion_results(response: Any) -> AuditResults:
-    by_name = {row.name: row.error_code for row in response.responses}
-    return by_name | {bytes(row.topic_id): row.error_code for row in response.responses}
+    for row in response.responses:
+        yield row.name, row.error_code
+        yield bytes(row.topic_id), row.error_code
 
 
 def _grown(request: Any) -> Iterable[AuditSubject]:
@@ -130,11 +155,9 @@ def _trimmed(request: Any) -> Iterable[AuditSubject]:
 
 
 def _by_partition(topics: Iterable[Any], name: str = "name") -> AuditResults:
-    return {
-        (getattr(topic, name), partition.partition_index): partition.error_code
-        for topic in topics
-        for partition in topic.partitions
-    }
+    for topic in topics:
+        for partition in topic.partitions:
+            yield (getattr(topic, name), partition.partition_index), partition.error_code
 
 
 def _moved(request: Any) -> Iterable[AuditSubject]:
@@ -155,11 +178,9 @@ def _elected(request: Any) -> Iterable[AuditSubject]:
 
 
 def _election_results(response: Any) -> AuditResults:
-    return {
-        (topic.topic, row.partition_id): row.error_code
-        for topic in response.replica_election_results
-        for row in topic.partition_result
-    }
+    for topic in response.replica_election_results:
+        for row in topic.partition_result:
+            yield (topic.topic, row.partition_id), row.error_code
 
 
 def _other_directories(request: Any) -> Iterable[AuditSubject]:
@@ -188,7 +209,7 @@ def _config(config: Any) -> str:
 
 
 def _config_results(response: Any) -> AuditResults:
-    return {(row.resource_type, row.resource_name): row.error_code for row in response.responses}
+    return (((row.resource_type, row.resource_name), row.error_code) for row in response.responses)
 
 
 def _ruled(request: Any) -> Iterable[AuditSubject]:
@@ -208,7 +229,11 @@ def _rule(rule: Any, pattern: int) -> dict[str, object]:
 
 
 def _in_order(rows: str) -> Callable[[Any], AuditResults]:
-    return lambda response: {place: row.error_code for place, row in enumerate(getattr(response, rows))}
+    return lambda response: ((place, row.error_code) for place, row in enumerate(getattr(response, rows)))
+
+
+def _by(name: str, rows: str) -> Callable[[Any], AuditResults]:
+    return lambda response: ((getattr(row, name), row.error_code) for row in getattr(response, rows))
 
 
 def _unruled(request: Any) -> Iterable[AuditSubject]:
@@ -264,13 +289,13 @@ def _member(kind: Any, number: int) -> str:
 
 
 def _nothing(response: Any) -> AuditResults:
-    return {}
+    return ()
 
 
 CHANGES: dict[int, tuple[Callable[[Any], Iterable[AuditSubject]], Callable[[Any], AuditResults]]] = {
-    ApiKey.CREATE_TOPICS: (_created, lambda response: {row.name: row.error_code for row in response.topics}),
+    ApiKey.CREATE_TOPICS: (_created, _by("name", "topics")),
     ApiKey.DELETE_TOPICS: (_deleted, _deletion_results),
-    ApiKey.CREATE_PARTITIONS: (_grown, lambda response: {row.name: row.error_code for row in response.results}),
+    ApiKey.CREATE_PARTITIONS: (_grown, _by("name", "results")),
     ApiKey.DELETE_RECORDS: (_trimmed, lambda response: _by_partition(response.topics)),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (_moved, lambda response: _by_partition(response.responses)),
     ApiKey.ELECT_LEADERS: (_elected, _election_results),
@@ -282,20 +307,14 @@ CHANGES: dict[int, tuple[Callable[[Any], Iterable[AuditSubject]], Callable[[Any]
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (_configured, _config_results),
     ApiKey.CREATE_ACLS: (_ruled, _in_order("results")),
     ApiKey.DELETE_ACLS: (_unruled, _in_order("filter_results")),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
-        _users,
-        lambda response: {row.user: row.error_code for row in response.results},
-    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_users, _by("user", "results")),
     ApiKey.ALTER_CLIENT_QUOTAS: (_quotas, _in_order("entries")),
     ApiKey.DELETE_GROUPS: (
         lambda request: ((name, {"group": name}) for name in request.groups_names),
-        lambda response: {row.group_id: row.error_code for row in response.results},
+        _by("group_id", "results"),
     ),
     ApiKey.OFFSET_DELETE: (_offsets, lambda response: _by_partition(response.topics)),
-    ApiKey.UPDATE_FEATURES: (
-        _features,
-        lambda response: {row.feature: row.error_code for row in response.results},
-    ),
+    ApiKey.UPDATE_FEATURES: (_features, _by("feature", "results")),
     ApiKey.UNREGISTER_BROKER: (lambda request: [(None, {"broker": request.broker_id})], _nothing),
 }
 """By API: what a request is about, and how each of it ended."""

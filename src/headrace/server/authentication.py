@@ -80,9 +80,7 @@ class SaslLogin:
             return await self._guard.refuse(self._exchange, running.user, self._mechanism, str(error))
         self._running = None
         self._user = running.user
-        exchange = self._exchange
-        exchange.principal = f"User:{running.user}"
-        exchange.view = None
+        self._exchange.prove(f"User:{running.user}")
         session_ms = self._guard.session_ms(self._listener, running)
         self._expires = self._guard.now() + session_ms / 1000 if session_ms else 0.0
         self.for_ever = not session_ms

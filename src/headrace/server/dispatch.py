@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from headrace.server.framing import FramedPending, framed, framed_bytes
 from headrace.server.gate import Framed, Guard
 from headrace.server.give_back import give_back_memory
 from headrace.server.line_limit import LineLimit
+from headrace.server.releasing import elements_of, release
 from headrace.server.request_memory import RequestMemory
 from headrace.server.steps import rest_of
 from headrace.server.turns import SLICE_SECONDS, RequestSlices, Turns
@@ -68,6 +69,8 @@ class Dispatcher:
     def __init__(self, broker: Broker, max_request_bytes: int, max_queued_bytes: int = -1) -> None:
         self.broker = broker
         self.max_request_bytes = max_request_bytes
+        self.unproven_bytes: Mapping[str, int] = {}
+        """The same before a login, by the names of the listeners that have one."""
         clock = broker.env.clock
         self.memory = RequestMemory(max_queued_bytes, clock, self.give_back_memory)
         self.turns = Turns(clock)
@@ -211,7 +214,11 @@ class Dispatcher:
         try:
             response = work if isinstance(work, Response) else await work
             if holds_more_than(response, LARGE_RESPONSE_ELEMENTS):
-                return await _encoded_in_slices(response, context)
+                body = await _encoded_in_slices(response, context)
+                elements = await elements_of(response, context.slices)
+                del response, work
+                await release(elements, context.slices)
+                return body
         except (ProtocolError, CloseConnection):
             raise
         except Exception as error:
@@ -323,6 +330,14 @@ async def _handle_large(
         if context.slices.due():
             cursor.keep()
             await context.slices.give_way()
+    response = await _handled_in_parts(api, context, request)
+    elements = await elements_of(request, context.slices)
+    del request
+    await release(elements, context.slices)
+    return response
+
+
+async def _handled_in_parts(api: Api, context: Context, request: Request) -> Response:
     division = DIVISIONS.get(ApiKey(api.key))
     if division is None or not getattr(request, division.asked):
         return await _handled(api, context, request)

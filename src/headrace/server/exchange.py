@@ -98,6 +98,7 @@ class Exchange:
         "files_ready",
         "listener",
         "login",
+        "max_request_bytes",
         "principal",
         "ready",
         "target",
@@ -110,6 +111,8 @@ class Exchange:
         self._link = link
         self.broker: Broker = dispatcher.broker
         self.listener = listener
+        self.max_request_bytes = dispatcher.unproven_bytes.get(listener, dispatcher.max_request_bytes)
+        """Less before a login: nobody must make us hold much who has not said who it is."""
         self.principal = ANONYMOUS
         self.login: SaslConversation | None = None
         """How it becomes somebody, on a listener with SASL."""
@@ -198,13 +201,18 @@ class Exchange:
         """Whether nothing is handled or waited for."""
         return not self._order and not self._in_line and not self._held_until
 
+    def prove(self, principal: str) -> None:
+        """It has said who it is."""
+        self.principal = principal
+        self.view = None
+        self.max_request_bytes = self._dispatcher.max_request_bytes
+
     # -- receiving
 
     def _handle(self, data: memoryview) -> None:
         position = made = 0
         size = len(data)
         dispatcher = self._dispatcher
-        most = dispatcher.max_request_bytes
         dispatcher.now = dispatcher.monotonic()
         share_ends = dispatcher.now + dispatcher.slice_seconds
         while size - position >= 4:
@@ -212,8 +220,8 @@ class Exchange:
                 self._put_aside(data[position:])
                 return
             (length,) = _LENGTH.unpack_from(data, position)
-            if not 0 < length <= most:
-                raise _bad_length(length, most)
+            if not 0 < length <= self.max_request_bytes:
+                raise _bad_length(length, self.max_request_bytes)
             end = position + 4 + length
             if end > size:
                 break
@@ -299,8 +307,8 @@ class Exchange:
     def _look_at_length(self, partial: bytearray | memoryview) -> None:
         if self._needed == 4 <= len(partial):
             (length,) = _LENGTH.unpack_from(partial)
-            if not 0 < length <= self._dispatcher.max_request_bytes:
-                raise _bad_length(length, self._dispatcher.max_request_bytes)
+            if not 0 < length <= self.max_request_bytes:
+                raise _bad_length(length, self.max_request_bytes)
             self._needed = 4 + length
 
     def _complete(self, partial: bytearray, data: memoryview) -> None:

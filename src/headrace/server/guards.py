@@ -28,6 +28,8 @@ class GateKeeper:
         proof = BrokerProof(broker, self._rights)
         self.quotas = QuotaGuard(broker, self._rights, dispatcher, proof)
         dispatcher.audit = AuditTrail(broker.env.clock, proof.is_broker).cold
+        most = min(broker.config.integer("sasl.server.max.receive.size"), dispatcher.max_request_bytes)
+        dispatcher.unproven_bytes = dict.fromkeys(broker.config.sasl, most)
         self._login = LoginGuard(broker, self.quotas) if broker.config.sasl else None
         self._take(broker.metadata.image)
         broker.metadata.subscribe(self._follow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from headrace.security.scram import ScramClient, new_credential
 from headrace.testing.in_process import Client, connect, env_with
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.wire.messages.fetch import FetchRequest, FetchResponse
-from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
@@ -92,6 +93,35 @@ async def test_nothing_else_may(address: str, begin: bool) -> None:
             await handshake(client)
         with pytest.raises(asyncio.IncompleteReadError):
             await ask(client)
+
+
+def frame_of(size: int) -> bytes:
+    """The beginning of a request that would be so long."""
+    return struct.pack(">ihhi", size, 18, 0, 7)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["length and more", "length alone"])
+async def test_a_client_is_not_heard_out_before_its_login(tmp_path: Path, together: bool) -> None:
+    """A length alone must not make the broker hold a hundred megabytes."""
+    async with started(settings(tmp_path, sasl_server_max_receive_size="1000")) as (_, address):
+        for size, is_closed in ((1000, False), (1001, True)):
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            begun = frame_of(size)
+            writer.write(begun[:2])
+            await writer.drain()
+            writer.write(begun[2:] if together else begun[2:4])
+            if is_closed:
+                assert await asyncio.wait_for(reader.read(), 60) == b""
+            else:
+                writer.write((begun + bytes(size))[12 if together else 4 : 4 + size])
+                assert len(await asyncio.wait_for(reader.readexactly(8), 60)) == 8, "answered"
+            writer.close()
+        client = await logged_in(address)
+        names = [MetadataRequestTopic(name=f"{number:0200}") for number in range(10)]
+        seen = await client.ask(
+            MetadataRequest(topics=names, allow_auto_topic_creation=False), MetadataResponse, 9
+        )
+        assert len(seen.topics) == len(names), "after it, requests may be longer"
 
 
 async def test_after_the_login_everything_is_as_usual(address: str) -> None:

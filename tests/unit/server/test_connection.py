@@ -49,6 +49,7 @@ class EchoDispatcher:
     def __init__(self) -> None:
         self.broker = cast(Any, SimpleNamespace(env=real_env()))
         self.max_request_bytes = 8 * 1024 * 1024
+        self.unproven_bytes: dict[str, int] = {}
         clock = self.broker.env.clock
         self.monotonic = clock.monotonic
         self.now = 0.0

@@ -85,6 +85,7 @@ class Desk:
         self.clock = HandClock()
         self.broker = SimpleNamespace(env=SimpleNamespace(clock=self.clock))
         self.max_request_bytes = 8 * KB * KB
+        self.unproven_bytes: dict[str, int] = {}
         self.monotonic = self.clock.monotonic
         self.now = 0.0
         self.slice_seconds = 0.005
@@ -328,6 +329,8 @@ def test_what_waits_in_order_is_bounded_in_bytes() -> None:
     desk = Desk()
     exchange, wire = desk.exchange()
     deliver(exchange, wire, frames(b"W", *[b"L"] * 100))
+    for _ in range(100):
+        desk.clock.turn()
     assert len(desk.seen) == 1 + WAITING_BYTES // (400 * KB) + 1
     desk.waiting[0].complete(b"now")
     while len(desk.seen) < 101:

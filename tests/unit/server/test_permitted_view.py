@@ -21,7 +21,7 @@ def test_the_view_of_partitions_has_all_that_the_hot_handlers_use() -> None:
             for name in ("fetch", "produce", "appending", "transactional_produce")
         ),
     ]
-    used = set(re.findall(r"\breplicas\.(\w+)", "".join(source.read_text() for source in sources)))
+    used = set(re.findall(r"\b_?replicas\.(\w+)", "".join(source.read_text() for source in sources)))
     assert {"by_name", "why_not_leader", "sending_limit"} <= used
     view = PermittedReplicas(cast(Any, MagicMock()), MagicMock(), lambda name: True)
     assert not [name for name in used if not hasattr(view, name)]

@@ -31,10 +31,13 @@ Denied = Callable[[Rights, Operation, Resource, str], None]
 
 
 class Asking:
-    __slots__ = ("_denied", "image", "rights", "version")
+    __slots__ = ("_denied", "image", "makes_topics", "rights", "version")
 
-    def __init__(self, rights: Rights, image: MetadataImage, version: int, denied: Denied) -> None:
-        """`denied` is called for every refusal."""
+    def __init__(
+        self, rights: Rights, image: MetadataImage, version: int, denied: Denied, *, makes_topics: bool
+    ) -> None:
+        """`denied` is called for every refusal. `makes_topics`: whether asking for a topic may create it."""
+        self.makes_topics = makes_topics
         self.rights = rights
         self.image = image
         self.version = version

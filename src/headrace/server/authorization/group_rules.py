@@ -101,17 +101,20 @@ def offset_fetch(asking: Asking, request: fetching.OffsetFetchRequest) -> Ruling
     if asking.version < MANY_GROUPS_SINCE:
         return _offset_fetch_of_one(asking, request)
     request.groups, denied = split(request.groups, lambda group: asking.group(DESCRIBE, group.group_id))
-    named = {group.group_id for group in request.groups if group.topics is not None}
-    refused: dict[str, list[fetching.OffsetFetchRequestTopics]] = {}
+    everything = [group.topics is None for group in request.groups]
+    refused: list[list[fetching.OffsetFetchRequestTopics]] = []
     for group in request.groups:
+        topics, hidden = split(
+            group.topics or (), lambda topic: asking.topic_or_id(DESCRIBE, topic.name or None, topic.topic_id)
+        )
+        refused.append(hidden)
         if group.topics is not None:
-            group.topics, refused[group.group_id] = split(
-                group.topics, lambda topic: asking.topic_or_id(DESCRIBE, topic.name or None, topic.topic_id)
-            )
+            group.topics = topics
 
     def complete(response: fetching.OffsetFetchResponse) -> None:
-        for group in response.groups:
-            if group.group_id not in named:
+        # In the order of the request, in which the same group may stand twice.
+        for group, all_of_it, hidden in zip(response.groups, everything, refused, strict=True):
+            if all_of_it:
                 group.topics = [topic for topic in group.topics if _sees(asking, topic)]
             group.topics += [
                 fetching.OffsetFetchResponseTopics(
@@ -124,7 +127,7 @@ def offset_fetch(asking: Asking, request: fetching.OffsetFetchRequest) -> Ruling
                         for index in topic.partition_indexes
                     ],
                 )
-                for topic in refused.get(group.group_id, ())
+                for topic in hidden
             ]
         response.groups += [
             fetching.OffsetFetchResponseGroup(group_id=group.group_id, error_code=NOT_THIS_GROUP)

@@ -65,10 +65,7 @@ class PermittedBroker:
 
         self.rights = rights
         readable = permitted(Operation.READ)
-        if rights.on_cluster(Operation.CLUSTER_ACTION):
-            # A broker reads as a follower whatever it is told to copy.
-            readable = PermittedReplicas(broker.replicas, lambda: broker.metadata.image, lambda name: True)
-            readable.may_copy = True
+        readable.may_copy = rights.on_cluster(Operation.CLUSTER_ACTION)
         self.sessions = OwnSessions(broker.fetch_sessions, readable)
         self.reading = replace(
             broker, replicas=as_replica_set(readable), fetch_sessions=as_fetch_sessions(self.sessions)
@@ -86,6 +83,7 @@ class AclGuard:
         config = broker.config
         self._super_users = super_users(config.text("super.users") or "")
         self._allow_without_acls = config.boolean("allow.everyone.if.no.acl.found")
+        self._makes_topics = config.boolean("auto.create.topics.enable")
         self._lines = LineLimit(broker.env.clock, audit)
         self._views: dict[tuple[str, str], PermittedBroker] = {}
         self._open_views: WeakSet[OpenView] = WeakSet()
@@ -135,7 +133,8 @@ class AclGuard:
             rights = self._authorizer.rights(context.principal, context.client_host)
             if rights.is_super or _is_forwarded(context, rights):
                 return handle(context, request)
-            asking = Asking(rights, context.broker.metadata.image, context.version, self._denied)
+            image, version = context.broker.metadata.image, context.version
+            asking = Asking(rights, image, version, self._denied, makes_topics=self._makes_topics)
             outcome = rule(asking, request)
             if isinstance(outcome, Response):
                 return outcome

@@ -109,9 +109,11 @@ class PermittedReplicas:
             return refusal(self._code)
         return self._replicas.why_not_leader(topic, index, by_id=by_id)
 
-    def admit_follower(self) -> None:
+    def for_follower(self) -> ReplicaSet:
+        """A broker copies whatever it is told to, so it finds everything; but only as a follower."""
         if not self.may_copy:
             raise refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return self._replicas
 
 
 class OwnSessions:
@@ -125,7 +127,7 @@ class OwnSessions:
 
     def open(self, parameters: FetchParameters, uses_topic_ids: bool) -> FetchSession | None:
         if parameters.replica_id >= 0:
-            self._replicas.admit_follower()  # a follower's session may take a consumer's place
+            self._replicas.for_follower()  # a follower's session may take a consumer's place
         session = self._sessions.open(parameters, uses_topic_ids)
         if session is not None:
             self._own = {session_id for session_id in self._own if session_id in self._sessions}

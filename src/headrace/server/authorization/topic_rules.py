@@ -208,7 +208,7 @@ def _may_see(asking: Asking, request: seeing.MetadataRequest, topic: seeing.Meta
     name = topic.name
     if name is None or topic.topic_id != NO_TOPIC_ID or name in asking.image.topics:
         return True
-    if not request.allow_auto_topic_creation:
+    if not (request.allow_auto_topic_creation and asking.makes_topics):
         return True
     return asking.rights.on_cluster(CREATE) or asking.topic(CREATE, name)
 

@@ -1,0 +1,109 @@
+"""Ways round the access rules that were open once."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from headrace.metadata.topic_decisions import TopicCreation
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
+from headrace.node import Node
+from headrace.security.acl import AclFilter, Operation, Resource
+from headrace.testing.raw_client import build_batch
+from headrace.wire.messages import fetch as fetching
+from headrace.wire.messages import metadata as seeing
+from headrace.wire.messages import offset_commit as committing
+from headrace.wire.messages import offset_fetch as positions
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tests.unit.server.test_authorization import (
+    AUTHORIZER,
+    HIDDEN,
+    KNOWN,
+    NEVER,
+    allow,
+    codes,
+    connected,
+    controller,
+    fetch_of,
+    restricted,
+    rule,
+    started,
+)
+
+__all__ = ["restricted"]  # a fixture
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+async def test_a_consumer_is_no_follower_where_everybody_may_copy(tmp_path: Path, version: int) -> None:
+    """Without rules on the cluster everybody may act for it. A topic with rules is closed all the same."""
+    settings = {"authorizer_class_name": AUTHORIZER, "allow_everyone_if_no_acl_found": "true"}
+    async with started(tmp_path / "data", **settings) as (node, port):
+        await controller(node).create_topics([TopicCreation(KNOWN, 1, 1)])
+        await node.replicas.settled()
+        node.replicas.leader(TopicPartition(KNOWN, 0)).append(memoryview(bytearray(build_batch([b"secret"]))), 1)
+        others = dataclasses.replace(rule(KNOWN, Operation.READ), principal="User:alice")
+        await allow(node, others)
+        topic_id = node.image.topics[KNOWN].id if version >= 13 else None
+        client = await connected(port)
+        for session_epoch in (-1, 0) if version >= 7 else (-1,):
+            asked = fetch_of("" if topic_id else KNOWN, topic_id, session_epoch=session_epoch)
+            answer = await client.ask(asked, fetching.FetchResponse, version)
+            (partition,) = answer.responses[0].partitions
+            assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert not partition.records
+
+
+async def test_a_group_that_is_asked_for_twice_shows_no_hidden_topics(restricted: tuple[Node, int]) -> None:
+    """Once for all of its positions, and once for some."""
+    node, port = restricted
+    await allow(node, rule("g", Operation.READ, resource=Resource.GROUP), rule(KNOWN, Operation.READ))
+    hidden = rule(HIDDEN, Operation.READ)
+    await allow(node, hidden)
+    client = await connected(port)
+    await client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), FindCoordinatorResponse, 4)
+    committed = committing.OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=[
+            committing.OffsetCommitRequestTopic(
+                name=name,
+                partitions=[committing.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+            )
+            for name in (KNOWN, HIDDEN)
+        ],
+    )
+    async with asyncio.timeout(60):
+        while set(codes(await client.ask(committed, committing.OffsetCommitResponse, 8))):
+            await asyncio.sleep(0.01)
+    await controller(node).delete_acls([AclFilter(**dataclasses.asdict(hidden))])
+    some = [positions.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in (KNOWN, HIDDEN)]
+    asked = positions.OffsetFetchRequest(
+        groups=[
+            positions.OffsetFetchRequestGroup(group_id="g", topics=None),
+            positions.OffsetFetchRequestGroup(group_id="g", topics=some),
+        ]
+    )
+    answer = await client.ask(asked, positions.OffsetFetchResponse, 8)
+    everything, named = (
+        {topic.name: topic.partitions[0].error_code for topic in group.topics} for group in answer.groups
+    )
+    assert everything == {KNOWN: ErrorCode.NONE}
+    assert named == {KNOWN: ErrorCode.NONE, HIDDEN: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+async def test_a_topic_that_is_not_there_yet_is_unknown_where_asking_makes_none(
+    restricted: tuple[Node, int],
+) -> None:
+    """Clients allow the broker to create topics unless told otherwise: a consumer that came early gave up."""
+    node, port = restricted
+    await allow(node, rule(NEVER, Operation.READ))
+    client = await connected(port)
+    asked = seeing.MetadataRequest(topics=[seeing.MetadataRequestTopic(name=NEVER)])
+    for version in (1, 4, 9, 13):
+        answer = await client.ask(asked, seeing.MetadataResponse, version)
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert NEVER not in node.image.topics
