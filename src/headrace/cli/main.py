@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tls": ("headrace.cli.tls.commands:tls", "Certificates for trying out TLS: dev."),
     "quota": ("headrace.cli.quota.commands:quota", "Quotas: list, describe, set, delete."),
     "txn": ("headrace.cli.txn.commands:txn", "Transactions: list, describe, commit, abort, find-hanging."),
-    "sink": ("headrace.cli.sink.commands:sink", "Exactly-once sinks of Spark: ls, commit, abort."),
+    "sink": ("headrace.cli.sink.commands:sink", "Exactly-once sinks of Spark: list, commit, abort."),
     "cluster": ("headrace.cli.cluster.commands:cluster", "The cluster: info, health, logdirs, config, check."),
     "partition": (
         "headrace.cli.partition.commands:partition",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.client.address import Address
 from headrace.client.buffers import AnswerBuffers
 from headrace.client.diagnosis import probe, recognize
-from headrace.client.errors import CannotReach, ClientError, connect_failure, reason_of, tls_failure
+from headrace.client.errors import CannotReach, ClientError, Reason, connect_failure, reason_of, tls_failure
 from headrace.client.framing import RECEIVE_BUFFER_BYTES, FrameReader
 from headrace.client.login import ClientLogin
 from headrace.client.protocol import NO_VERSION_LIMIT, ClientProtocol, Ticket, next_step
@@ -66,7 +66,8 @@ class _Wire(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             answers = self._protocol.received(nbytes)
-        except ProtocolError:
+        except ProtocolError as error:
+            self.failure = error
             self.close()
             return
         for ticket, frame in answers:
@@ -76,7 +77,7 @@ class _Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self.failure = exc
+        self.failure = self.failure or exc
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(EOFError())
@@ -194,6 +195,8 @@ class ClientConnection:
             async with asyncio.timeout(ticket.timeout_s):
                 return await waiting
         except TimeoutError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                return waiting.result()  # it came in the turn in which the time ran out: only we were slow
             raise self._protocol.timed_out(ticket) from None
         except EOFError:
             raise self._protocol.lost() from None
@@ -224,9 +227,18 @@ async def open_connection(
         if settings.tls is not None:
             reason, detail = tls_failure(connection.failure) or (reason_of(error), "")
             raise CannotReach(address, reason, detail, broker_id) from None
-        reason = recognize(connection.first_bytes) or await probe(address) or reason_of(error)
+        reason = _who_spoke(connection, error) or await probe(address) or reason_of(error)
         raise CannotReach(address, reason, broker_id=broker_id) from None
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _who_spoke(connection: ClientConnection, error: Exception) -> Reason | None:
+    """What the first bytes tell. Those of an answer that was late, or ended with its broker, are Kafka's own."""
+    recognized = recognize(connection.first_bytes)
+    if recognized is not Reason.NOT_KAFKA:
+        return recognized
+    nonsense = isinstance(error, ProtocolError) or isinstance(connection.failure, ProtocolError)
+    return Reason.NOT_KAFKA if nonsense else reason_of(error)

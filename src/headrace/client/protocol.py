@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from headrace.client.address import Address
@@ -151,10 +152,8 @@ class ClientProtocol:
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
             ticket, out = self.request(message, 0, timeout_s)
             frame = yield ticket, out
-        response = self.decode(ticket, frame, ApiVersionsResponse)
-        if response.error_code:
-            raise kafka_error(response.error_code, "the broker refused ApiVersions")
-        self.versions = {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys}
+        _, position = parse_response_header(frame, ApiKey.API_VERSIONS, ticket.version)
+        self.versions = _versions_in(bytes(frame[position:]), ticket.version)
 
     def log_in(self, login: ClientLogin, timeout_s: float) -> Handshake:
         """Says who we are (KIP-152); SASL_AUTHENTICATION_FAILED if the broker does not believe it."""
@@ -198,6 +197,15 @@ def next_step(handshake: Handshake, frame: memoryview | None = None) -> Outgoing
         return next(handshake) if frame is None else handshake.send(frame)
     except StopIteration:
         return None
+
+
+@lru_cache(maxsize=8)
+def _versions_in(body: bytes, version: int) -> Mapping[int, range]:
+    """Every connection to a cluster begins with the same answer."""
+    response = ApiVersionsResponse.decode(body, version)
+    if response.error_code:
+        raise kafka_error(response.error_code, "the broker refused ApiVersions")
+    return {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys}
 
 
 def _name(message: type[Request]) -> str:

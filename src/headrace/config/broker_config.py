@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from headrace.config.group_settings import check_group_limits
-from headrace.config.known_unused import class_problem
+from headrace.config.known_unused import class_problem, ignored
 from headrace.config.listeners import (
     ConfiguredListener,
     check_advertised,
@@ -20,6 +20,7 @@ from headrace.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from headrace.config.mistakes import Mistakes
 from headrace.config.oauth_settings import OAUTHBEARER, TOKEN_URL
 from headrace.config.quota_settings import CONNECTION_RATE, is_listener_rate, listener_rate
 from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
@@ -110,21 +111,24 @@ class BrokerConfig:
                 texts[name] = text
                 sources[name] = source
         in_file = {name: place for name, place in places.items() if sources[name] == "file"}
-        mistakes: list[str] = []
-        known, values = _parsed(texts, in_file, warnings, mistakes)
-        listeners = _checked_listeners(texts, in_file, warnings, mistakes)
-        insecure = values.get("headrace.allow.insecure") is True
-        sasl = sasl_of(listeners, texts, sources)
-        tls = tls_of(listeners, texts, sources)
-        for listener in listeners:
-            check_served(listener, listener.name in sasl or authenticates(tls.get(listener.name)), insecure)
-            if listener.name in sasl:
-                check_open(listener, sasl[listener.name], insecure)
-        advertised = _advertised(texts, listeners, host_name)
+        mistakes = Mistakes(in_file)
+        known, values = _parsed(texts, warnings, mistakes)
+        listeners: tuple[ConfiguredListener, ...] = ()
+        with mistakes.taken():
+            listeners = _listeners(texts, warnings)
+        if not listeners:
+            mistakes.refuse()
+        advertised = listeners
+        with mistakes.taken():
+            advertised = _advertised(texts, listeners, host_name)
+        sasl, tls = _secured(listeners, texts, sources, values, mistakes)
         config = BrokerConfig(known, sources, tuple(warnings), listeners, advertised, values, sasl)
         config.tls = tls
         config.tls_texts = {name: text for name, text in texts.items() if "ssl." in name}
-        _check(config)
+        for check in _CHECKS:
+            with mistakes.taken():
+                check(config)
+        mistakes.refuse()
         return config
 
     def value(self, name: str) -> Value:
@@ -219,13 +223,13 @@ def _from_environment(environment: Mapping[str, str], warnings: list[str]) -> di
 
 
 def _parsed(
-    texts: Mapping[str, str], places: Mapping[str, str], warnings: list[str], mistakes: list[str]
+    texts: Mapping[str, str], warnings: list[str], mistakes: Mistakes
 ) -> tuple[dict[str, str], dict[str, Value]]:
     """The settings that are used, as text and as values."""
     known: dict[str, str] = {}
     values: dict[str, Value] = {}
     for name, text in texts.items():
-        try:
+        with mistakes.taken(name):
             if (problem := class_problem(name, text)) is not None:
                 raise ConfigError(f"Invalid value '{text}' for configuration {name}: {problem}.")
             if is_listener_rate(name):
@@ -233,23 +237,33 @@ def _parsed(
             elif _is_used(name, warnings):
                 values[name] = BROKER_SETTINGS[name].parse(text)
                 known[name] = text
-        except ConfigError as error:
-            mistakes.append(f"{places[name]}: {error}" if name in places else str(error))
     return known, values
 
 
-def _checked_listeners(
-    texts: Mapping[str, str], places: Mapping[str, str], warnings: list[str], mistakes: list[str]
-) -> tuple[ConfiguredListener, ...]:
-    """What is wrong with them is told together with the other mistakes."""
-    try:
-        listeners = _listeners(texts, warnings)
-    except ConfigError as error:
-        place = places.get(str(error).partition(":")[0])
-        raise ConfigError("\n".join([*mistakes, f"{place}: {error}" if place else str(error)])) from None
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
-    return listeners
+def _secured(
+    listeners: tuple[ConfiguredListener, ...],
+    texts: Mapping[str, str],
+    sources: Mapping[str, str],
+    values: Mapping[str, Value],
+    mistakes: Mistakes,
+) -> tuple[dict[str, SaslSettings], dict[str, ListenerTls]]:
+    """How the listeners authenticate clients and encrypt; nobody is let in by a mistake."""
+    before = len(mistakes)
+    sasl: dict[str, SaslSettings] = {}
+    tls: dict[str, ListenerTls] = {}
+    with mistakes.taken():
+        sasl = sasl_of(listeners, texts, sources)
+    with mistakes.taken():
+        tls = tls_of(listeners, texts, sources)
+    if len(mistakes) > before:
+        return sasl, tls  # a listener that misses its settings would look like an open one
+    insecure = values.get("headrace.allow.insecure") is True
+    for listener in listeners:
+        with mistakes.taken():
+            check_served(listener, listener.name in sasl or authenticates(tls.get(listener.name)), insecure)
+            if listener.name in sasl:
+                check_open(listener, sasl[listener.name], insecure)
+    return sasl, tls
 
 
 def _is_used(name: str, warnings: list[str]) -> bool:
@@ -266,7 +280,7 @@ def _is_used(name: str, warnings: list[str]) -> bool:
         return False
     if not is_known_unused(name):
         raise unknown_name("broker", name, [*BROKER_SETTINGS, *KNOWN_UNUSED])
-    warnings.append(f"{name} is a Kafka setting that Headrace does not use; it is ignored.")
+    warnings.append(ignored(name))
     return False
 
 
@@ -337,9 +351,7 @@ def _check_admin(config: BrokerConfig) -> None:
         )
 
 
-def _check(config: BrokerConfig) -> None:
-    """Rules over several settings."""
-    _check_admin(config)
+def _check_zookeeper(config: BrokerConfig) -> None:
     if config.boolean("zookeeper.set.acl") and not (
         config.value("headrace.zookeeper.digest") or config.value("zookeeper.ssl.keystore.location")
     ):
@@ -347,6 +359,9 @@ def _check(config: BrokerConfig) -> None:
             "zookeeper.set.acl needs a login at ZooKeeper: set headrace.zookeeper.digest=user:password"
         )
     refuse_in_flags(config.sources, "headrace.zookeeper.digest")
+
+
+def _check_inter_broker(config: BrokerConfig) -> None:
     name = config.text("inter.broker.listener.name")
     if name is not None and name.upper() not in {listener.name for listener in config.listeners}:
         raise ConfigError(f"inter.broker.listener.name: {name} is not one of the listeners")
@@ -358,11 +373,31 @@ def _check(config: BrokerConfig) -> None:
             raise ConfigError(f"{SECURITY_PROTOCOL}: none of the listeners has {protocol}")
     if config.inter_broker_listener.name in config.sasl and config.own_login is None:
         raise ConfigError(_no_own_login(config))
+
+
+def _check_group_limits(config: BrokerConfig) -> None:
     check_group_limits(config.integer)
+
+
+def _check_directories(config: BrokerConfig) -> None:
     if not config.log_dirs:
         raise ConfigError("log.dirs is empty")
     if len(set(config.log_dirs)) != len(config.log_dirs):
         raise ConfigError("log.dirs lists a data directory twice")
+
+
+def _check_identity(config: BrokerConfig) -> None:
     broker_id, node_id = config.given("broker.id"), config.given("node.id")
     if broker_id is not None and node_id is not None and config.integer("broker.id") != config.node_id:
         raise ConfigError(f"node.id={node_id} and broker.id={broker_id} contradict each other; give one of them")
+
+
+_CHECKS = (
+    _check_admin,
+    _check_zookeeper,
+    _check_inter_broker,
+    _check_group_limits,
+    _check_directories,
+    _check_identity,
+)
+"""Rules over several settings."""

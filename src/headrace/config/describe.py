@@ -7,9 +7,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic_unused import unused_setting
 from headrace.config.group_config import GROUP_SETTINGS
 from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, UpdateMode, Value, value_text
-from headrace.config.tls_config import is_tls_setting, listener_setting
+from headrace.config.tls_config import is_reconfigurable, listener_setting
 from headrace.config.topic_config import NO_DYNAMIC_CONFIGS, DynamicConfigs, topic_defaults, topic_values
 
 
@@ -76,21 +77,24 @@ def describe_group(
 
 
 def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[DescribedSetting]:
-    """Everything a broker honours."""
+    """Everything a broker honours, and what was set while it runs and has no effect."""
     entries = [
         _broker_entry(setting, _synonyms(name, config, dynamic)) for name, setting in BROKER_SETTINGS.items()
     ]
-    return entries + [_listener_entry(name, text) for name, text in dynamic.broker.items() if is_tls_setting(name)]
+    entries += [_listener_entry(name, text) for name, text in dynamic.broker.items() if is_reconfigurable(name)]
+    return entries + [
+        _broker_entry(setting, _levels(setting, dynamic))
+        for name in dict.fromkeys([*dynamic.broker, *dynamic.default])
+        if (setting := unused_setting(name)) is not None
+    ]
 
 
 def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
     """Only what was set dynamically for all brokers: there is no one broker whose file could be asked."""
     return [
-        _broker_entry(
-            BROKER_SETTINGS[name], (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),)
-        )
+        _broker_entry(setting, (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),))
         for name, text in dynamic.default.items()
-        if name in BROKER_SETTINGS
+        if (setting := BROKER_SETTINGS.get(name) or unused_setting(name)) is not None
     ]
 
 
@@ -123,11 +127,15 @@ def _listener_entry(name: str, text: str) -> DescribedSetting:
 
 def _synonyms(name: str, config: BrokerConfig, dynamic: DynamicConfigs) -> tuple[ConfigSynonym, ...]:
     """Every level at which a broker setting has a value, the strongest first."""
-    setting = BROKER_SETTINGS[name]
+    return _levels(BROKER_SETTINGS[name], dynamic, config.given(name))
+
+
+def _levels(setting: Setting, dynamic: DynamicConfigs, given: str | None = None) -> tuple[ConfigSynonym, ...]:
+    name = setting.name
     levels = (
         (dynamic.broker.get(name), ConfigSource.DYNAMIC_BROKER_CONFIG),
         (dynamic.default.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        (config.given(name), ConfigSource.STATIC_BROKER_CONFIG),
+        (given, ConfigSource.STATIC_BROKER_CONFIG),
         (setting.default, ConfigSource.DEFAULT_CONFIG),
     )
     return tuple(

@@ -24,6 +24,12 @@ def current_integer(config: BrokerConfig, broker_configs: BrokerConfigs, name: s
     return value
 
 
+def current_boolean(config: BrokerConfig, broker_configs: BrokerConfigs, name: str) -> bool:
+    value = current_value(config, broker_configs, name)
+    assert isinstance(value, bool), name
+    return value
+
+
 def current_text(config: BrokerConfig, broker_configs: BrokerConfigs, name: str) -> str:
     value = current_value(config, broker_configs, name)
     assert value is None or isinstance(value, str), name

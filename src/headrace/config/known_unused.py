@@ -178,7 +178,6 @@ KAFKA_4: frozenset[str] = frozenset(
         "sasl.oauthbearer.jwt.retriever.class",
         "sasl.oauthbearer.jwt.validator.class",
         "sasl.server.callback.handler.class",
-        "sasl.server.max.receive.size",
         "security.providers",
         "server.max.startup.time.ms",
         "share.coordinator.append.linger.ms",
@@ -268,6 +267,11 @@ KNOWN_PREFIXES: tuple[str, ...] = ("listener.name.", "rsm.config.", "rlmm.config
 
 def is_known_unused(name: str) -> bool:
     return name in KAFKA_4 or name in KAFKA_OLDER or name.startswith(KNOWN_PREFIXES)
+
+
+def ignored(name: str) -> str:
+    """What the log says about such a name."""
+    return f"{name} is a Kafka setting that Headrace does not use; it is ignored."
 
 
 def class_problem(name: str, text: str) -> str | None:

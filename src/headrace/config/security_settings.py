@@ -153,6 +153,14 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "sasl.server.max.receive.size",
+        ConfigType.INT,
+        "524288",
+        Importance.LOW,
+        "The largest request, in bytes, that a client may send before its login.",
+        minimum=1,
+    ),
+    Setting(
         "connection.failed.authentication.delay.ms",
         ConfigType.INT,
         "100",

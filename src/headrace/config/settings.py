@@ -26,6 +26,7 @@ __all__ = [
     "ConfigType",
     "Setting",
     "Synonym",
+    "UnknownConfig",
     "UpdateMode",
     "Value",
     "is_known_unused",
@@ -34,10 +35,14 @@ __all__ = [
 ]
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+class UnknownConfig(ConfigError):
+    """A name that neither Kafka nor Headrace has."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownConfig:
     """The error for a name that is in no table, with the nearest one that is."""
     import difflib  # only needed for a mistake
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return ConfigError(f"Unknown {kind} config name: {name}{hint}")
+    return UnknownConfig(f"Unknown {kind} config name: {name}{hint}")

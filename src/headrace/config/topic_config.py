@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headrace.config.broker_config import BrokerConfig
+from headrace.config.dynamic_unused import check_unused, unused_setting
 from headrace.config.settings import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -80,16 +81,15 @@ def check_broker_overrides(overrides: Mapping[str, str], every_broker: bool) -> 
                 raise ConfigError(f"{name} can only be set for one broker")
             BROKER_SETTINGS[listener_setting(name)[1]].parse(text)
             continue
-        setting = BROKER_SETTINGS.get(name)
-        if setting is None:
-            if is_known_unused(name):
-                raise ConfigError(f"Headrace does not use the broker config {name}")
+        unused = unused_setting(name)
+        setting = unused or BROKER_SETTINGS.get(name)
+        if setting is None and not is_known_unused(name):
             raise unknown_name("broker", name, BROKER_SETTINGS)
-        if setting.update_mode is UpdateMode.READ_ONLY:
+        if setting is None or setting.update_mode is UpdateMode.READ_ONLY:
             raise ConfigError(f"{name} can only be set in the broker's file, and needs a restart")
         if setting.update_mode is UpdateMode.PER_BROKER and every_broker:
             raise ConfigError(f"{name} can only be set for one broker")
-        setting.parse(text)
+        check_unused(setting, text) if unused else setting.parse(text)
 
 
 def _default(setting: Setting, config: BrokerConfig, dynamic: DynamicConfigs) -> Value:

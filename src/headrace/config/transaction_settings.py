@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.config.setting import INT_MAX, ConfigType, Importance, Setting
+from headrace.config.setting import INT_MAX, ConfigType, Importance, Setting, UpdateMode
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 INT, SHORT, BOOLEAN = ConfigType.INT, ConfigType.SHORT, ConfigType.BOOLEAN
@@ -86,6 +86,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
         "true",
         LOW,
         "Whether a partition asks the coordinator before it begins a transaction of an older client (KIP-890).",
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     Setting(
         "transaction.two.phase.commit.enable",

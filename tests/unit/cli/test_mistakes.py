@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,12 +58,22 @@ CASES = [
     (["kafka-console-producer", "--topic", "t", "--property", "nope=1"], 2, ["nope is not supported"]),
     (["kafka-producer-perf-test"], 2, ["Use: headrace perf produce TOPIC"]),
     (["kafka-server-start.sh", "server.properties"], 2, ["Use: headrace start server.properties"]),
+    (["kafka-streams-application-reset"], 2, ["Use: headrace group seek"]),
     (["kafka-acls", "--list"], 2, ["Use: headrace acl"]),
     (["completion", "tcsh"], 2, ["'tcsh' is not one of"]),
     # files
     (["start", "missing.properties"], 4, ["Cannot read missing.properties: No such file or directory."]),
     (["status", "missing.properties"], 4, ["Cannot read missing.properties: No such file or directory."]),
     (["debug", "dump-log", "missing.log"], 4, ["Cannot read missing.log"]),
+    (["topic", "list", "--client-config", "missing"], 4, ["Cannot read missing: No such file or directory."]),
+    (["topic", "list", "--client-config", "."], 2, ["File '.' is a directory."]),
+    (["topic", "list", "--client-config", sys.executable], 1, ["it is not UTF-8 text"]),
+    (["kafka-topics", "--list", "--command-config", "missing"], 4, ["Cannot read missing: No such file"]),
+    (["user", "add", "u", "--password-file", "missing"], 4, ["Cannot read missing: No such file or directory."]),
+    (["pipeline", "test", "missing.yml"], 4, ["There is no file missing.yml"]),
+    (["pipeline", "preview", "missing.yml"], 4, ["There is no file missing.yml"]),
+    (["pipeline", "run", "missing.yml"], 4, ["There is no file missing.yml"]),
+    (["connector", "check", "missing.yml"], 4, ["There is no file missing.yml"]),
     (["debug", "dump-log", "notes.txt"], 2, ["is not a log file"]),
     (["kafka-dump-log", "--files", "missing.index"], 4, ["Cannot read missing.index"]),
 ]

@@ -104,6 +104,21 @@ async def test_something_else(serve: Serve) -> None:
     assert await reason(await serve(mail)) is Reason.NOT_KAFKA
 
 
+@pytest.mark.parametrize(("ends", "expected"), [(False, Reason.SILENT), (True, Reason.CLOSED)])
+async def test_an_answer_that_does_not_come_whole_is_still_a_brokers(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, ends: bool, expected: Reason
+) -> None:
+    monkeypatch.setattr(diagnosis, "PROBE_TIMEOUT_S", 0.1)
+
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+        writer.write(struct.pack(">ii", 300, parse_request_header(frame).correlation_id))
+        if not ends:
+            await reader.read()
+
+    assert await reason(await serve(half)) is expected
+
+
 async def test_the_highest_version_of_both_is_used(serve: Serve) -> None:
     seen: list[int] = []
 
@@ -157,6 +172,22 @@ async def test_a_request_without_an_answer_times_out(serve: Serve) -> None:
     with pytest.raises(RequestTimedOut, match=r"did not answer Metadata in 0\.3 s"):
         await connection.request(MetadataRequest(topics=[]), MetadataResponse)
     connection.close()
+
+
+async def test_an_answer_in_the_turn_in_which_its_time_ran_out_counts(serve: Serve) -> None:
+    """It was there; only our own loop was too busy to look at it."""
+    loop, timeout_s = asyncio.get_running_loop(), 0.05
+
+    def busy(key: int, version: int, body: bytes) -> Response:
+        until = loop.time() + timeout_s
+        while loop.time() < until:
+            pass
+        return MetadataResponse(controller_id=7)
+
+    connection = await open_connection(await serve(broker(busy, {3: (1, 5)})), PATIENT)
+    response = await connection.request(MetadataRequest(topics=[]), MetadataResponse, timeout_s=timeout_s)
+    connection.close()
+    assert response.controller_id == 7
 
 
 async def test_a_lost_connection_fails_what_waits_and_what_comes(serve: Serve) -> None:

@@ -222,3 +222,32 @@ def test_a_mistake_in_the_listeners_is_told_with_the_others_and_its_place() -> N
     assert second == "s.properties, line 2: listeners: 'PLAINTEXT://:70000' has a port above 65535"
     with pytest.raises(ConfigError, match=r"^listeners: "):
         BrokerConfig.build({"listeners": "PLAINTEXT://:70000"})
+
+
+def test_mistakes_of_several_settings_together_are_told_at_once_in_the_order_of_the_file() -> None:
+    file = {
+        "log.dirs": "a,a",
+        "listeners": "PLAINTEXT://10.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093",
+        "node.id": "1",
+        "advertised.listeners": "PLAINTEXT://0.0.0.0:9092",
+        "num.partitions": "many",
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "broker.id": "2",
+        "headrace.admin.auth": "token",
+    }
+    places = {name: f"s.properties, line {number}" for number, name in enumerate(file, 1)}
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.build(file, places=places)
+    told = [line.partition(", line ")[2] for line in str(refused.value).split("\n")]
+    starts = (
+        "1: log.dirs lists a data directory twice",
+        "3: node.id=1 and broker.id=2",
+        "4: advertised.listeners: ",
+        "5: Invalid value 'many'",
+        "6: sasl.enabled.mechanisms: GSSAPI is not served",
+        "8: headrace.admin.auth=token needs",
+    )
+    assert [line.startswith(start) for line, start in zip(told, starts, strict=True)] == [True] * 6, told
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.build(file | {"sasl.enabled.mechanisms": "SCRAM-SHA-512"}, places=places)
+    assert "line 2: listener PLAINTEXT://10.0.0.1:9092 lets everybody" in str(refused.value)

@@ -6,8 +6,9 @@ import pytest
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.describe import ConfigSource, describe_broker, describe_every_broker, describe_topic
+from headrace.config.dynamic_unused import DYNAMIC_UNUSED
 from headrace.config.setting import ConfigError
-from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.config.settings import BROKER_SETTINGS, KNOWN_UNUSED, TOPIC_SETTINGS
 from headrace.config.topic_config import (
     DynamicConfigs,
     check_broker_overrides,
@@ -90,7 +91,11 @@ def test_right_topic_settings() -> None:
     ("overrides", "part"),
     [
         ({"num.partitions": "3"}, "needs a restart"),
-        ({"log.cleaner.io.buffer.size": "3"}, "does not use"),
+        ({"process.roles": "broker"}, "needs a restart"),
+        ({"log.cleaner.io.buffer.size": "many"}, "not a number"),
+        ({"sasl.kerberos.min.time.before.relogin": "58000"}, "only be set for one broker"),
+        ({"listener.name.internal.num.network.threads": "4"}, "only be set for one broker"),
+        ({"listener.name.internal.no.such.thing": "4"}, "needs a restart"),
         ({"log.retention.mss": "3"}, "did you mean log.retention.ms"),
         ({"log.retention.ms": "x"}, "not a number"),
     ],
@@ -103,6 +108,19 @@ def test_wrong_dynamic_broker_settings(overrides: dict[str, str], part: str) -> 
 
 def test_right_dynamic_broker_settings() -> None:
     check_broker_overrides({"log.retention.ms": "1000"}, every_broker=True)
+    check_broker_overrides({"log.cleaner.io.buffer.size": "3", "num.io.threads": "8"}, every_broker=True)
+    check_broker_overrides({"sasl.kerberos.min.time.before.relogin": "58000"}, every_broker=False)
+    check_broker_overrides({"listener.name.internal.num.network.threads": "4"}, every_broker=False)
+
+
+def test_a_class_that_decides_who_a_client_is_cannot_be_set_in_vain() -> None:
+    with pytest.raises(ConfigError, match="Java classes cannot be loaded here"):
+        check_broker_overrides({"principal.builder.class": "com.example.Builder"}, every_broker=False)
+
+
+def test_every_setting_that_only_kafka_changes_while_it_runs_is_known_and_unused() -> None:
+    assert DYNAMIC_UNUSED.keys() <= KNOWN_UNUSED
+    assert not DYNAMIC_UNUSED.keys() & BROKER_SETTINGS.keys()
 
 
 def test_describe_topic() -> None:
@@ -152,3 +170,16 @@ def test_describe_every_broker_shows_only_what_was_set() -> None:
     assert [(entry.name, entry.value, entry.source) for entry in entries] == [
         ("message.max.bytes", "8", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
     ]
+
+
+def test_settings_without_effect_are_described_as_they_were_set() -> None:
+    kerberos, threads = "sasl.kerberos.min.time.before.relogin", "num.io.threads"
+    dynamic = DynamicConfigs(broker={kerberos: "58000", threads: "4"}, default={threads: "9"})
+    entries = {entry.name: entry for entry in describe_broker(BrokerConfig.build(), dynamic)}
+    assert (entries[kerberos].value, entries[kerberos].source, entries[kerberos].read_only) == (
+        "58000",
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+        False,
+    )
+    assert [synonym.value for synonym in entries[threads].synonyms] == ["4", "9"]
+    assert [(entry.name, entry.value) for entry in describe_every_broker(dynamic)] == [(threads, "9")]

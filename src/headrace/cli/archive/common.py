@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.common.errors import explain_client, explain_kafka, sentence
-from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
+from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError, said_by
 from headrace.cli.common.login import asked_security
 from headrace.cli.common.options import Target
 from headrace.cli.common.screen import Screen
@@ -33,9 +33,9 @@ def open_store(archive: str) -> ArchiveStore:
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         raise CommandError(
-            f"Archives need {', '.join(missing)}, which is not installed here.",
+            f"Archives need packages that are not installed here: {', '.join(missing)}.",
             FAILED,
-            "Install it with: pip install 'headrace[spark]'",
+            "Install them with: pip install 'headrace[spark]'",
         )
     from headrace.spark.archive.store import ArchiveStore
 
@@ -73,7 +73,7 @@ def told_errors() -> Iterator[None]:
     except ClientError as error:
         raise explain_client(error) from None
     except (RangeUnavailable, OSError) as error:
-        raise CommandError(sentence(str(error)), FAILED) from None
+        raise CommandError(sentence(said_by(error)), FAILED) from None
 
 
 class ProgressLine:

@@ -1,4 +1,4 @@
-"""`headrace archive status`: what is archived of each partition, what became of every offset, and what is left."""
+"""`headrace archive status`: what is archived of each partition, what happened to each offset, what is left."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COLUMNS = (
     number("start", "FROM"),
     number("end", "TO"),
     count("rows", "RECORDS"),
-    number("markers", "MARKERS"),
-    number("aborted", "ABORTED"),
+    count("markers", "MARKERS"),
+    count("aborted", "ABORTED"),
     count("compacted", "COMPACTED"),
     count("lost", "LOST"),
-    number("files", "FILES"),
+    count("files", "FILES"),
     number("size", "SIZE"),
     count("lag", "NOT YET"),
 )

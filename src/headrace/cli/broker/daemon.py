@@ -11,9 +11,11 @@ from headrace.cli.broker.run_files import BrokerRunFiles
 from headrace.cli.common.failure import CommandError
 
 TAIL_LINES = 5
+WHOLE_LINES = 50
+"""Of a log that will not be kept."""
 
 
-def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
+def start_in_background(arguments: list[str], files: BrokerRunFiles, keeps_log: bool) -> None:
     """Starts `headrace start` with these arguments, its log in a file, and waits for its first line."""
     if (pid := files.pid() or files.supervisor()) is not None:
         raise CommandError(
@@ -32,10 +34,9 @@ def start_in_background(arguments: list[str], files: BrokerRunFiles) -> None:
     ready = process.stdout.readline().decode()
     if not ready:
         code = process.wait()
-        tail = files.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        raise CommandError(
-            "The broker did not start:\n  " + "\n  ".join(tail), code or 1, f"Its log is {files.log}."
-        )
+        tail = files.log.read_text(errors="replace").splitlines()[-(TAIL_LINES if keeps_log else WHOLE_LINES) :]
+        advice = f"Its log is {files.log}." if keeps_log else None
+        raise CommandError("The broker did not start:\n  " + "\n  ".join(tail), code or 1, advice)
     click.echo(ready, nl=False)
     click.echo(
         f"The log is {files.log}; stop it with `headrace stop --data-dir {files.directory.parent}`.", err=True

@@ -7,17 +7,19 @@ import click
 from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.failure import FAILED, NOT_FOUND, TIMED_OUT, CommandError
 from headrace.cli.common.options import Target, cluster_options
-from headrace.cli.common.output import note
+from headrace.cli.common.output import note, plural
 from headrace.cli.common.session import run
-from headrace.cli.partition.move import Wanted, Way, evacuation, show_and_carry_out, way_options
-from headrace.cli.partition.planning import assignment
+from headrace.cli.partition.move import Plan, Way, evacuation, show_and_carry_out, way_options
+from headrace.cli.partition.planning import assignment, destination, some
+from headrace.cli.partition.progress import seen_soon
 from headrace.client.admin import ConfigResource, alter_configs
 from headrace.client.cluster import Cluster
-from headrace.client.reassigning import unregister_broker
+from headrace.client.reassigning import list_reassignments, unregister_broker
 from headrace.client.view import ClusterView
 from headrace.metadata.cordons import CORDONED, EVERY_DIRECTORY
 from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import KafkaError
+from headrace.model.topics import TopicPartition
 
 LOOK_SECONDS = 0.5
 
@@ -70,31 +72,57 @@ def decommission(target: Target, way: Way, broker: int) -> None:
 
 
 def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
-    async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
+    async def make(cluster: Cluster) -> Plan:
+        moving = await list_reassignments(cluster)
         view = await cluster.metadata()
         if broker not in view.brokers and not any(broker in held for held in assignment(view).values()):
             if must_exist:
                 raise CommandError(
                     f"There is no broker {broker}.", NOT_FOUND, "`headrace cluster info` lists them."
                 )
-            return view, {}
+            return Plan(view, moving, {})
         if len([one for one in view.brokers if one != broker]) == 0:
             raise CommandError(f"There is no other broker that could take over from broker {broker}.")
-        if not way.dry_run and broker in view.brokers:
+        return Plan(view, moving, evacuation(view, moving, broker))
+
+    async def cordon(cluster: Cluster) -> None:
+        if broker in (await cluster.metadata([])).brokers:
             await _cordon(cluster, broker, True)
-        return view, evacuation(view, broker)
 
-    show_and_carry_out(target, way, make, f"Broker {broker} holds no partitions.")
+    show_and_carry_out(target, way, make, f"Nothing can move off broker {broker}.", cordon)
+    if not way.dry_run and not way.no_wait:
+        run(target, lambda cluster: _check_empty(cluster, broker))
 
 
-async def _leaders(cluster: Cluster, broker: int) -> tuple[ClusterView, Wanted]:
+async def _check_empty(cluster: Cluster, broker: int) -> None:
+    """Not if nobody has the records of a partition, or others moved some here in the meantime."""
+    held: list[TopicPartition] = []
+
+    async def is_empty() -> bool:
+        nonlocal held
+        held = [name for name, to in assignment(await cluster.metadata()).items() if broker in to]
+        return not held
+
+    if await seen_soon(cluster, is_empty):
+        return
+    advice = (
+        "Partitions without a leader cannot move: `headrace cluster health` says who has their records. Then run "
+        "the same command again."
+    )
+    told = f"Broker {broker} still holds {plural(len(held), 'partition')}: {some(held)}."
+    raise CommandError(told, FAILED, advice)
+
+
+async def _leaders(cluster: Cluster, broker: int) -> Plan:
+    moving = await list_reassignments(cluster)
     view = await cluster.metadata()
     _check_alive(view, broker)
-    return view, {
+    wanted = {
         name: (*replicas[1:], broker)
-        for name, replicas in assignment(view).items()
+        for name, replicas in destination(view, moving).items()
         if replicas[0] == broker and len(replicas) > 1
     }
+    return Plan(view, moving, wanted)
 
 
 async def _cordon(cluster: Cluster, broker: int, cordoned: bool) -> None:

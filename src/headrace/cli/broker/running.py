@@ -12,7 +12,7 @@ import click
 
 from headrace.cli.broker.run_files import BrokerRunFiles, brokers_in, is_broker
 from headrace.cli.broker.settings import load_config
-from headrace.cli.common.failure import FAILED, NOT_FOUND, TIMED_OUT, CommandError
+from headrace.cli.common.failure import DENIED, FAILED, NOT_FOUND, TIMED_OUT, CommandError, user_name
 from headrace.cli.common.options import Target, duration, format_option
 from headrace.cli.common.output import Column, emit_rows, note, number
 
@@ -38,6 +38,7 @@ def _where(function: Any) -> Any:
 def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> tuple[str, list[BrokerRunFiles]]:
     """The data directory is found as `start` finds it."""
     directory = data_dir or load_config(file, {}).log_dirs[0]
+    _require_access(directory)
     found = [one for one in brokers_in(directory) if broker_id in (None, one.broker_id)]
     if not found:
         whose = "" if broker_id is None else f" of broker {broker_id}"
@@ -46,7 +47,19 @@ def _brokers(file: Path | None, data_dir: str | None, broker_id: int | None) -> 
             NOT_FOUND,
             "Give the directory that the broker was started with: --data-dir DIR, or its server.properties.",
         )
+    for one in found:
+        _require_access(one.directory)
     return directory, found
+
+
+def _require_access(directory: str | Path) -> None:
+    """A broker whose files cannot be read would look as if it had stopped."""
+    if os.path.isdir(directory) and not os.access(directory, os.R_OK | os.X_OK):
+        raise CommandError(
+            f"User {user_name()} cannot read the data directory {directory}.",
+            DENIED,
+            "Run the command as the user who started the broker.",
+        )
 
 
 @click.command()
@@ -121,8 +134,8 @@ def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout
     if not running:
         note(f"No broker of {directory} is running.")
         return
-    for pid in {pid for _, pid in running}:
-        os.kill(pid, signal.SIGTERM)
+    for one, pid in running:
+        _terminate(one, pid)
     deadline = time.monotonic() + timeout_s
     late = [(one, pid) for one, pid in running if not _ended(pid, deadline)]
     for one, pid in late:
@@ -137,6 +150,19 @@ def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout
         one.remove()
     for one, _ in running:
         note(f"Broker {one.broker_id} has stopped.")
+
+
+def _terminate(one: BrokerRunFiles, pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has ended by itself
+    except PermissionError:
+        raise CommandError(
+            f"User {user_name()} cannot stop broker {one.broker_id} (process {pid}).",
+            DENIED,
+            "Run the command as the user who started the broker.",
+        ) from None
 
 
 def _owner(one: BrokerRunFiles) -> int | None:

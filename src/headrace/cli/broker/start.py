@@ -9,19 +9,19 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from headrace.cli.broker.fresh_directories import FreshDirectories
 from headrace.cli.broker.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, set_up_logging
 from headrace.cli.broker.run_files import run_files
 from headrace.cli.broker.settings import SettingsError, load_config
 from headrace.cli.broker.worker_settings import MAX_WORKERS, wanted_ports, worker_settings
 from headrace.cli.common.completing import complete_broker_settings
-from headrace.cli.common.failure import FAILED
+from headrace.cli.common.failure import FAILED, user_name
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
 
@@ -98,7 +98,9 @@ def start(
         end_with_parent(supervisor)
     config = load_config(file, _flags(overrides, data_dir, insecure))
     set_up_logging(log_format, log_level, None if supervisor is None else config.node_id)
-    fresh = _make_directories(config, log_format)
+    fresh = FreshDirectories()
+    with fresh.removed_on_failure():
+        _make_directories(config, fresh, log_format)
     options = [part for override in overrides for part in ("--override", override)]
     options += ["--data-dir", data_dir] if data_dir is not None else []
     options += ["--insecure"] if insecure else []
@@ -108,23 +110,23 @@ def start(
         from headrace.cli.broker.daemon import start_in_background
 
         arguments = [*options, "--workers", str(workers), *file_argument]
-        start_in_background(arguments, run_files(config.log_dirs[0], config.node_id))
+        with fresh.removed_on_failure():
+            start_in_background(arguments, run_files(config.log_dirs[0], config.node_id), keeps_log=not fresh)
     elif supervisor is not None:
         _run(config, _logged, fresh, beside)
     else:
         for warning in config.warnings:
             log.warning(warning)
         if workers > 1:
-            _run_workers(config, workers, options, file_argument, log_format)
+            with fresh.removed_on_failure():
+                settings = _settings_of_workers(config, workers, log_format)
+            _run_workers(config, settings, options, file_argument)
         else:
             _run(config, lambda reason: _refusal(reason, log_format), fresh)
 
 
-def _run_workers(
-    config: BrokerConfig, workers: int, options: list[str], file_argument: list[str], log_format: str
-) -> None:
-    from headrace.cli.broker.supervisor import supervise
-
+def _settings_of_workers(config: BrokerConfig, workers: int, log_format: str) -> list[dict[str, str]]:
+    """Those of each, if all of them can start."""
     try:
         settings = worker_settings(config, workers, socket.gethostname())
     except ConfigError as error:
@@ -147,13 +149,22 @@ def _run_workers(
             one.write_supervisor()
     except OSError as error:
         raise _refusal(f"{error.filename} cannot be written: {error.strerror}.", log_format) from None
+    return settings
+
+
+def _run_workers(
+    config: BrokerConfig, settings: list[dict[str, str]], options: list[str], file_argument: list[str]
+) -> None:
+    from headrace.cli.broker.supervisor import supervise
+
+    files = [run_files(config.log_dirs[0], config.node_id + index) for index in range(len(settings))]
     code = supervise(options, file_argument, settings, files, ", ".join(config.log_dirs))
     if code:
         raise click.exceptions.Exit(code)
 
 
 def _is_taken(host: str, port: int) -> bool:
-    """Whether somebody listens there. Every other reason is the broker's to find and to tell."""
+    """Whether a process listens there. The broker finds and reports every other reason."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -165,9 +176,11 @@ def _is_taken(host: str, port: int) -> bool:
 
 
 def _run(
-    config: BrokerConfig, refusal: Callable[[str], Exception], fresh: list[str], beside: tuple[int, ...] = ()
+    config: BrokerConfig,
+    refusal: Callable[[str], Exception],
+    fresh: FreshDirectories,
+    beside: tuple[int, ...] = (),
 ) -> None:
-    """`fresh`: data directories that this start made, and takes away again if it fails."""
     import asyncio
 
     from headrace.failures import StartError
@@ -185,35 +198,30 @@ def _run(
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(run_broker(config, on_serving=files.write, on_ready=ready, beside=beside))
     except StartError as error:
-        for directory in fresh:
-            shutil.rmtree(directory, ignore_errors=True)
+        fresh.remove()
         raise refusal(str(error)) from None
     finally:
         files.remove_if_mine()
 
 
-def _make_directories(config: BrokerConfig, log_format: str) -> list[str]:
-    """Those that were not there before."""
-    fresh = [directory for directory in config.log_dirs if not os.path.lexists(directory)]
+def _make_directories(config: BrokerConfig, fresh: FreshDirectories, log_format: str) -> None:
     for directory in config.log_dirs:
         try:
-            os.makedirs(directory, exist_ok=True)
+            fresh.make(directory)
         except OSError as error:
-            reason = f"Cannot create the data directory {directory}: {error.strerror}."
-            raise _refusal(f"{reason} Choose another with --data-dir.", log_format) from None
+            raise _refusal(f"{_not_made(directory, error)} Choose another with --data-dir.", log_format) from None
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-            reason = f"User {_user()} cannot write to the data directory {directory}."
+            reason = f"User {user_name()} cannot write to the data directory {directory}."
             raise _refusal(f"{reason} Change its owner, or choose another with --data-dir.", log_format)
-    return fresh
 
 
-def _user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # in a container
-        return str(os.geteuid())
+def _not_made(directory: str, error: OSError) -> str:
+    at = Path(directory).absolute()
+    if file := next((one for one in (at, *at.parents) if os.path.exists(one) and not os.path.isdir(one)), None):
+        return f"Cannot use the data directory {directory}: {file} is a file, not a directory."
+    if isinstance(error, PermissionError):
+        return f"User {user_name()} cannot create the data directory {directory}."
+    return f"Cannot create the data directory {directory}: {error.strerror}."
 
 
 def _refusal(reason: str, log_format: str) -> Exception:

@@ -32,10 +32,11 @@ def check(target: Target, format: str) -> None:
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
         settings, silent = await _settings(cluster, view)
-        topics = {name: await min_in_sync(cluster, name) for name in view.topics}
+        topics, unread = await minimums_in_sync(cluster, list(view.topics))
         return [
             *_broker_count(view),
             *silent,
+            *unread,
             *spread_findings(view),
             *_replication(view),
             *_minimum_in_sync(view, topics),
@@ -50,7 +51,7 @@ def check(target: Target, format: str) -> None:
 
 
 async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list[Finding]]:
-    """Of every broker, each asked itself; and who did not answer."""
+    """Of every broker, each asked directly; and the brokers that did not answer."""
     settings: Settings = {}
     silent = []
     for broker in view.brokers:
@@ -64,7 +65,16 @@ async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list
     return settings, silent
 
 
-async def min_in_sync(cluster: Cluster, topic: str) -> int:
+async def minimums_in_sync(cluster: Cluster, topics: Sequence[str]) -> tuple[dict[str, int], list[Finding]]:
+    """min.insync.replicas by topic, or that the controller, which knows it, did not answer."""
+    try:
+        return {name: await _min_in_sync(cluster, name) for name in topics}, []
+    except (ClientError, KafkaError) as error:
+        advice = "They are known to the controller: `headrace cluster health` says whether there is one."
+        return {}, [Finding(WRONG, f"The settings of topics cannot be read: {error}.", advice)]
+
+
+async def _min_in_sync(cluster: Cluster, topic: str) -> int:
     entries = await describe_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), ["min.insync.replicas"])
     return int(entries[0].value or 1) if entries else 1
 
@@ -101,8 +111,9 @@ def _replication(view: ClusterView) -> list[Finding]:
 
 def _minimum_in_sync(view: ClusterView, minimums: dict[str, int]) -> list[Finding]:
     findings = []
-    for topic in view.topics.values():
-        minimum, factor = minimums[topic.name], topic.replication_factor
+    for name, minimum in minimums.items():
+        topic = view.topics[name]
+        factor = topic.replication_factor
         if minimum >= factor > 1:
             lower = f"`headrace topic alter {topic.name} --set min.insync.replicas={factor - 1}`"
             more = f"`headrace partition move {topic.name} -r {factor + 1}`, or "
@@ -181,7 +192,8 @@ def _store(settings: Settings) -> list[Finding]:
         advice = "While it is down no leader can be elected and no topic created. Run three."
         return [Finding(DOUBT, f"Coordination: a single ZooKeeper server, {connect}.", advice)]
     if len(servers) % 2 == 0:
-        advice = f"{len(servers) - 1} survive just as many failures; {len(servers) + 1} survive more."
+        fewer = "One survives" if len(servers) == 2 else f"{len(servers) - 1} survive"
+        advice = f"{fewer} just as many failures; {len(servers) + 1} survive more."
         return [Finding(DOUBT, f"The ZooKeeper ensemble has an even number of servers ({len(servers)}).", advice)]
     return [Finding(OK, f"Coordination: ZooKeeper, {plural(len(servers), 'server')}, {connect}.")]
 

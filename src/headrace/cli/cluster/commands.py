@@ -1,4 +1,4 @@
-"""`headrace cluster`: the brokers and what is true of all of them."""
+"""`headrace cluster`: the brokers, and what they have in common."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 import click
 
-from headrace.cli.cluster.check import min_in_sync
+from headrace.cli.cluster.check import minimums_in_sync
 from headrace.cli.cluster.partition_findings import (
     absent_brokers,
     leader_skew,
@@ -42,13 +42,14 @@ def health(target: Target, format: str) -> None:
 
     async def work(cluster: Cluster) -> list[Finding]:
         view = await cluster.metadata()
+        silent = await _silent_brokers(cluster, view)
         return [
-            *await _brokers(cluster, view),
+            *_brokers(view, silent),
             *absent_brokers(view),
-            *controller_finding(await controller_of(cluster), view),
-            *await _partitions(cluster, view),
+            *controller_finding(await controller_of(cluster), view, silent),
+            *await _partitions(cluster, view, silent),
             *leader_skew(view),
-            *await _disks(cluster, view),
+            *await _disks(cluster, view, silent),
             *store_findings(await zookeeper_setting(cluster, view.brokers) or ""),
         ]
 
@@ -57,31 +58,42 @@ def health(target: Target, format: str) -> None:
     exit_by(findings)
 
 
-async def _brokers(cluster: Cluster, view: ClusterView) -> list[Finding]:
-    findings = []
+async def _silent_brokers(cluster: Cluster, view: ClusterView) -> dict[int, ClientError]:
+    """Those of the cluster that cannot be reached from here, and why."""
+    silent = {}
     for broker in view.brokers:
         try:
             await cluster.broker(broker)
         except ClientError as error:
-            advice = "Is the broker up, and can clients reach its advertised address? `headrace doctor` says more."
-            findings.append(Finding(WRONG, f"Broker {broker} cannot be reached: {error}.", advice))
-    reached = len(view.brokers) - len(findings)
-    return [Finding(OK, f"{plural(reached, 'broker')} can be reached."), *findings]
+            silent[broker] = error
+    return silent
 
 
-def controller_finding(controller: int, view: ClusterView) -> list[Finding]:
-    if controller in view.brokers:
-        return [Finding(OK, f"Broker {controller} is the controller.")]
+def _brokers(view: ClusterView, silent: Mapping[int, ClientError]) -> list[Finding]:
+    advice = "Is the broker up, and can clients reach its advertised address? `headrace doctor` says more."
     return [
-        Finding(
-            WRONG, "There is no controller.", "Until one is elected, topics cannot change and leaders cannot move."
-        )
+        Finding(OK, f"{plural(len(view.brokers) - len(silent), 'broker')} can be reached."),
+        *(Finding(WRONG, f"Broker {one} cannot be reached: {error}.", advice) for one, error in silent.items()),
     ]
 
 
-async def _partitions(cluster: Cluster, view: ClusterView) -> list[Finding]:
-    minimums = {name: await min_in_sync(cluster, name) for name in under_replicated_topics(view)}
-    return partition_findings(view, minimums)
+def controller_finding(controller: int, view: ClusterView, silent: Collection[int] = ()) -> list[Finding]:
+    if controller in silent:
+        what = f"There may be no controller: broker {controller}, the last one known, cannot be reached."
+    elif controller in view.brokers:
+        return [Finding(OK, f"Broker {controller} is the controller.")]
+    else:
+        what = "There is no controller."
+    advice = (
+        "Until one is elected, topics cannot change and leaders cannot move. That takes seconds if the brokers "
+        "reach the coordination store, which /readyz of each says."
+    )
+    return [Finding(WRONG, what, advice)]
+
+
+async def _partitions(cluster: Cluster, view: ClusterView, silent: Collection[int]) -> list[Finding]:
+    minimums, unread = await minimums_in_sync(cluster, under_replicated_topics(view))
+    return [*unread, *partition_findings(view, minimums, silent)]
 
 
 def store_findings(setting: str, why: Callable[[str], str | None] = why_unreachable) -> list[Finding]:
@@ -103,9 +115,9 @@ def store_findings(setting: str, why: Callable[[str], str | None] = why_unreacha
     return [Finding(WRONG, f"{left}: not a majority.", advice)]
 
 
-async def _disks(cluster: Cluster, view: ClusterView) -> list[Finding]:
+async def _disks(cluster: Cluster, view: ClusterView, silent: Collection[int]) -> list[Finding]:
     try:
-        found = await directories(cluster)
+        found = await directories(cluster, tuple(broker for broker in view.brokers if broker not in silent))
     except (KafkaError, ClientError) as error:
         return [Finding(DOUBT, f"Cannot read the data directories: {error}.")]
     findings = []

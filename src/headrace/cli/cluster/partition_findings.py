@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
 from headrace.cli.common.output import plural
@@ -25,16 +25,21 @@ def absent_brokers(view: ClusterView) -> list[Finding]:
         Finding(
             WRONG,
             f"Broker {broker} is down; it holds {plural(count, 'replica')}.",
-            "Start it: it catches up and rejoins by itself. If it is lost, move its replicas to other brokers: "
-            "`headrace partition move --offline`.",
+            "Start it: it catches up and rejoins by itself. If it runs, it is cut off; /readyz says from what. "
+            "If it is lost, move its replicas to other brokers: `headrace partition move --offline`.",
         )
         for broker, count in sorted(held.items())
     ]
 
 
-def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[Finding]:
-    """`minimums` is min.insync.replicas by topic, of those that have fewer in sync than replicas."""
+def partition_findings(
+    view: ClusterView, minimums: Mapping[str, int], silent: Collection[int] = ()
+) -> list[Finding]:
+    """`minimums` is min.insync.replicas by topic, of those that have fewer in sync than replicas; `silent` brokers
+    are members of the cluster and cannot be reached."""
     partitions = _all(view)
+    cut_off = [(name, one) for name, one in partitions if one.leader in silent]
+    doubtful = any(broker in silent for _, one in partitions for broker in one.in_sync)
     offline = [(name, one) for name, one in partitions if one.leader == NO_LEADER]
     lagging = [(name, one) for name, one in partitions if one.leader != NO_LEADER and _lags(one)]
     refused = [
@@ -51,6 +56,10 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
     if offline:
         advice = f"They cannot be read or written. {_bring_back(view, offline)}"
         findings.append(Finding(WRONG, f"{_count(offline)} without a leader: {_some(offline)}", advice))
+    if cut_off:
+        advice = "They cannot be read or written from here until it can be reached, or others lead."
+        what = f"{_count(cut_off)} led by a broker that cannot be reached: {_some(cut_off)}"
+        findings.append(Finding(WRONG, what, advice))
     if refused:
         advice = "acks=all is refused there until enough replicas are in sync again."
         findings.append(Finding(WRONG, f"{_count(refused)} below min.insync.replicas: {_some(refused)}", advice))
@@ -68,7 +77,7 @@ def partition_findings(view: ClusterView, minimums: Mapping[str, int]) -> list[F
         findings.append(
             Finding(DOUBT, f"{_count(misplaced)} not led by the preferred replica: {_some(misplaced)}", advice)
         )
-    if not offline and not lagging:
+    if not offline and not lagging and not doubtful:
         whole = "The partition has" if len(partitions) == 1 else f"All {len(partitions):,} partitions have"
         findings.append(Finding(OK, f"{whole} a leader and all replicas in sync."))
     return findings

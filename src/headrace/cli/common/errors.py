@@ -1,4 +1,4 @@
-"""What a user is told when a cluster says no or cannot be reached: what, where, and what to do."""
+"""The message when a cluster refuses something or cannot be reached: what, where, and what to do."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 FAILED = 1
@@ -29,3 +31,26 @@ class CommandError(click.ClickException):
 
     def format_message(self) -> str:
         return self.message if self.advice is None else f"{self.message}\n  {self.advice}"
+
+
+def cannot_read(path: object, error: OSError) -> CommandError:
+    """A file that the user named."""
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    return CommandError(f"Cannot read {path}: {error.strerror or error}.", NOT_FOUND if missing else FAILED)
+
+
+def said_by(error: Exception) -> str:
+    """An error of the file system without its number, with the file in front; others as they are."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"Cannot use {error.filename}: {error.strerror}"
+    return str(error)
+
+
+def user_name() -> str:
+    """The user of this process, as people know it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # in a container
+        return str(os.geteuid())

@@ -1,17 +1,21 @@
 """How wide the columns of a table may be, so that its lines fit a terminal.
 
-What is too wide is shortened with an ellipsis: text, from the widest column on, the first column last; numbers
-never. If that does not do, columns at the right are left out.
+What is too wide is shortened with an ellipsis: text, from the widest column on; numbers never. The first column
+names what a row is about: it is shortened after the others. If that does not do, columns at the right are left
+out. Names are shortened in the middle: those of one system often begin alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import east_asian_width
 
 GAP = "  "
 LEAST_TEXT = 8
-LEAST_FIRST = 20
-"""The first column names what a row is about."""
+LEAST_FIRST = 12
+STAGES = (20, 12, 0)
+"""All columns are shortened to one of these, the first one last, before any is shortened to the next."""
+LEAST_FOR_BOTH_ENDS = 12
 INCOMPRESSIBLE = 1 << 30
 
 
@@ -39,11 +43,22 @@ def _shrunk(widths: Sequence[int], least: Sequence[int], limit: int) -> list[int
         wide = [place for place in range(len(shrinking)) if shrinking[place] > least[place]]
         if not wide:
             return None
-        place = max(wide[1:] if wide[0] == 0 and len(wide) > 1 else wide, key=shrinking.__getitem__)
+        stage = next(width for width in STAGES if any(shrinking[place] > width for place in wide))
+        above = [place for place in wide if shrinking[place] > stage]
+        place = max([place for place in above if place] or above, key=shrinking.__getitem__)
         shrinking[place] -= 1
         excess -= 1
     return shrinking
 
 
 def shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """A name without its middle, words without their end."""
+    if len(text) <= width:
+        return text
+    tail = 0 if " " in text or width < LEAST_FOR_BOTH_ENDS else (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes: Chinese characters and most emoji two each."""
+    return len(text) if text.isascii() else sum(1 + (east_asian_width(one) in "WF") for one in text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.common.failure import USAGE, CommandError
+from headrace.cli.common.failure import USAGE, CommandError, cannot_read
 from headrace.cli.common.options import CLIENT_CONFIG, CLIENT_CONFIG_VARIABLE
 from headrace.cli.common.output import warn
 
@@ -73,7 +73,9 @@ def read_security(path: Path) -> ClientSecurity:
         named = "ssl.ca.location" if given.get("ssl.ca.location") else "ssl.truststore.location"
         raise CommandError(f"{path}: {str(error).replace('ssl.truststore.location', named)}.", USAGE) from None
     except OSError as error:
-        raise CommandError(f"Cannot read {path}: {error.strerror or error}.", USAGE) from None
+        raise cannot_read(path, error) from None
+    except UnicodeDecodeError:
+        raise CommandError(f"Cannot read {path}: it is not UTF-8 text.") from None
     except ConfigError as error:
         raise CommandError(f"{path}: {error}.", USAGE) from None
     return security

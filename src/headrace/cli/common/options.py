@@ -129,7 +129,7 @@ def client_config_option(function: F) -> F:
         "--client-config",
         expose_value=False,
         callback=keep_client_config,
-        type=click.Path(exists=True, dir_okay=False),
+        type=click.Path(dir_okay=False),
         metavar="FILE",
         help=f"How to connect: security.protocol, sasl.*, ssl.*.  [env: {CLIENT_CONFIG_VARIABLE}]",
     )(function)

@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 def count(key: str, title: str, wide: bool = False) -> Column:
     """How many: with thousands separated. Ids, offsets and partitions are `number`s: they are copied."""
-    return Column(key, title, True, wide, lambda value: f"{value:,}" if isinstance(value, int) else cell(value))
+    return Column(key, title, True, wide, count_text)
 
 
 def elapsed(key: str, title: str, wide: bool = False) -> Column:
@@ -199,6 +199,13 @@ def duration_text(seconds: float) -> str:
             rest = whole % size // part if unit not in ("y", "s") else 0
             return f"{whole // size:,}{unit}" + (f" {rest}{smaller}" if rest else "")
     raise AssertionError
+
+
+def count_text(value: Any) -> str:
+    """With at most two decimals, and none of a whole number."""
+    if isinstance(value, float):
+        return f"{value:,.2f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else cell(value)
 
 
 def size_text(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Which coordination store a cluster uses, as its brokers tell it."""
+"""Which coordination store a cluster uses, as its brokers report it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from headrace.cli.common.options import Target, cluster_options, format_option
-from headrace.cli.common.output import Column, count, emit_rows, number
+from headrace.cli.common.output import Column, count, emit_rows
 from headrace.cli.common.session import run
 from headrace.connect.runner import STATUS_EVERY_S
 from headrace.connect.store import POSITION, STATUS, StoredState, read_state, under
@@ -20,7 +20,7 @@ COLUMNS = (
     Column("state", "STATE"),
     count("records", "RECORDS"),
     count("lag", "LAG"),
-    number("restarts", "RESTARTS"),
+    count("restarts", "RESTARTS"),
     Column("position", "POSITION"),
     Column("gauges", "MEASURED", wide=True),
     Column("where", "WHERE", wide=True),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
+from headrace.cli.common.failure import FAILED, cannot_read
 from headrace.cli.common.options import format_option
 from headrace.cli.common.output import PEOPLE, Column, count, emit_data, emit_rows, note, number, plural
 from headrace.cli.debug.file_reading import Content, batches, marker_text, read_content
@@ -62,15 +62,16 @@ def content_of(path: Path) -> Content:
     try:
         return read_content(path)
     except OSError as error:
-        raise CommandError(f"Cannot read {path}: {error.strerror}.", NOT_FOUND) from None
+        raise cannot_read(path, error) from None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="FILE") from None
 
 
 def _print(path: Path, content: Content, with_records: bool, in_hex: bool, format: str) -> None:
-    counted = (
-        f"{len(content.entries)} batches" if content.kind == "segment" else plural(len(content.entries), "line")
-    )
+    count = len(content.entries)
+    counted = plural(count, "line")
+    if content.kind == "segment":
+        counted = "1 batch" if count == 1 else f"{count:,} batches"
     click.echo(f"{path}: {content.kind}, {counted}")
     if content.kind == "segment":
         rows = [{**entry, "time": time_text(entry["max_timestamp_ms"])} for entry in content.entries]

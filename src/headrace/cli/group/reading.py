@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -80,6 +80,15 @@ class GroupReading:
     """Positions that are not committed yet."""
     next_beat_s: float = 0.0
     next_commit_s: float = 0.0
+    ends: Mapping[TopicPartition, int] | None = None
+    """Where to stop; None: never."""
+
+    def at_end(self) -> bool:
+        """With partitions, and each read up to where it ended at the start."""
+        positions, ends = self.reader.positions, self.ends
+        if ends is None or not positions:
+            return False
+        return all(at >= ends.get(one, 0) for one, at in positions.items())
 
     async def keep_up(self) -> None:
         """Whatever the clock asks for between two polls."""
@@ -166,10 +175,14 @@ def _limits(reading: ReadOptions) -> FetchLimits:
 
 
 async def read_in_group(cluster: Cluster, reading: ReadOptions, group: str, output: Format) -> int:
-    """Print what comes until told to stop; how many records that were."""
+    """Print records until told to stop; returns how many there were."""
     topic = await topic_of(cluster, reading.topic)
     member = GroupMember(group, topic, cluster.env.rng.bytes(16).hex())
     run = GroupReading(cluster, reading, member, RecordReader(cluster, {}, _limits(reading)))
+    if reading.span.end is not None:
+        places = [TopicPartition(topic.name, one.number) for one in topic.partitions]
+        ranges = await offset_ranges(cluster, places, reading.isolation)
+        run.ends = {place: end for place, (_, end) in ranges.items()}
     run.next_commit_s = cluster.env.clock.monotonic() + COMMIT_INTERVAL_S
     if sys.stderr.isatty():
         note(
@@ -187,6 +200,8 @@ async def _print(run: GroupReading, output: Format) -> int:
     last_news = clock.monotonic()
     while reading.max_records is None or count < reading.max_records:
         await run.keep_up()
+        if run.at_end():
+            break
         if not run.reader.positions:
             await asyncio.sleep(min(max(run.next_beat_s - clock.monotonic(), 0.01), LONGEST_WAIT_MS / 1000))
         for fetched in await poll(run.reader) if run.reader.positions else []:
@@ -205,7 +220,7 @@ async def _print(run: GroupReading, output: Format) -> int:
 
 
 def _reached(fetched: Fetched, printed: int, left: int | None) -> int:
-    """The position after what was printed; the records that were not stay for whoever is next."""
+    """The position after the printed records; the others are left to the next member."""
     if left is None or printed < left:
         return fetched.next_offset
     for number, record in enumerate(fetched.records()):

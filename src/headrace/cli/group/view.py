@@ -183,12 +183,12 @@ def _places(assignment: consumer.Assignment) -> tuple[TopicPartition, ...]:
 
 
 async def all_lags(cluster: Cluster) -> list[GroupWithLag]:
-    """Of every group; one that goes meanwhile is left out."""
+    """Of every group; one that is deleted meanwhile is left out."""
     return await lags_of(cluster, [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES], True)
 
 
 async def lags_of(cluster: Cluster, group_ids: Iterable[str], may_be_gone: bool = False) -> list[GroupWithLag]:
-    """The groups with where they are. Ends and ages are asked for once, for all of them together."""
+    """The groups and their offsets. End offsets and ages are requested once for all of them."""
     slots = asyncio.Semaphore(GROUPS_AT_ONCE)
 
     async def ask(group_id: str) -> tuple[GroupView, dict[TopicPartition, int]] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.common.failure import NOT_FOUND, CommandError
+from headrace.cli.common.failure import NOT_FOUND, CommandError, cannot_read
 from headrace.cli.common.offset_spec import END, START, Kind, Point
 from headrace.cli.common.options import Target, bootstrap_option
 from headrace.cli.common.output import Column, Row, table_lines, warn
@@ -419,5 +419,5 @@ def read_plan(path: Path, group: str) -> dict[TopicPartition, int]:
                 except ValueError:
                     raise CommandError(f"{path}:{number} is not of the form topic,partition,offset.", 2) from None
     except OSError as error:
-        raise CommandError(f"Cannot read {path}: {error.strerror}.", NOT_FOUND) from None
+        raise cannot_read(path, error) from None
     return wanted

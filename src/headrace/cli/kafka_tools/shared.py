@@ -23,7 +23,7 @@ def _login_option(name: str) -> Callable[[F], F]:
         hidden=True,
         expose_value=False,
         callback=keep_client_config,
-        type=click.Path(exists=True, dir_okay=False),
+        type=click.Path(dir_okay=False),
     )
 
 

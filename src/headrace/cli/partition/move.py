@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import click
@@ -21,22 +21,26 @@ from headrace.cli.common.output import PEOPLE, emit_data, emit_rows, note
 from headrace.cli.common.session import run
 from headrace.cli.partition.planning import (
     COLUMNS,
+    Move,
     assignment,
+    destination,
     moves_of,
     named_partitions,
     places,
     read_plan,
+    some,
     summary,
     table_row,
 )
 from headrace.cli.partition.progress import carry_out
 from headrace.client.cluster import Cluster
+from headrace.client.reassigning import MovingPartition, list_reassignments
 from headrace.client.view import NO_LEADER, ClusterView
 from headrace.metadata.balancing import Replicas, balance, evacuate, replace_lost, resize
 from headrace.model.topics import TopicPartition
 
 Wanted = Mapping[TopicPartition, Replicas]
-SHOWN = 10
+Moving = Mapping[TopicPartition, MovingPartition]
 
 
 class Way(NamedTuple):
@@ -88,28 +92,49 @@ def broker_list(text: str) -> tuple[int, ...]:
     return ids
 
 
-def show_and_carry_out(
-    target: Target, way: Way, make: Callable[[Cluster], Awaitable[tuple[ClusterView, Wanted]]], empty: str
-) -> bool:
-    """Show what will move, ask, and do it; whether there was anything to do."""
+class Plan(NamedTuple):
+    """Where partitions should be."""
 
-    async def work(cluster: Cluster) -> bool:
-        view, wanted = await make(cluster)
-        moves = await moves_of(cluster, view, wanted)
+    view: ClusterView
+    moving: Moving
+    wanted: Wanted
+
+
+def show_and_carry_out(
+    target: Target,
+    way: Way,
+    make: Callable[[Cluster], Awaitable[Plan]],
+    empty: str,
+    prepare: Callable[[Cluster], Awaitable[None]] | None = None,
+) -> None:
+    """Show what will move, ask, and do it.
+
+    `prepare` is what comes before the moves, once they were confirmed. What has changed by then moves as well.
+    """
+
+    async def work(cluster: Cluster) -> None:
+        moves = await planned(cluster)
         if way.format in PEOPLE:
             emit_rows([table_row(move) for move in moves], COLUMNS, way.format, empty)
         else:
             emit_data([move.row() for move in moves], way.format)
-        if not moves:
-            return False
-        note(f"{summary(moves)}.")
+        if moves:
+            note(f"{summary(moves)}.")
         if way.dry_run:
-            return True
-        confirm("Move them?", way.yes)
-        await carry_out(cluster, moves, way.throttle, not way.no_wait)
-        return True
+            return
+        if moves:
+            confirm("Move them?", way.yes)
+        if prepare is not None:
+            await prepare(cluster)
+            moves = await planned(cluster)
+        if moves:
+            await carry_out(cluster, moves, way.throttle, not way.no_wait)
 
-    return run(target, work)
+    async def planned(cluster: Cluster) -> list[Move]:
+        view, moving, wanted = await make(cluster)
+        return await moves_of(cluster, view, wanted, moving)
+
+    run(target, work)
 
 
 @click.command()
@@ -155,38 +180,41 @@ def move(
     if not partitions and path is None and not offline and source is None:
         raise click.UsageError("Name the partitions, such as orders or orders:3.")
 
-    async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
+    async def make(cluster: Cluster) -> Plan:
+        moving = await list_reassignments(cluster)
         if path is not None:
             plan = read_plan(path)
             view, _ = await named_partitions(cluster, [f"{one.topic}:{one.partition}" for one in plan])
-            return view, plan
+            return Plan(view, moving, plan)
         if offline:
             view = await cluster.metadata()
-            return view, _without_offline(view)
+            return Plan(view, moving, _without_offline(view, moving))
         if partitions:
             view, names = await named_partitions(cluster, partitions)
-            there = assignment(view)
+            there = destination(view, moving)
             now = {name: there[name] for name in names}
         else:
             view = await cluster.metadata()
-            now = assignment(view)
+            now = destination(view, moving)
         if replicas is not None:
             _check_alive(view, replicas)
-            return view, dict.fromkeys(now, replicas)
+            return Plan(view, moving, dict.fromkeys(now, replicas))
         if brokers is not None:
             _check_alive(view, brokers)
-            return view, balance({id: place for id, place in places(view).items() if id in brokers}, now)
+            allowed = {id: place for id, place in places(view).items() if id in brokers}
+            return Plan(view, moving, balance(allowed, now))
         if factor is not None:
             _check_enough(view, factor)
-            return view, resize(places(view), now, factor)
+            return Plan(view, moving, resize(places(view), now, factor))
         assert source is not None
         assert taker is not None
         _check_alive(view, (taker,))
-        return view, {
+        wanted = {
             name: tuple(taker if one == source else one for one in to)
             for name, to in now.items()
             if source in to and taker not in to
         }
+        return Plan(view, moving, wanted)
 
     show_and_carry_out(target, way, make, "Nothing to move.")
 
@@ -202,55 +230,61 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
     and hosts where that is possible. The plan is shown first.
     """
 
-    async def make(cluster: Cluster) -> tuple[ClusterView, Wanted]:
+    async def make(cluster: Cluster) -> Plan:
+        moving = await list_reassignments(cluster)
         view = await cluster.metadata()
         for topic in topics:
             await named_partitions(cluster, [topic])
         usable = {id: place for id, place in places(view).items() if id not in (without or ())}
         if not usable:
             raise CommandError("No broker would be left to hold replicas.")
-        return view, balance(usable, assignment(view, topics or None))
+        return Plan(view, moving, balance(usable, destination(view, moving, topics or None)))
 
     show_and_carry_out(target, way, make, "The brokers are balanced: nothing to move.")
 
 
-def evacuation(view: ClusterView, broker: int) -> Wanted:
-    """What must move so that a broker holds nothing."""
+def evacuation(view: ClusterView, moving: Moving, broker: int) -> Wanted:
+    """What must move so that a broker holds nothing. What leaves it already is waited for."""
     others = {id: place for id, place in places(view).items() if id != broker}
-    held = {name: to for name, to in assignment(view).items() if broker in to}
-    return evacuate(others, held)
+    there = destination(view, moving)
+    led = {
+        TopicPartition(topic.name, one.number)
+        for topic in view.topics.values()
+        for one in topic.partitions
+        if one.leader != NO_LEADER
+    }
+    held = {name: there[name] for name, to in assignment(view).items() if broker in to and name in led}
+    leaving = {name: to for name, to in held.items() if broker not in to}
+    return leaving | dict(evacuate(others, held))
 
 
-def _without_offline(view: ClusterView) -> Wanted:
+def _without_offline(view: ClusterView, moving: Moving) -> Wanted:
     """Each partition that has replicas offline, with others in their place. Says which have to wait, and why."""
+    there = destination(view, moving)
     lost: dict[TopicPartition, Replicas] = {}
     leaderless: list[TopicPartition] = []
     for topic in view.topics.values():
         for one in topic.partitions:
             name = TopicPartition(topic.name, one.number)
+            gone = tuple(broker for broker in one.offline if broker in there[name])
             if one.offline and one.leader == NO_LEADER:
                 leaderless.append(name)
-            elif one.offline:
-                lost[name] = one.offline
-    wanted = replace_lost(places(view), assignment(view), lost)
+            elif gone:
+                lost[name] = gone
+    wanted = replace_lost(places(view), there, lost)
     stuck = [name for name, gone in lost.items() if set(gone) & set(wanted.get(name, gone))]
     if leaderless:
         note(
-            f"{_some(leaderless)}: no replica is left to copy from. Bring back the broker or the disk that holds "
+            f"{some(leaderless)}: no replica is left to copy from. Bring back the broker or the disk that holds "
             "one; `headrace cluster health` names it."
         )
     if stuck:
         note(
-            f"{_some(stuck)}: every other broker holds a replica already. Add a broker, or bring the offline one "
+            f"{some(stuck)}: every other broker holds a replica already. Add a broker, or bring the offline one "
             "back: start it, or take the failed disk out of its log.dirs (or replace it) and restart it. It then "
             "copies what it lacks."
         )
     return wanted
-
-
-def _some(names: Sequence[TopicPartition]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(f"{name.topic}:{name.partition}" for name in names[:SHOWN]) + more
 
 
 def _check_alive(view: ClusterView, brokers: Replicas) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from headrace.cli.common.output import Column, Row, number, plural, size_text
 from headrace.cli.common.session import topics_of
 from headrace.client.admin import describe_log_dirs
 from headrace.client.cluster import Cluster
+from headrace.client.reassigning import MovingPartition
 from headrace.client.view import ClusterView
 from headrace.metadata.balancing import Location, Replicas
 from headrace.model.topics import TopicPartition
@@ -27,6 +28,8 @@ COLUMNS = (
     Column("to", "TO"),
     number("copied", "TO-COPY"),
 )
+
+SHOWN = 10
 
 Sizes = Mapping[tuple[int, TopicPartition], int]
 """Bytes of each replica, by broker."""
@@ -70,15 +73,32 @@ def summary(moves: Iterable[Move]) -> str:
     return text + (f"; {fewer} will have fewer replicas than now" if fewer else "")
 
 
+def some(names: Sequence[TopicPartition]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"{name.topic}:{name.partition}" for name in names[:SHOWN]) + more
+
+
 def places(view: ClusterView) -> dict[int, Location]:
     return {broker.id: Location(broker.rack, broker.address.host) for broker in view.brokers.values()}
 
 
 def assignment(view: ClusterView, topics: Iterable[str] | None = None) -> dict[TopicPartition, Replicas]:
+    """Who has a replica now. While a partition moves, those that come and those that go."""
     names = list(view.topics) if topics is None else list(topics)
     return {
         TopicPartition(name, one.number): one.replicas for name in names for one in view.topics[name].partitions
     }
+
+
+def destination(
+    view: ClusterView, moving: Mapping[TopicPartition, MovingPartition], topics: Iterable[str] | None = None
+) -> dict[TopicPartition, Replicas]:
+    """Who will have a replica when the running moves have ended, which were listed before the view was taken."""
+    there = assignment(view, topics)
+    for name, state in moving.items():
+        if name in there:
+            there[name] = tuple(one for one in state.replicas if one not in state.removing)
+    return there
 
 
 async def named_partitions(cluster: Cluster, names: Iterable[str]) -> tuple[ClusterView, list[TopicPartition]]:
@@ -121,10 +141,15 @@ async def replica_sizes(cluster: Cluster, brokers: Iterable[int]) -> dict[tuple[
     return sizes
 
 
-async def moves_of(cluster: Cluster, view: ClusterView, wanted: Mapping[TopicPartition, Replicas]) -> list[Move]:
-    """The plan as moves, with what each copies; those that change nothing are left out."""
+async def moves_of(
+    cluster: Cluster,
+    view: ClusterView,
+    wanted: Mapping[TopicPartition, Replicas],
+    moving: Collection[TopicPartition] = (),
+) -> list[Move]:
+    """The plan as moves, each with what it copies; moves that change nothing are left out."""
     before = assignment(view, dict.fromkeys(one.topic for one in wanted))
-    changed = {name: to for name, to in wanted.items() if before[name] != to}
+    changed = {name: to for name, to in wanted.items() if before[name] != to or name in moving}
     holders = {broker for name in changed for broker in before[name] if broker in view.brokers}
     sizes = await replica_sizes(cluster, sorted(holders))
     return [

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headrace.cli.common.errors import explain_kafka
 from headrace.cli.common.failure import FAILED, PARTLY_DONE, CommandError
 from headrace.cli.common.output import note, plural, size_text
 from headrace.cli.common.screen import Screen
 from headrace.cli.partition import throttle
-from headrace.cli.partition.planning import Move, replica_sizes
+from headrace.cli.partition.planning import Move, assignment, replica_sizes, some
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.reassigning import MovingPartition, alter_reassignments, elect_leaders, list_reassignments
@@ -19,6 +19,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
 LOOK_SECONDS = 0.5
+BEHIND_SECONDS = 5.0
 NOTE_SECONDS = 10.0
 """Between lines where there is no terminal to draw on."""
 RATE_LOOKS = 10
@@ -28,26 +29,71 @@ MAX_PER_REQUEST = 1000
 
 async def carry_out(cluster: Cluster, moves: Sequence[Move], bytes_per_second: int | None, wait: bool) -> None:
     """Begin all moves; with `wait` until they are done, and their first replicas lead."""
+    limited = [move.partition.topic for move in moves] if bytes_per_second is not None else []
     if bytes_per_second is not None:
         await throttle.limit(cluster, moves, bytes_per_second)
     begun = await _begin(cluster, moves)
+    if not begun:
+        await _lift(cluster, limited)
+        raise CommandError("No partition is being moved.", FAILED)
     if not wait:
         note(f"{plural(len(begun), 'partition')} will move; `headrace partition status` shows the progress.")
         return
     await until_done(cluster, begun)
-    if bytes_per_second is not None:
-        await throttle.lift(cluster, [move.partition.topic for move in moves])
-    led = await elect_leaders(cluster, [move.partition for move in begun if move.before[0] != move.after[0]])
+    await _lift(cluster, limited)
+    elsewhere = await _not_arrived(cluster, begun)
+    arrived = [move for move in begun if move.partition not in elsewhere]
+    await _elect(cluster, arrived)
+    if arrived:
+        note(f"Moved {plural(len(arrived), 'partition')}.")
+    if elsewhere:
+        verb = "is not where it was" if len(elsewhere) == 1 else "are not where they were"
+        told = f"{some(elsewhere)} {verb} to go: the move was cancelled, or another one came after it."
+        raise CommandError(told, PARTLY_DONE if arrived else FAILED)
+    if len(begun) < len(moves):
+        raise CommandError(f"{plural(len(moves) - len(begun), 'partition')} did not move.", PARTLY_DONE)
+
+
+async def _lift(cluster: Cluster, topics: Sequence[str]) -> None:
+    """The limits of brokers hold for all moves: the last one to end takes them away."""
+    if topics:
+        await throttle.lift(cluster, topics, brokers=not await list_reassignments(cluster))
+
+
+async def _elect(cluster: Cluster, moves: Sequence[Move]) -> None:
+    led = await elect_leaders(cluster, [move.partition for move in moves if move.before[0] != move.after[0]])
     late = [
         name
         for name, error in led.items()
         if error is not None and error.code is not ErrorCode.ELECTION_NOT_NEEDED
     ]
     if late:
-        note(f"{plural(len(late), 'partition')} could not be led by the first replica yet: {late[0]} and others.")
-    note(f"Moved {plural(len(begun), 'partition')}.")
-    if len(begun) < len(moves):
-        raise CommandError(f"{plural(len(moves) - len(begun), 'partition')} did not move.", PARTLY_DONE)
+        note(f"{plural(len(late), 'partition')} could not be led by the first replica yet: {some(late)}.")
+
+
+async def _not_arrived(cluster: Cluster, moves: Sequence[Move]) -> list[TopicPartition]:
+    """Those that do not move any more and are elsewhere. One whose topic was deleted is nowhere."""
+    elsewhere: list[TopicPartition] = []
+
+    async def have_arrived() -> bool:
+        nonlocal elsewhere
+        now = assignment(await cluster.metadata())
+        elsewhere = [move.partition for move in moves if now.get(move.partition, move.after) != move.after]
+        return not elsewhere
+
+    await seen_soon(cluster, have_arrived)
+    return elsewhere
+
+
+async def seen_soon(cluster: Cluster, holds: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether it holds; the broker that is asked may be behind the controller for a moment."""
+    clock = cluster.env.clock
+    deadline = clock.monotonic() + BEHIND_SECONDS
+    while not await holds():
+        if clock.monotonic() > deadline:
+            return False
+        await clock.sleep(LOOK_SECONDS)
+    return True
 
 
 async def _begin(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
@@ -60,8 +106,6 @@ async def _begin(cluster: Cluster, moves: Sequence[Move]) -> list[Move]:
         refused |= {name: error for name, error in outcomes.items() if error is not None}
     for name, error in refused.items():
         note(explain_kafka(error, str(name)).message)
-    if not begun:
-        raise CommandError("No partition is being moved.", FAILED)
     return begun
 
 

@@ -54,9 +54,11 @@ def status(target: Target, remove_throttle: bool, format: str) -> None:
     async def work(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
         moving = await list_reassignments(cluster)
         copied = await copied_bytes(cluster, moving)
-        lifted = []
+        limited: list[str] = []
         if remove_throttle:
-            lifted = await throttle.lift(cluster, (await cluster.metadata()).topics)
+            limited = await throttle.lift(cluster, (await cluster.metadata()).topics)
+        elif not moving:
+            limited = list(await throttle.limits(cluster, ()))
         rows = [
             {
                 "topic": name.topic,
@@ -69,9 +71,9 @@ def status(target: Target, remove_throttle: bool, format: str) -> None:
             }
             for name, state in sorted(moving.items())
         ]
-        return rows, lifted
+        return rows, limited
 
-    rows, lifted = run(target, work)
+    rows, limited = run(target, work)
     if format in PEOPLE:
         shown = [
             {**row, "copied": size_text(row["copied_bytes"]), "total": size_text(row["total_bytes"])}
@@ -81,7 +83,12 @@ def status(target: Target, remove_throttle: bool, format: str) -> None:
     else:
         emit_data(rows, format)
     if remove_throttle:
-        note(f"Removed the throttles of {', '.join(lifted)}." if lifted else "There were no throttles.")
+        note(f"Removed the throttles of {', '.join(limited)}." if limited else "There were no throttles.")
+    elif limited:
+        note(
+            f"Throttles of earlier moves are left: {', '.join(limited)}. `headrace partition status "
+            "--remove-throttle` removes them."
+        )
 
 
 @click.command()

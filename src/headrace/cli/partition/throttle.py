@@ -40,25 +40,30 @@ async def limit_topics(cluster: Cluster, moves: Sequence[Move]) -> None:
             await alter_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), changes)
 
 
-async def lift(cluster: Cluster, topics: Iterable[str]) -> list[str]:
+async def lift(cluster: Cluster, topics: Iterable[str], brokers: bool = True) -> list[str]:
     """Take the limits away from all brokers and these topics; what was limited."""
-    view = await cluster.metadata()
     lifted = []
-    for broker in view.brokers:
-        if await _delete(cluster, ConfigResource(ResourceType.BROKER, str(broker)), RATES, "broker"):
-            lifted.append(f"broker {broker}")
-    for topic in dict.fromkeys(topics):
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        if topic in view.topics and await _delete(cluster, resource, (LEADERS, FOLLOWERS), "topic"):
-            lifted.append(f"topic {topic}")
+    for what, (resource, names) in (await limits(cluster, topics)).items():
+        if brokers or resource.type is not ResourceType.BROKER:
+            await alter_configs(cluster, resource, [(name, ConfigOperation.DELETE, None) for name in names])
+            lifted.append(what)
     return lifted
 
 
-async def _delete(cluster: Cluster, resource: ConfigResource, names: Sequence[str], source: str) -> bool:
-    there = await describe_configs(cluster, resource, names)
-    changes: list[tuple[str, ConfigOperation, str | None]] = [
-        (entry.name, ConfigOperation.DELETE, None) for entry in there if entry.source == source
-    ]
-    if changes:
-        await alter_configs(cluster, resource, changes)
-    return bool(changes)
+async def limits(cluster: Cluster, topics: Iterable[str]) -> dict[str, tuple[ConfigResource, list[str]]]:
+    """The settings that limit brokers and these topics, by `broker 1`, `topic t`."""
+    view = await cluster.metadata()
+    found = {}
+    for broker in view.brokers:
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        if names := await _set(cluster, resource, RATES, "broker"):
+            found[f"broker {broker}"] = resource, names
+    for topic in dict.fromkeys(topics):
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        if topic in view.topics and (names := await _set(cluster, resource, (LEADERS, FOLLOWERS), "topic")):
+            found[f"topic {topic}"] = resource, names
+    return found
+
+
+async def _set(cluster: Cluster, resource: ConfigResource, names: Sequence[str], source: str) -> list[str]:
+    return [entry.name for entry in await describe_configs(cluster, resource, names) if entry.source == source]

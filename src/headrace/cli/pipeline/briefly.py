@@ -40,7 +40,7 @@ def brief_spark(pipeline: Pipeline) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _explained(pipeline: Pipeline) -> Iterator[None]:
-    """What Spark refuses is told with the place in the file, as `check` and `run` do."""
+    """What Spark refuses is reported with its place in the file, as `check` and `run` do."""
     from headrace.spark.pipelines.definition import PipelineError
     from headrace.spark.pipelines.explaining.spark_words import SPARK_ERRORS
     from headrace.spark.pipelines.explaining.sql_errors import explain_failure

@@ -1,4 +1,4 @@
-"""`headrace pipeline check`: everything that can be wrong with pipeline files, told before they run.
+"""`headrace pipeline check`: finds mistakes in pipeline files before they run.
 
 Three looks, each only as far as the one before allows: the file itself, the topics of its cluster, and its SQL as
 Spark analyses it. Problems are shown as compilers show them, so that editors can jump to the line.
@@ -93,7 +93,7 @@ def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str
 
 
 def checked_pipelines(files: Sequence[Path], bootstrap: str | None) -> list[Pipeline]:
-    """The pipelines of files that are to run now. What is wrong is told, and ends the command."""
+    """The pipelines of files that are to run now. Mistakes are printed and end the command."""
     require_spark()
     existing(files)
     checked = check_files(files)
@@ -124,9 +124,9 @@ def require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "fastavro") if find_spec(name) is None]
     if missing:
         raise CommandError(
-            f"Pipelines need {', '.join(missing)}, which is not installed here.",
+            f"Pipelines need packages that are not installed here: {', '.join(missing)}.",
             FAILED,
-            "Install it with: pip install 'headrace[spark]'",
+            "Install them with: pip install 'headrace[spark]'",
         )
 
 

@@ -23,7 +23,7 @@ from headrace.model.topics import TopicPartition
 @click.command("init")
 @click.argument("topic")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: NAME.yml.")
-@click.option("--name", help="Name of the pipeline.  [default: from the topic]")
+@click.option("--name", help="Name of the pipeline.  [default: from the file or the topic]")
 @click.option("--records", type=click.IntRange(1), default=100, show_default=True, help="How many to look at.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @cluster_options
@@ -42,7 +42,9 @@ def init_pipeline(
     from headrace.spark.pipelines.trying.first_file import first_file, pipeline_name
     from headrace.spark.pipelines.trying.inference import guess
 
-    path = output or Path(f"{name or pipeline_name(topic)}.yml")
+    # Two pipelines of one topic need two names: checkpoints and groups are called by them.
+    name = name or pipeline_name(topic if output is None else output.stem)
+    path = output or Path(f"{name}.yml")
     if path.exists() and not force:
         raise CommandError(f"{path} already exists.", FAILED, "Choose another with --output, or add --force.")
     values = run(target, lambda cluster: latest_values(cluster, topic, records))

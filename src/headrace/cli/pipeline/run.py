@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.common.errors import sentence
-from headrace.cli.common.failure import FAILED, UNREACHABLE, CommandError
+from headrace.cli.common.failure import FAILED, UNREACHABLE, CommandError, said_by
 from headrace.cli.common.options import bootstrap_override, client_config_option, duration, parse_pairs
 from headrace.cli.pipeline.check import cannot_start, checked_pipelines
 from headrace.cli.pipeline.reset import replayed
@@ -110,7 +110,7 @@ def _attempt(launch: Launch) -> Failure | None:
     try:
         return launch.run()
     except CheckpointInUse as problem:
-        advice = "Stop that one first, or give this one another checkpoint: or another name."
+        advice = "Stop that one first, or give this one another `checkpoint` or `name`."
         raise CommandError(f"{problem}.", FAILED, advice) from None
     except AlreadyRuns as problem:
         advice = f"Stop it with `headrace pipeline stop {problem.name}`, or give this one another name."
@@ -124,7 +124,18 @@ def _attempt(launch: Launch) -> Failure | None:
     except PipelineError as problem:
         raise CommandError(str(problem), FAILED) from None
     except OSError as problem:
-        raise CommandError(f"{problem}.", FAILED) from None
+        raise _disk_problem(problem) from None
+
+
+def _disk_problem(problem: OSError) -> CommandError:
+    """The state directory, a checkpoint, a log: `[Errno 13]` says little about which, and why it is needed."""
+    if problem.filename is None:
+        return CommandError(f"{problem}.", FAILED)
+    return CommandError(
+        f"{said_by(problem)}.",
+        FAILED,
+        "Pipelines keep logs and checkpoints below HEADRACE_STATE_DIR, or in the file's `checkpoint`.",
+    )
 
 
 def _in_background(work: Callable[[], T]) -> T:

@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 class PipelineScreen:
-    """`drawn` is for terminals on which nobody else writes."""
+    """`drawn` is for terminals to which nothing else writes."""
 
     def __init__(self, format: str, quiet: bool, drawn: bool = True) -> None:
         self._json = format == "jsonl"

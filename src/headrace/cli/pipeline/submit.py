@@ -143,7 +143,7 @@ def _master(pipelines: Sequence[Pipeline], given: str | None) -> str | None:
 
 
 def py_files(extra: Sequence[str]) -> list[str]:
-    """Packages of this machine that spark-submit is told to take along."""
+    """Packages of this machine that spark-submit ships."""
     named = [word.removeprefix("--py-files=") for word in extra if word.startswith("--py-files=")]
     named += [after for word, after in pairwise(extra) if word == "--py-files"]
     files = [file.strip() for names in named for file in names.split(",")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError
+from headrace.cli.common.failure import FAILED, NOT_FOUND, CommandError, cannot_read
 from headrace.cli.common.output import emit_data, headings_in_bold, note, plural
 from headrace.cli.pipeline.briefly import brief_spark, good_pipelines
 from headrace.cli.pipeline.check import require_spark
@@ -16,7 +16,7 @@ from headrace.cli.pipeline.check import require_spark
 if TYPE_CHECKING:
     from headrace.spark.pipelines.definition import Pipeline
     from headrace.spark.pipelines.trying.comparing import Difference
-    from headrace.spark.pipelines.trying.running_cases import Outcome
+    from headrace.spark.pipelines.trying.running_cases import CaseResult
 
 MOST_ROWS = 5
 
@@ -57,7 +57,7 @@ def test_pipelines(files: tuple[Path, ...], cases: Path | None, only: str | None
         raise click.exceptions.Exit(FAILED)
 
 
-def _run(pipeline: Pipeline, given: Path | None, only: str) -> list[Outcome]:
+def _run(pipeline: Pipeline, given: Path | None, only: str) -> list[CaseResult]:
     from headrace.spark.pipelines.trying.cases import CaseError, cases_beside, load_cases
     from headrace.spark.pipelines.trying.running_cases import run_case
 
@@ -74,10 +74,10 @@ def _run(pipeline: Pipeline, given: Path | None, only: str) -> list[Outcome]:
     except CaseError as error:
         raise CommandError(f"{error}.".replace("..", "."), FAILED) from None
     except OSError as error:
-        raise CommandError(f"Cannot read {path}: {error.strerror}.", FAILED) from None
+        raise cannot_read(path, error) from None
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: CaseResult) -> None:
     word, color = ("ok    ", "green") if outcome.passed else ("FAILED", "red")
     click.echo(f"{click.style(word, color) if headings_in_bold() else word}  {outcome.name}")
     for difference in outcome.differences:
@@ -96,7 +96,7 @@ def _lines(difference: Difference) -> list[str]:
     return lines
 
 
-def _as_data(path: str, outcome: Outcome) -> dict[str, Any]:
+def _as_data(path: str, outcome: CaseResult) -> dict[str, Any]:
     return {
         "file": path,
         "name": outcome.name,

@@ -101,7 +101,7 @@ def _partition_reasons(load: ExpectedLoad, machine: Machine, peak: float) -> tup
         ),
         SizingReason(
             "to read",
-            f"{_rate(peak)} / {_rate(load.consumer_speed)} of one consumer; a partition has one consumer",
+            f"{_rate(peak)} / {_rate(load.consumer_speed)} for one consumer",
             math.ceil(peak / load.consumer_speed),
         ),
     )
@@ -125,7 +125,7 @@ def _broker_reasons(
             STORE,
             f"{size_text(int(stored))} over {duration_text(load.retention_s)}"
             f" with {plural(load.replication, 'replica')}"
-            f" / {size_text(int(usable_disk))} ({DISK_HEADROOM:.0%} of a disk)",
+            f" / {size_text(int(usable_disk))} ({DISK_HEADROOM:.0%} full)",
             math.ceil(stored / usable_disk),
         ),
         SizingReason(
@@ -146,7 +146,7 @@ def _broker_reasons(
         ),
         SizingReason(
             "to hold",
-            f"{plural(replicas, 'replica')} / {machine.partitions_per_broker} per broker",
+            f"{plural(replicas, 'replica')} / {machine.partitions_per_broker:,} per broker",
             math.ceil(replicas / machine.partitions_per_broker),
         ),
     )

@@ -9,7 +9,7 @@ import click
 
 from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.cli.common.options import Target, cluster_options, confirm, format_option, size, yes_option
-from headrace.cli.common.output import Column, emit_rows, note, number
+from headrace.cli.common.output import Column, count, emit_rows, note
 from headrace.cli.common.session import conclude, run
 from headrace.client.cluster import Cluster
 from headrace.client.quotas import QuotaRow, alter_quotas, describe_quotas
@@ -41,13 +41,13 @@ COLUMNS = (
     Column("user", "USER"),
     Column("client_id", "CLIENT-ID"),
     Column("ip", "IP"),
-    number(PRODUCER_BYTE_RATE, "PRODUCE B/S"),
-    number(CONSUMER_BYTE_RATE, "FETCH B/S"),
-    number(REQUEST_PERCENTAGE, "REQUESTS %"),
-    number(CONTROLLER_MUTATION_RATE, "MUTATIONS/S"),
-    number(CONNECTION_CREATION_RATE, "CONNECTIONS/S"),
+    count(PRODUCER_BYTE_RATE, "PRODUCE B/S"),
+    count(CONSUMER_BYTE_RATE, "FETCH B/S"),
+    count(REQUEST_PERCENTAGE, "REQUESTS %"),
+    count(CONTROLLER_MUTATION_RATE, "MUTATIONS/S"),
+    count(CONNECTION_CREATION_RATE, "CONNECTIONS/S"),
 )
-APPLYING = (Column("quota", "QUOTA"), number("value", "VALUE"), Column("from", "SET FOR"))
+APPLYING = (Column("quota", "QUOTA"), count("value", "VALUE"), Column("from", "SET FOR"))
 DEFAULT = "<default>"
 
 
@@ -95,7 +95,7 @@ Parts = list[tuple[str, str | None]]
 @cluster_options
 @entity_options
 def list_command(target: Target, parts: Parts, format: str) -> None:
-    """List the quotas that are set; with a user, client id or address those that name it."""
+    """List the quotas that are set; with a user, client id or address only those for it."""
     filters = [QuotaFilter(kind, False, name) for kind, name in parts]
     rows = run(target, lambda cluster: describe_quotas(cluster, filters))
     emit_rows(

@@ -10,7 +10,7 @@ sink = noun(
     "sink",
     "Exactly-once sinks of Spark: list them, end what they left open.",
     {
-        "ls": (f"{_SINKS}:ls", "List the sinks: their last batch, and open transactions."),
+        "list": (f"{_SINKS}:list_sinks", "List the sinks: their last batch, and open transactions."),
         "commit": (f"{_SINKS}:commit", "Commit the decided batch of a sink, abort everything else."),
         "abort": (f"{_SINKS}:abort", "Abort the open transactions of a sink."),
     },

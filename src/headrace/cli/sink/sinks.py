@@ -1,4 +1,4 @@
-"""`headrace sink ls|commit|abort`: what Spark's exactly-once sinks have decided, and what they have left open."""
+"""`headrace sink list|commit|abort`: what Spark's exactly-once sinks have decided and what they left open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.cli.common.errors import explain_client, explain_kafka
 from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.cli.common.login import asked_security
 from headrace.cli.common.options import Target, cluster_options, confirm, format_option, yes_option
-from headrace.cli.common.output import Column, emit_rows, note, number, plural
+from headrace.cli.common.output import Column, count, emit_rows, note, number, plural
 from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
@@ -26,22 +26,22 @@ COLUMNS = (
     Column("sink", "SINK"),
     number("batch", "BATCH"),
     Column("state", "STATE"),
-    number("rows", "ROWS"),
-    number("open", "OPEN"),
+    count("rows", "ROWS"),
+    count("open", "OPEN"),
     Column("query", "QUERY", wide=True),
     Column("transactions", "TRANSACTIONS", wide=True),
 )
 
 
-@click.command("ls")
+@click.command("list")
 @format_option
 @cluster_options
-def ls(target: Target, format: str) -> None:
+def list_sinks(target: Target, format: str) -> None:
     """List the exactly-once sinks of Spark: the last batch that each has decided, and its open transactions.
 
     STATE is `done` when the batch is committed, `decided` while some of its transactions are not; then the next
-    driver, or `headrace sink commit`, commits them. OPEN transactions of a sink that nobody runs keep readers of
-    committed records waiting.
+    driver, or `headrace sink commit`, commits them. OPEN transactions of a sink whose query no longer runs block
+    readers of committed records.
     """
     rows = _run(target, lambda cluster: [sink_row(view) for view in all_sinks(cluster)])
     emit_rows(rows, COLUMNS, format, "There are no exactly-once sinks.")
@@ -108,7 +108,7 @@ def _found(cluster: BlockingCluster, name: str) -> SinkView:
     for view in all_sinks(cluster):
         if view.sink_id == name:
             return view
-    raise CommandError(f"There is no sink {name}.", NOT_FOUND, "`headrace sink ls` lists the sinks.")
+    raise CommandError(f"There is no sink {name}.", NOT_FOUND, "`headrace sink list` lists the sinks.")
 
 
 def _run(target: Target, work: Callable[[BlockingCluster], T]) -> T:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.common.failure import USAGE, CommandError
+from headrace.cli.common.failure import FAILED, USAGE, CommandError
 from headrace.cli.common.output import note
 from headrace.model.tls import FOR_THIS_MACHINE
 
@@ -58,7 +58,9 @@ def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days:
         from headrace.env.certificates import make_certificate
     except ImportError:
         raise CommandError(
-            "This needs the package cryptography: pip install 'headrace[security]'.", USAGE
+            "Certificates need a package that is not installed here: cryptography.",
+            FAILED,
+            "Install it with: pip install 'headrace[security]'",
         ) from None
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -101,6 +101,12 @@ def consume(
         output = chosen_format(format, template, in_hex, null_marker.encode(), width)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--template") from None
+    if group is not None and (partitions or span.end is not None or span.begin not in (START, END)):
+        raise click.UsageError(
+            "--group continues at the group's offsets: -o can only be start or end, for partitions that have none."
+            if not partitions
+            else "--group shares out the partitions itself: leave out -p."
+        )
     if exit_at_end and span.end is None:
         span = Span(span.begin, END)
     idle_s = target.timeout_s if target.timeout_given else None
@@ -110,17 +116,13 @@ def consume(
     if group is None:
         run(target, lambda cluster: read(cluster, reading, output), ends_with_reader=True)
         return
-    if partitions or span.end is not None or span.begin not in (START, END):
-        raise click.UsageError(
-            "--group continues at the group's offsets: -o can only be start or end, for partitions that have none."
-        )
     from headrace.cli.group.reading import read_in_group
 
     run(target, lambda cluster: read_in_group(cluster, reading, group, output), ends_with_reader=True)
 
 
 async def read(cluster: Cluster, reading: ReadOptions, output: Format) -> int:
-    """Print what is asked for; how many records that were."""
+    """Print the records asked for; returns how many there were."""
     chosen = chosen_partitions(await topic_of(cluster, reading.topic), reading.partitions)
     listed = [TopicPartition(reading.topic, one) for one in chosen]
     ranges = await offset_ranges(cluster, listed, reading.isolation)

@@ -134,7 +134,7 @@ async def _copy(source: Cluster, receiving: Cluster, options: CopyOptions) -> in
 
 
 async def _prepare(source: Cluster, receiving: Cluster, options: CopyOptions, partitions: int) -> None:
-    """Create the destination with the partitions and settings of the source, unless it is there."""
+    """Create the destination with the partitions and settings of the source, unless it exists."""
     view = await receiving.metadata([options.destination])
     if view.errors.get(options.destination) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return

@@ -217,7 +217,7 @@ async def input_lines(delimiter: bytes = b"\n") -> AsyncIterator[list[bytes]]:
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """Reads without blocking the loop, so that Ctrl-C and lost connections are noticed while nobody types."""
+    """Reads without blocking the loop, so that Ctrl-C and lost connections are noticed while nothing is typed."""
     while True:
         await _until_readable(descriptor)
         chunk = os.read(descriptor, CHUNK_BYTES)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.cli.common.fitting import columns_of
 from headrace.records.reader import Record
 
 Format = Callable[[str, int, Record], bytes]
@@ -97,7 +98,8 @@ def _headers(record: Record, show: Show) -> bytes:
 def wide_format(show: Show) -> Format:
     def columns(topic: str, partition: int, record: Record) -> bytes:
         parts = [b"%d" % partition, b"%d" % record.offset, time_text(record.timestamp).encode()]
-        parts += [shown(show, record.key), shown(show, record.value), _headers(record, show)]
+        fields = (shown(show, record.key), shown(show, record.value), _headers(record, show))
+        parts += [printable(field).encode() for field in fields]
         return b"\t".join(parts).rstrip(b"\t") + b"\n"
 
     return columns
@@ -105,8 +107,8 @@ def wide_format(show: Show) -> Format:
 
 KEY_WIDTH = 16
 NULL_KEY, TOMBSTONE = "-", "(tombstone)"
-_TABLE = "{:>4}  {:>8}  {:<24}  {:<16}  {}"
-TABLE_HEADING = (_TABLE.format("PART", "OFFSET", "TIMESTAMP", "KEY", "VALUE") + "\n").encode()
+_TABLE = "{:>4}  {:>8}  {:<24}  {}  {}"
+TABLE_HEADING = (_TABLE.format("PART", "OFFSET", "TIMESTAMP", "KEY".ljust(KEY_WIDTH), "VALUE") + "\n").encode()
 
 
 def table_format(show: Show, width: int) -> Format:
@@ -116,7 +118,9 @@ def table_format(show: Show, width: int) -> Format:
         key = NULL_KEY if record.key is None else printable(show(record.key))
         value = TOMBSTONE if record.value is None else printable(show(record.value))
         place = (partition, record.offset, time_text(record.timestamp))
-        return (cut(_TABLE.format(*place, cut(key, KEY_WIDTH), value).rstrip(), width) + "\n").encode()
+        key = cut(key, KEY_WIDTH)
+        key += " " * (KEY_WIDTH - columns_of(key))
+        return (cut(_TABLE.format(*place, key, value).rstrip(), width) + "\n").encode()
 
     return line
 
@@ -128,7 +132,15 @@ def printable(data: bytes) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """At most so many columns of a terminal."""
+    if columns_of(text) <= width:
+        return text
+    taken = width - 1
+    for place, one in enumerate(text):
+        taken -= columns_of(one)
+        if taken < 0:
+            return text[:place] + "…"
+    raise AssertionError
 
 
 WIDE_HEADING = b"PARTITION\tOFFSET\tTIMESTAMP\tKEY\tVALUE\tHEADERS\n"

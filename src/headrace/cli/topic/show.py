@@ -30,8 +30,8 @@ LIST_COLUMNS = (
     count("partitions", "PARTITIONS"),
     number("replication_factor", "REPLICATION-FACTOR"),
     Column("internal", "INTERNAL", wide=True),
-    number("under_replicated", "UNDER-REPLICATED", wide=True),
-    number("offline", "OFFLINE", wide=True),
+    count("under_replicated", "UNDER-REPLICATED", wide=True),
+    count("offline", "OFFLINE", wide=True),
     Column("id", "ID", wide=True),
 )
 PARTITION_COLUMNS = (

@@ -89,7 +89,7 @@ def hanging_row(found: HangingTransaction) -> dict[str, Any]:
 async def partitions_of(
     cluster: Cluster, topics: Sequence[str] = (), partition: int | None = None, broker_id: int | None = None
 ) -> list[TopicPartition]:
-    """All of the cluster, or those of the topics, or those that a broker leads."""
+    """All transactions of the cluster, or of these topics, or of those that a broker leads."""
     view = await cluster.metadata(topics or None)
     for name in topics:
         view.topic(name)

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.broker.settings import load_config
-from headrace.cli.common.failure import NOT_FOUND, USAGE, CommandError
+from headrace.cli.common.failure import NOT_FOUND, USAGE, CommandError, cannot_read
 from headrace.cli.common.options import Target, cluster_options, confirm, format_option, yes_option
 from headrace.cli.common.output import Column, emit_rows, note, number
 from headrace.cli.common.session import conclude, run
@@ -61,7 +61,7 @@ def list_command(target: Target, format: str) -> None:
 )
 @click.option(
     "--offline",
-    type=click.Path(exists=True, dir_okay=False),
+    type=click.Path(dir_okay=False),
     metavar="SERVER.PROPERTIES",
     help="Before the first start: write to the coordination store configured in this settings file.",
 )
@@ -86,9 +86,9 @@ def _password(user: str, file: str | None) -> str:
         try:
             password = Path(file).read_text(encoding="utf-8")
         except OSError as error:
-            raise CommandError(f"Cannot read {file}: {error.strerror}.", USAGE) from None
+            raise cannot_read(file, error) from None
         except UnicodeDecodeError:
-            raise CommandError(f"Cannot read {file}: it is not UTF-8 text.", USAGE) from None
+            raise CommandError(f"Cannot read {file}: it is not UTF-8 text.") from None
     elif sys.stdin.isatty():
         password = click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
     else:

@@ -132,6 +132,30 @@ def test_health_of_partitions() -> None:
     assert states(cluster_health.controller_finding(-1, cluster(1))) == [WRONG]
 
 
+def test_what_a_broker_says_of_one_that_cannot_be_reached_is_doubted() -> None:
+    """While the store is down nobody removes a broker that died, and the others still name it."""
+    view = cluster(2, (2, 1), leader=2)
+    (controller,) = cluster_health.controller_finding(2, view, [2])
+    assert (controller.state, "broker 2, the last one known" in controller.what) == (WRONG, True)
+    (led,) = partition_findings(view, {}, [2])
+    assert (led.state, led.what) == (WRONG, "1 partition is led by a broker that cannot be reached: t 0.")
+    assert partition_findings(view, {}, [1]) == [], "whether all replicas are in sync is not known"
+    assert states(cluster_health.controller_finding(2, view, [1])) == [OK]
+
+
+def test_an_even_ensemble() -> None:
+    def told(servers: str) -> str:
+        (finding,) = cluster_check._store({1: settings(zookeeper_connect=servers)})
+        return f"{finding.state}: {finding.what} {finding.advice}"
+
+    assert told("a:1") == f"{DOUBT}: Coordination: a single ZooKeeper server, a:1. " + (
+        "While it is down no leader can be elected and no topic created. Run three."
+    )
+    assert "(2). One survives just as many failures; 3 survive more." in told("a:1,b:1/root")
+    assert "(4). 3 survive just as many failures; 5 survive more." in told("a:1,b:1,c:1,d:1")
+    assert told("a:1,b:1,c:1").startswith(OK)
+
+
 def test_a_failed_disk_of_a_broker_that_is_up() -> None:
     """Starting the broker is no help: it runs."""
     view = cluster(3, (1, 2), in_sync=(2,), leader=2)

@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from headrace.cli.common import output
+from headrace.cli.common.fitting import shortened
 from headrace.cli.common.output import (
     Column,
     cell,
     count,
+    count_text,
     duration_text,
     elapsed,
     emit_rows,
@@ -69,6 +71,7 @@ def test_values_as_people_read_them() -> None:
     assert [cell(value) for value in values] == ["-", "-", "-", "yes", "no", "0", "a=1", "1,234.50"]
     sizes = [0, 1023, 1024, 5 * 1024**4, -1]
     assert [size_text(size) for size in sizes] == ["0 B", "1023 B", "1.0 KiB", "5.0 TiB", "-"]
+    assert [count_text(value) for value in (1234, 1234.0, 12.5, 1e7)] == ["1,234", "1,234", "12.5", "10,000,000"]
     assert (plural(1, "topic"), plural(2000, "topic")) == ("1 topic", "2,000 topics")
 
 
@@ -116,18 +119,29 @@ GROUP_ROW = {
 def test_a_table_fits_its_terminal(width: int) -> None:
     lines = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=width)
     assert max(len(line) for line in lines) <= width
-    assert lines[1].startswith("billing-service-in-p"[:19])
+    assert lines[1].startswith("billin")
     assert width < 60 or "500" in lines[1]
 
 
 def test_text_is_shortened_before_columns_go_and_the_first_column_last() -> None:
     (_, row) = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=118)
-    assert row.startswith("billing-service-in-production  a-rather-long-topic")
-    assert "…" in row
+    assert row.startswith("billing-service-in-production  a-rather-long-to…ers-of-customers  ")
     assert row.endswith("127.0.0.1")
+    (heading, row) = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=82)
+    assert row.startswith("billing…uction  a-rath…omers  ")
     (heading, row) = table_lines([GROUP_ROW], GROUP_COLUMNS, limit=70)
     assert "HOST" not in heading
-    assert row.startswith("billing-service-in-production  a-rather-lo…  ")
+    assert row.startswith("billin…uction  a-rath…omers  ")
+
+
+def test_names_that_begin_alike_stay_different() -> None:
+    names = [f"the-department-of-customer-relations.orders-and-returns.{end}" for end in ("v1", "v2")]
+    first, second = (
+        row.split()[0] for row in table_lines([{"name": name} for name in names], COLUMNS[:1], limit=40)[1:]
+    )
+    assert (len(first), len(second)) == (40, 40)
+    assert first != second
+    assert shortened("a sentence is cut at its end", 20) == "a sentence is cut a…"
 
 
 def test_numbers_are_never_shortened() -> None:
@@ -137,7 +151,7 @@ def test_numbers_are_never_shortened() -> None:
 
 
 def test_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "terminal_width", lambda: 80)
+    monkeypatch.setattr(output, "terminal_width", lambda: 70)
     emit_rows([GROUP_ROW], GROUP_COLUMNS, "table")
     assert "No room for HOST: --format wide" in capsys.readouterr().err
     emit_rows([GROUP_ROW], GROUP_COLUMNS, "wide")

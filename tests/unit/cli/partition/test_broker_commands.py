@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.metadata.cordons import CORDONED
 from headrace.metadata.image import NO_LEADER
-from headrace.testing.in_process_cluster import running_cluster
-from tests.unit.cli.partition.test_partition_commands import T0, CommandLine
+from headrace.replication.partition import Partition
+from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
+from tests.unit.cli.partition.test_partition_commands import T0, CommandLine, all_see
 from tests.unit.replication.test_three_brokers import create, produce
 
 
@@ -24,6 +25,22 @@ async def headrace(tmp_path: Path) -> AsyncIterator[CommandLine]:
         assert (await produce(cluster)).error_code == 0
         await cluster.until(lambda: all(cluster.image(n).partition(T0) is not None for n in cluster.nodes))
         yield CommandLine(cluster)
+
+
+def copy_nothing_until(cluster: InProcessCluster, broker_id: int) -> Callable[[], None]:
+    """So that a move to this broker does not end before the result is called."""
+    fetchers = cluster.nodes[broker_id].replicas._fetchers
+    assert fetchers is not None
+    follow = fetchers.follow
+    waiting: list[Partition] = []
+    fetchers.follow = lambda partition: waiting.append(partition)  # type: ignore[method-assign]
+
+    def go_on() -> None:
+        fetchers.follow = follow  # type: ignore[method-assign]
+        for partition in waiting:
+            follow(partition)
+
+    return go_on
 
 
 async def test_leaders_or_everything_leaves_a_broker(headrace: CommandLine) -> None:
@@ -42,6 +59,54 @@ async def test_leaders_or_everything_leaves_a_broker(headrace: CommandLine) -> N
     await headrace("broker", "undrain", "1")
     await headrace("partition", "move", "t", "--replicas", "1,2", "--yes")
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+async def test_a_broker_is_cordoned_only_once_that_was_confirmed(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    code, told = await headrace.refused("broker", "drain", "3")
+    assert (code, "add --yes" in told) == (2, True)
+    await headrace("partition", "move", "t", "--replicas", "3,2", "--yes")
+    assert not cluster.image(1).broker_configs.get("3")
+
+
+async def test_a_broker_is_drained_in_the_middle_of_a_move(headrace: CommandLine) -> None:
+    """It holds what moves away, and what moves to it: the number of replicas stays, and both are waited for."""
+    cluster = headrace.cluster
+    go_on = copy_nothing_until(cluster, 2)
+    await headrace("partition", "move", "t", "--replicas", "1,2", "--yes", "--no-wait")
+    await cluster.until(lambda: all_see(cluster, lambda state: state.target == (1, 2)))
+    draining = asyncio.ensure_future(headrace("broker", "drain", "3", "--yes"))
+    await cluster.until(lambda: cluster.image(1).broker_configs.get("3") == {CORDONED: "*"})
+    go_on()
+    assert "Moved 1 partition." in (await draining).stderr
+    assert cluster.state(T0).replicas == (1, 2)
+
+
+async def test_a_broker_that_moves_are_pending_to_is_decommissioned(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    await headrace("partition", "move", "t", "--replicas", "1,2", "--yes")
+    copy_nothing_until(cluster, 3)
+    await headrace("partition", "move", "t", "--replicas", "1,3", "--yes", "--no-wait")
+    await cluster.until(lambda: all_see(cluster, lambda state: state.target == (1, 3)))
+    going = asyncio.ensure_future(headrace("broker", "decommission", "3", "--yes"))
+    await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+    await cluster.stop(3)
+    assert "Removed broker 3 from the cluster." in (await going).stderr
+    assert cluster.state(T0).replicas == (1, 2)
+
+
+async def test_a_dead_broker_with_the_only_copy_is_not_waited_for(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    await headrace("partition", "move", "t", "--replicas", "3", "--yes")
+    await cluster.until(lambda: cluster.state(T0).replicas == (3,))
+    await cluster.stop(3)
+    await cluster.until(
+        lambda: all(3 not in cluster.image(n).brokers and cluster.state(T0).leader < 0 for n in cluster.nodes)
+    )
+    code, told = await headrace.refused("broker", "decommission", "3", "--yes")
+    assert (code, "Broker 3 still holds 1 partition: t:0" in told) == (1, True), told
+    assert cluster.state(T0).replicas == (3,)
+    assert not cluster.state(T0).target
 
 
 async def test_a_broker_is_forgotten_once_it_has_stopped(headrace: CommandLine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from headrace.cli.common.failure import CommandError
 from headrace.cli.main import command_line
+from headrace.metadata.image import PartitionImage
 from headrace.model.topics import TopicPartition
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
 from tests.unit.replication.test_three_brokers import create, produce
@@ -114,6 +115,82 @@ async def test_status_and_cancel(headrace: CommandLine) -> None:
     assert "Cancelled the moves of 1 partition." in (await headrace("partition", "cancel", "t", "-y")).stderr
     assert "None of them is being moved." in (await headrace("partition", "cancel", "--all", "-y")).stderr
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+def all_see(cluster: InProcessCluster, holds: Callable[[PartitionImage], bool]) -> bool:
+    """Whether that is how every broker knows the partition: any of them may answer a command."""
+    states = [cluster.image(n).partition(T0) for n in cluster.nodes]
+    return all(state is not None and holds(state) for state in states)
+
+
+def copy_nothing(cluster: InProcessCluster, broker_id: int) -> None:
+    """So that a move to this broker does not end."""
+    fetchers = cluster.nodes[broker_id].replicas._fetchers
+    assert fetchers is not None
+    fetchers.follow = lambda partition: None  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "to"),
+    [
+        pytest.param(["move", "t", "--from", "2", "--to", "3"], [4, 3], id="another replica moves"),
+        pytest.param(["move", "t", "-r", "3"], [4, 2, 1], id="one more replica"),
+        pytest.param(["move", "t", "--replicas", "4,2,1"], [4, 2, 1], id="what moves away is kept"),
+        pytest.param(["balance", "--without", "2"], [4, 1], id="balance"),
+    ],
+)
+async def test_a_plan_starts_from_where_partitions_are_moving_to(
+    headrace: CommandLine, arguments: list[str], to: list[int]
+) -> None:
+    """Replicas that are about to go do not count: otherwise the partition would end with more than it had."""
+    cluster = headrace.cluster
+    copy_nothing(cluster, 4)
+    await headrace("partition", "move", "t", "--replicas", "4,2", "--yes", "--no-wait")
+    await cluster.until(lambda: all_see(cluster, lambda state: state.replicas == (4, 2, 1)))
+    plan = await headrace("partition", *arguments, "--dry-run", "--format", "json")
+    (row,) = json.loads(plan.stdout)
+    assert (row["from"], row["to"]) == ([4, 2, 1], to)
+
+
+async def test_a_move_that_somebody_else_cancels_is_not_reported_as_done(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    copy_nothing(cluster, 4)
+    arguments = ("partition", "move", "t", "--replicas", "4,2", "--yes", "--throttle", "50MB/s")
+    waiting = asyncio.ensure_future(headrace.refused(*arguments))
+    await cluster.until(lambda: all_see(cluster, lambda state: state.target == (4, 2)))
+    await headrace("partition", "cancel", "t", "--yes")
+    code, told = await waiting
+    assert (code, "t:0 is not where it was to go" in told) == (1, True), told
+    await cluster.until(lambda: not cluster.image(1).broker_configs.get("1"))
+    await cluster.until(lambda: not cluster.image(1).topics["t"].configs)
+
+
+async def test_a_move_that_is_refused_leaves_no_throttle(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    await headrace("broker", "drain", "3", "--yes")
+    code, told = await headrace.refused(
+        "partition", "move", "t", "--replicas", "3,2", "--yes", "--throttle", "50MB/s"
+    )
+    assert (code, "No partition is being moved." in told) == (1, True)
+    await cluster.until(lambda: not cluster.image(1).broker_configs.get("1"))
+    await cluster.until(lambda: not cluster.image(1).topics["t"].configs)
+
+
+async def test_a_throttle_that_nothing_needs_any_more_is_reported(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    copy_nothing(cluster, 4)
+    arguments = ("partition", "move", "t", "--replicas", "4,2", "--yes", "--throttle", "50MB/s", "--no-wait")
+    await headrace(*arguments)
+    assert "throttle" not in (await headrace("partition", "status")).stderr
+    await headrace("partition", "cancel", "t", "--yes")
+    await cluster.until(lambda: all_see(cluster, lambda state: not state.target))
+    told = (await headrace("partition", "status")).stderr
+    assert "No partition is being moved." in told
+    assert "`headrace partition status --remove-throttle` removes them" in told
+    removed = await headrace("partition", "status", "--remove-throttle")
+    assert "Removed the throttles of broker 1, " in removed.stderr
+    await cluster.until(lambda: not cluster.image(2).topics["t"].configs)
+    assert "throttle" not in (await headrace("partition", "status")).stderr
 
 
 async def test_a_new_broker_gets_its_share_and_leaders_are_elected(headrace: CommandLine) -> None:

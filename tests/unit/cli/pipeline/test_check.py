@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-import click
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from headrace.cli.common.failure import CommandError
-from headrace.cli.pipeline.check import check_files, check_sql, checked_pipelines, require_spark
+from headrace.cli.pipeline.check import check_files, check_sql, require_spark
 from headrace.spark.pipelines.running.session import NoJava
-from headrace.testing import Broker
 from tests.unit.cli.command_line import Done, headrace
 
 UNUSED = "127.0.0.1:1"
@@ -81,22 +79,6 @@ def test_problems_for_programs() -> None:
     }
 
 
-def test_topics_are_looked_for_on_the_cluster(headrace_broker: Broker) -> None:
-    at = headrace_broker.bootstrap_servers
-    done = check("good.yml", "--no-spark", "-b", at, code=1)
-    assert "good.yml:2:16: there is no topic pc.logs" in done.stdout
-    assert done.stdout.endswith("1 file checked (keys and files, topics): 1 problem.\n")
-    headrace_broker.create_topic("pc.logs", 1)
-    assert "no problems" in check("good.yml", "--no-spark", "-b", at, code=0).stdout
-
-
-def test_the_file_names_the_cluster(directory: Path, headrace_broker: Broker) -> None:
-    (directory / "good.yml").write_text(
-        f"bootstrap: {headrace_broker.bootstrap_servers}\n{GOOD}".replace("pc.logs", "pc.no")
-    )
-    assert "there is no topic pc.no" in check("good.yml", "--no-spark", code=1).stdout
-
-
 def test_a_cluster_that_is_not_there() -> None:
     done = check("good.yml", "--no-spark", "-b", UNUSED, code=3)
     assert "Cannot reach a broker at 127.0.0.1:1" in done.stderr
@@ -133,18 +115,6 @@ def test_two_files_of_one_name(directory: Path) -> None:
 
 def test_a_file_named_twice_is_one() -> None:
     assert len(check_files([Path("good.yml"), Path("good.yml")])) == 1
-
-
-def test_what_runs_is_checked_first(
-    directory: Path, headrace_broker: Broker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(click.exceptions.Exit) as ended:
-        checked_pipelines([Path("bad.yml")], UNUSED)
-    assert ended.value.exit_code == 1
-    assert "Did you mean format?" in capsys.readouterr().err
-    (directory / "good.yml").write_text(GOOD.replace("pc.logs", headrace_broker.create_topic("pc.runs", 1)))
-    (pipeline,) = checked_pipelines([Path("good.yml")], headrace_broker.bootstrap_servers)
-    assert pipeline.name == "good"
 
 
 def no_java(*_: object, **__: object) -> NoReturn:
@@ -184,5 +154,6 @@ def test_without_spark_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError) as raised:
         require_spark()
     assert raised.value.format_message() == (
-        "Pipelines need pyspark, which is not installed here.\n  Install it with: pip install 'headrace[spark]'"
+        "Pipelines need packages that are not installed here: pyspark.\n"
+        "  Install them with: pip install 'headrace[spark]'"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from headrace.cli.main import command_line
 from headrace.cli.pipeline.reset import replayed
 from headrace.spark.pipelines.loading.files import load_pipeline
 from headrace.spark.pipelines.running.run_files import Claim, RunFiles, run_files
-from headrace.testing import Broker
 
 PIPELINE = """\
 name: orders
@@ -73,15 +71,6 @@ def test_a_point_to_start_at(files: RunFiles, where: str, starting: str) -> None
     assert pipeline.sources[1] == load_pipeline("orders.yml").sources[1], "a table is always read whole"
     reset("orders.yml", "--yes")
     assert replayed([load_pipeline("orders.yml")])[0].sources[0].starting == "latest"
-
-
-def test_offsets_stay_inside_the_log(files: RunFiles) -> None:
-    with Broker() as broker:
-        broker.create_topic("orders", partitions=2)
-        for where in ("7", "-3"):
-            reset("orders.yml", "--to", where, "--yes", "-b", broker.bootstrap_servers)
-            (pipeline,) = replayed([load_pipeline("orders.yml")])
-            assert json.loads(pipeline.sources[0].starting) == {"orders": {"0": 0, "1": 0}}
 
 
 def test_not_while_it_runs_and_not_unasked(files: RunFiles) -> None:

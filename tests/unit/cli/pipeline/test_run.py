@@ -1,10 +1,11 @@
-"""`headrace pipeline run` and signals: the first lets the batch in hand end, the second does not. No Spark."""
+"""`headrace pipeline run` and signals: the first lets the current batch end, the second does not. No Spark."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from pathlib import Path
 
 import click
 import pytest
@@ -63,3 +64,14 @@ def test_a_busy_port_for_metrics_is_an_error_with_advice(monkeypatch: pytest.Mon
         "Port 9700 for metrics cannot be used: it is already in use.\n"
         "  Choose another with --metrics-port, or 0 for a free one."
     )
+
+
+def test_a_state_directory_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    running = launch(PipelineScreen("table", quiet=True))
+    monkeypatch.setattr(Launch, "run", lambda _: (tmp_path / "file" / "orders").mkdir())
+    with pytest.raises(CommandError) as refused:
+        _attempt(running)
+    message = refused.value.format_message()
+    assert message.startswith(f"Cannot use {tmp_path}/file/orders: Not a directory.\n"), message
+    assert "HEADRACE_STATE_DIR" in message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.config.tls_config import ListenerTls
 from headrace.env.tls import client_context, server_context
 from headrace.model.tls import PEM, REQUIRED, KeyStore, TlsFault, TlsMaterial, TrustStore
 from headrace.server.tls.identity import TlsIdentity
+from headrace.testing import Broker
 
 
 def run(folder: Path, *words: str) -> Result:
@@ -50,6 +52,16 @@ def test_again_it_renews_what_the_same_authority_signed(tmp_path: Path) -> None:
     assert (tmp_path / "broker.pem").read_text() != broker
     (tmp_path / "ca.key").write_text("nonsense")
     assert "cannot be used" in run(tmp_path).output
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "headrace.env.certificates", None)
+    done = run(tmp_path / "tls")
+    assert done.exit_code == 1, done.output
+    assert "pip install 'headrace[security]'" in done.stderr
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'headrace\[security\]'"):
+        Broker(tls=True, data_dir=tmp_path).command()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_network_must_be_asked_for(tmp_path: Path) -> None:

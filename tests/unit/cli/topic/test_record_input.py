@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.common.failure import CommandError
+from headrace.cli.common.fitting import columns_of
 from headrace.cli.topic.record_format import chosen_format
 from headrace.cli.topic.record_input import JsonRules
 from headrace.records.builder import NewRecord
@@ -84,6 +85,20 @@ def test_a_table(record: Record, end: str) -> None:
     line = chosen_format("table", None, False)("t", 1, record).decode()
     assert line.rstrip("\n").endswith(end)
     assert line.count("\n") == 1
+
+
+def test_wide_characters_fit_too() -> None:
+    """Each takes two columns of a terminal."""
+    record = Record(1, 0, ("鍵" * 20).encode(), ("日本🐞" * 40).encode(), ())
+    line = chosen_format("table", None, False)("t", 0, record).decode()
+    assert columns_of(line.rstrip("\n")) in (79, 80)
+    assert "  " + "鍵" * 7 + "…   日本" in line
+
+
+def test_columns_for_programs_are_one_line_each() -> None:
+    record = Record(3, 0, b"a\tb", b"c\nd\x1b[2J", (("h", b"\r"),))
+    line = chosen_format("wide", None, False)("t", 1, record)
+    assert line == b"1\t3\t1970-01-01T00:00:00.000Z\ta\\tb\tc\\nd\\x1b[2J\th=\\r\n"
 
 
 def test_a_table_fits_its_terminal() -> None:
