@@ -29,9 +29,10 @@ class Database:
     """One of its own, and a connection to it."""
 
     def __init__(self, server: PostgresProcess, name: str) -> None:
+        self.server = server
         self.name = name
         self.conninfo = server.conninfo.rpartition("/")[0] + f"/{name}"
-        self.connection = psycopg.connect(self.conninfo, autocommit=True)
+        self.connection = psycopg.connect(self.conninfo, autocommit=True, client_encoding="UTF8")
 
     def run(self, statements: str) -> None:
         self.connection.execute(statements.encode())

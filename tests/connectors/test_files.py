@@ -92,3 +92,24 @@ async def test_what_cannot_be_read_is_said(cluster: Cluster, directory: Path) ->
     put(directory / "bad.csv", b"a\n1\n")
     with pytest.raises(ConnectorError, match="has no column id, which should be its key"):
         await run_to_the_end(cluster, watched(directory, key="id"))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("latin.csv", "id,name\n1,caf\u00e9\n".encode("latin-1")),
+        ("huge.csv", b"id\n" + b"x" * 200_000 + b"\n"),
+        ("plain.json.gz", b'{"id": 1}\n'),
+        ("cut.json.gz", gzip.compress(b'{"id": 1}\n' * 1000)[:-20]),
+        ("damaged.json.gz", gzip.compress(b'{"id": 1}\n' * 1000)[:20] + b"\xff" * 60),
+        ("none.parquet", b"PAR1 and no more"),
+    ],
+    ids=["encoding", "field", "not gzip", "cut", "damaged", "not parquet"],
+)
+async def test_a_file_that_cannot_be_read_is_named(
+    cluster: Cluster, directory: Path, name: str, data: bytes
+) -> None:
+    """It stays so, and is not tried again."""
+    put(directory / name, data)
+    with pytest.raises(ConnectorError, match=f"{name} cannot be read as (csv|json|parquet): "):
+        await run_to_the_end(cluster, watched(directory))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.client.cluster import Cluster
 from headrace.connect import ConnectorError
 from headrace.connect.tables.database import open_database
 from headrace.connect.tables.mysql import MysqlDatabase
+from headrace.env.certificates import make_authority, make_certificate
 from headrace.testing.connectors import committed_records, killed_everywhere, run_to_the_end, steps_of
 from headrace.testing.process import free_port
 from tests.connectors.test_tables import COLUMNS, kept, polled, write
@@ -37,6 +39,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run(made, check=True, capture_output=True, timeout=300)
     port = free_port()
     options = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={folder / 's'}", f"--user={user}"]
+    authority = make_authority("headrace.testing")
+    (folder / "server.pem").write_text(make_certificate(authority, "CN=database", ("127.0.0.1",)).store)
+    (folder / "ca.pem").write_text(authority.pem)
+    options += [f"--ssl-cert={folder / 'server.pem'}", f"--ssl-key={folder / 'server.pem'}"]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen([SERVER, "--no-defaults", data, *options], stdout=log, stderr=log)
     try:
@@ -44,6 +50,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(60)
+
+
+@pytest.fixture
+def authority(address: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the server's certificate."""
+    return next(tmp_path_factory.getbasetemp().glob("mariadb*/ca.pem"))
 
 
 @pytest.fixture
@@ -116,6 +128,29 @@ async def test_a_table_is_polled(cluster: Cluster, address: str, connection: Any
         b'{"id":2,"name":"cup","at":null}',
         b'{"id":3,"name":"pot","at":null}',
     ]
+
+
+async def test_over_tls(cluster: Cluster, address: str, connection: Any, authority: Path, tmp_path: Path) -> None:
+    """The table and the poll, from a server that the authority vouches for and no other."""
+    await create_topics(cluster, [NewTopic("items", 1)])
+    rows(connection, "CREATE USER IF NOT EXISTS secret@localhost IDENTIFIED BY 'word' REQUIRE SSL")
+    rows(connection, "GRANT ALL ON test.* TO secret@localhost")
+    plain = address.replace("root@", "secret:word@")
+    await write(cluster, ({"id": 1}, {"id": 1, "name": "tea"}))
+    await run_to_the_end(cluster, kept(f"{plain}?ssl_ca={authority}", key=["id"], columns=COLUMNS))
+    assert rows(connection, "SELECT id, name FROM items") == [(1, "tea")]
+    await run_to_the_end(cluster, polled(f"{plain}?ssl_ca={authority}", topic="polled"))
+    assert len(await committed_records(cluster, "polled")) == 1
+    another = tmp_path / "ca.pem"
+    another.write_text(make_authority("another").pem)
+    mistakes = {
+        f"ssl_ca={another}": "certificate verify failed",
+        f"ssl_ca={tmp_path / 'none'}": "certificates cannot be read",
+        "sslmode=require": "unknown setting sslmode; known are ssl_ca",
+    }
+    for query, told in mistakes.items():
+        with pytest.raises(ConnectorError, match=told):
+            open_database(f"{plain}?{query}")
 
 
 def test_what_the_user_must_change_is_said(address: str, connection: Any) -> None:

@@ -145,6 +145,76 @@ async def test_a_schema_that_changes_is_reported(cluster: Cluster, database: Dat
     assert (await changes(cluster, "orders"))[-1][1] == {"id": 2, "price": 5.0, "seen": "2026-01-31T11:00:00.25Z"}
 
 
+async def test_keys_are_those_of_the_time_of_a_change(cluster: Cluster, database: Database) -> None:
+    """The capture reads them later, when the columns of the key have other names."""
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1), (2, 'cup', 2)")
+    definition = capture(database)
+    await run_to_the_end(cluster, definition)
+    database.run("UPDATE orders SET price = 3 WHERE id = 1; DELETE FROM orders WHERE id = 2")
+    database.run("ALTER TABLE orders RENAME id TO number; INSERT INTO orders VALUES (3, 'pot', 3)")
+    await run_to_the_end(cluster, definition)
+    found = {(record.key, _header(record.headers, "op")) for record in await committed_records(cluster, "orders")}
+    assert found == {
+        (b'{"id":1}', "r"),
+        (b'{"id":2}', "r"),
+        (b'{"id":1}', "u"),
+        (b'{"id":2}', "d"),
+        (b'{"number":3}', "c"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("id int, code int NOT NULL, note text, PRIMARY KEY (code, id)", {"code": 7, "id": 1}),
+        ("id int, code int, note text, PRIMARY KEY (id) INCLUDE (code)", {"id": 1}),
+        ("id int PRIMARY KEY, code int NOT NULL UNIQUE, note text", {"code": 7}),
+    ],
+    ids=["in the order of the index", "with columns that only come along", "of another index"],
+)
+async def test_a_row_keeps_its_key(cluster: Cluster, database: Database, table: str, key: dict[str, int]) -> None:
+    """From the snapshot to the delete, of which the log has nothing but the columns of the identity."""
+    database.run(f"CREATE TABLE items ({table}); INSERT INTO items VALUES (1, 7, 'a')")
+    if "UNIQUE" in table:
+        database.run("ALTER TABLE items REPLICA IDENTITY USING INDEX items_code_key")
+    definition = capture(database, "items")
+    await run_to_the_end(cluster, definition)
+    database.run("UPDATE items SET note = 'b'; DELETE FROM items; INSERT INTO items VALUES (1, 7, 'c')")
+    await run_to_the_end(cluster, definition)
+    records = await committed_records(cluster, "items")
+    assert [_header(record.headers, "op") for record in records] == ["r", "u", "d", "c"]
+    assert {record.key for record in records} == {json.dumps(key, separators=(",", ":")).encode()}
+
+
+async def test_a_table_that_is_renamed_is_not_left_out(cluster: Cluster, database: Database) -> None:
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1)")
+    runner = Runner(cluster, capture(database))
+    running = asyncio.ensure_future(runner.run())
+    while not runner.counts.transactions:
+        assert not running.done()
+        await asyncio.sleep(0.05)
+    database.run("ALTER TABLE orders RENAME TO sales; INSERT INTO sales VALUES (2, 'cup', 2)")
+    with pytest.raises(ConnectorError, match=r"table public\.orders is now called public\.sales"):
+        await running
+    await run_to_the_end(cluster, capture(database, "sales"))
+    assert [key["id"] for key, _, _ in await changes(cluster, "sales")] == [1, 2]
+
+
+async def test_a_database_with_another_encoding(cluster: Cluster, database: Database) -> None:
+    name = f"{database.name}_latin"
+    database.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    other = Database(database.server, name)
+    try:
+        other.run("CREATE TABLE words (id int PRIMARY KEY, word text); INSERT INTO words VALUES (1, 'th\u00e9')")
+        definition = capture(other, "words")
+        await run_to_the_end(cluster, definition)
+        other.run("INSERT INTO words VALUES (2, 'caf\u00e9')")
+        await run_to_the_end(cluster, definition)
+        assert [value["word"] for _, value, _ in await changes(cluster, "words")] == ["th\u00e9", "caf\u00e9"]
+    finally:
+        other.connection.close()
+
+
 async def test_a_table_that_is_added_later_gets_its_rows_and_no_change_twice(
     cluster: Cluster, database: Database
 ) -> None:
@@ -192,6 +262,14 @@ async def test_a_slot_that_holds_much_is_warned_of(
     await runner.run()
     assert "makes the server keep" in caplog.text
     assert runner.counts.gauges["0/slot_retained_bytes"] > 1
+
+
+async def test_a_slot_is_watched_while_a_long_snapshot_runs(
+    cluster: Cluster, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1)")
+    assert await run_killed(cluster, capture(database, lag_warning="1"), "sent", 1)
+    assert "makes the server keep" in caplog.text
 
 
 async def test_what_the_user_must_change_is_said(cluster: Cluster, database: Database) -> None:

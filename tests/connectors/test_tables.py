@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from headrace.client.producer import Producer
 from headrace.connect import ConnectorError
 from headrace.connect.definition import ConnectorDefinition, load
 from headrace.connect.runner import Runner
+from headrace.connect.tables.database import open_database
 from headrace.records.builder import NewRecord
 from headrace.testing.connectors import (
     KillAt,
@@ -85,6 +87,30 @@ async def test_a_table_sink_killed_at_every_step_is_exact(cluster: Cluster, data
     )
     assert sorted(database.rows("SELECT * FROM seen")) == sorted(written)
     assert dict(database.rows("SELECT * FROM items")) == dict(written)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_a_sink_that_is_removed_starts_over(
+    cluster: Cluster, database: Database, tmp_path: Path, kind: str
+) -> None:
+    """Its positions are in the database. Those of others stay."""
+    address = database.conninfo if kind == "postgres" else f"sqlite:{tmp_path / 'kept.db'}"
+    await create_topics(cluster, [NewTopic("items", 1)])
+    definition = kept(address, key=["id"], columns=COLUMNS)
+    definition.connector.remove()  # nothing is there yet
+    await write(cluster, ({"id": 1}, {"id": 1}))
+    await run_to_the_end(cluster, definition)
+    with closing(open_database(address)) as other, other.transaction():
+        other.change("INSERT INTO headrace_positions VALUES ('other', 'items', 0, 1)")
+        other.change("DELETE FROM items")
+    definition.connector.remove()
+    await run_to_the_end(cluster, definition)
+    with closing(open_database(address)) as found, found.transaction():
+        assert list(found.rows("SELECT id FROM items")) == [(1,)]
+        assert sorted(found.rows("SELECT connector, next_offset FROM headrace_positions")) == [
+            ("kept", 1),
+            ("other", 1),
+        ]
 
 
 async def test_a_second_run_of_a_sink_is_noticed(cluster: Cluster, tmp_path: Path) -> None:

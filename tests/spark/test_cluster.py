@@ -20,8 +20,7 @@ import pytest
 
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.transactions import TransactionClient
-from tests.conftest import ROOT, StartBroker
-from tests.spark.standalone import (
+from headrace.testing.spark_cluster import (
     EXECUTOR_MEMORY,
     SparkCluster,
     cluster_environment,
@@ -30,6 +29,7 @@ from tests.spark.standalone import (
     kill_in_the_middle_of_a_task,
     wait_for,
 )
+from tests.conftest import ROOT, StartBroker
 from tests.spark.topics import Topics
 
 LOGS = ROOT / "examples" / "pipelines" / "logs" / "pipeline.yml"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.spark.sink.once.driver import ANOTHER_DRIVER
 from headrace.testing.process import BrokerProcess
 from headrace.testing.sink_drills.driver import FAILED
 from headrace.testing.sink_drills.scene import Scene
@@ -43,7 +44,7 @@ def test_of_two_drivers_with_one_checkpoint_one_is_fenced(scene: Scene) -> None:
     scene.finished()
     scene.go()
     assert old.wait() == FAILED, old.told()
-    assert "another driver has taken over the sink" in old.told()
+    assert ANOTHER_DRIVER in old.told()
     scene.check()
     scene.restore_checkpoint("before")
     restored = scene.start()

@@ -262,6 +262,7 @@ def test_the_second_ctrl_c_does_not_wait(commands: Commands) -> None:
     assert "Traceback" not in running.err
 
 
+@pytest.mark.usefixtures("orders")
 def test_a_row_that_sql_cannot_take_is_told_with_its_line(commands: Commands, topics: Topics) -> None:
     topics.send("orders.priced", ['{"id": 1, "price": "cheap"}'])
     ended = commands.run("pipeline", "run", "totals.yml", "--once", "--conf", "spark.log.level=INFO")

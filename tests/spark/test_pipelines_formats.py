@@ -91,6 +91,23 @@ def test_json(session: SparkSession) -> None:
     assert [reasons[n] for n in range(len(good), len(good) + len(bad))] == list(bad.values())
 
 
+def test_json_numbers_without_a_fraction_fit_a_bigint(session: SparkSession) -> None:
+    """However they are written, to the last digit: nothing goes through a double."""
+    good = {
+        b'{"id": 12.0}': 12,
+        b'{"id": 1.2e1}': 12,
+        b'{"id": -0.0}': 0,
+        b'{"id": 9007199254740993.0}': 2**53 + 1,
+        b'{"id": 9223372036854775807.0}': 2**63 - 1,
+        b'{"id": -9223372036854775808.0}': -(2**63),
+    }
+    bad = [b'{"id": 12.5}', b'{"id": 9223372036854775808.0}', b'{"id": 1e30}']
+    rows, reasons = decoded(values(session, *good, *bad), source(format="json", schema="id bigint"))
+    assert [rows[number]["id"] for number in range(len(good))] == list(good.values())
+    assert len(reasons) == len(bad)
+    assert {reason.partition(":")[0] for reason in reasons.values()} == {"'id' is not a value of type bigint"}
+
+
 def test_json_written_is_read_as_it_was(session: SparkSession) -> None:
     """To the microsecond, and also what is not a number."""
     schema = "at timestamp, local timestamp_ntz, x double, y float"

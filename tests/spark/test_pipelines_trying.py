@@ -147,6 +147,7 @@ def test_from_a_topic_to_rows(
     topics.send(topic, values[:5], partition=0)
     topics.send(topic, [*values[5:], b"{broken"], partition=1)
     headrace("pipeline", "init", topic, "-o", "p.yml", "-b", bootstrap)
+    assert "\nname: p\n" in Path("p.yml").read_text(), "not that of another pipeline of the topic"
     again = headrace("pipeline", "init", topic, "-o", "p.yml", "-b", bootstrap, code=1)
     assert "p.yml already exists." in again.stderr
     headrace("pipeline", "init", "no-such-topic", "-b", bootstrap, code=4)

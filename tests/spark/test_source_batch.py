@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark.archive import manifest
 from headrace.spark.errors import user_message
+from tests.processes.spark.archive.archives import archived, make_archive
 from tests.spark.conftest import MakeTopic
 from tests.spark.test_jobs import patiently
 from tests.spark.topics import TIMEOUT_S, Stored, Topics
-from tests.unit.spark.archive.archives import archived, make_archive
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

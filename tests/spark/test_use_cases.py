@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.spark.pipelines.loading.files import load_pipeline
+from tests.processes.spark.archive.archives import archived, make_archive
 from tests.spark.pipeline_runs import Runs, lines, objects
 from tests.spark.topics import Topics
-from tests.unit.spark.archive.archives import archived, make_archive
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -80,7 +80,7 @@ class SourceTask(ABC):
         return
 
     def caught_up(self) -> bool:
-        """Asked after a poll that gave nothing: has all been read that was there when the task was opened?"""
+        """Called after an empty poll: has everything been read that existed when the task was opened?"""
         return True
 
     def metrics(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""What the records of a topic look like, as a source tells it: columns with types and the key among them.
+"""What the records of a topic look like, as a source reports it: columns with types, and the key among them.
 
 The runtime stores it beside the positions when it changes. A sink that makes a table uses it.
 """

@@ -52,7 +52,7 @@ class SinkRun:
         self._lags: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Until it is told to stop, or, if it runs once, until everything is written that was there."""
+        """Until it is told to stop, or, if it runs once, until all existing records are written."""
         cluster = self._run.cluster
         view = await cluster.metadata(self._given.topics)
         places = [
@@ -111,6 +111,12 @@ class SinkRun:
     def _begin(self, place: TopicPartition, stored: Offsets, span: tuple[int, int]) -> int:
         if place not in stored:
             return span[1] if self._given.from_latest else span[0]
+        if stored[place] > span[1]:
+            raise ConnectorError(
+                f"partition {place} ends at offset {span[1]}, and the sink {self._run.name} has read it up to "
+                f"{stored[place]}: the topic was deleted and created again. Reset the sink with "
+                "`headrace connector remove`; the next run reads the topic from its beginning"
+            )
         if stored[place] < span[0]:
             raise ConnectorError(
                 f"partition {place} begins at offset {span[0]} now, and the sink {self._run.name} has read it up "

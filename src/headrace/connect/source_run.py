@@ -68,7 +68,7 @@ class SourceRun:
         """Records and bytes."""
 
     async def run(self) -> None:
-        """Until it is told to stop, or, if it runs once, until everything is written that was there."""
+        """Until it is told to stop, or, if it runs once, until all existing data is written."""
         try:
             await self._open(await self._take_over())
             await self._copy()
@@ -175,7 +175,7 @@ class SourceRun:
         self._sent[0] += len(records)
 
     async def _empty(self, emptied: EmptiedTopic) -> None:
-        """A tombstone for every key that is there, in the same transaction."""
+        """A tombstone for every existing key, in the same transaction."""
         count = self._partition_counts.get(emptied.topic) or await self._count_partitions(emptied.topic)
         deleted = 0
         for number in range(count):

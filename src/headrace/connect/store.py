@@ -55,7 +55,7 @@ def state_record(key: str, value: Mapping[str, Any] | None, timestamp_ms: int) -
 
 
 async def ensure_topic(cluster: Cluster, topic: NewTopic) -> None:
-    """Make it unless it is there; somebody else may do so at the same time."""
+    """Create it unless it exists; another process may do so at the same time."""
     view = await cluster.metadata([topic.name])
     if topic.name in view.topics:
         return

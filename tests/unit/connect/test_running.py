@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from headrace.client.admin import NewTopic, create_partitions, create_topics
+from headrace.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.groups import fetch_offsets
 from headrace.client.producer import Producer
@@ -292,6 +292,16 @@ async def test_a_sink_killed_at_every_step_loses_and_repeats_nothing(cluster: Cl
     assert kills >= len(steps_of(table("in")))
     assert sorted(Table.rows) == sorted(value or b"" for value in await committed_values(cluster, "in"))
     assert await fetch_offsets(cluster, "connector-table") == Table.stored
+
+
+async def test_a_topic_that_was_made_again_is_not_taken_for_read(cluster: Cluster) -> None:
+    await create_topics(cluster, [NewTopic("in", 1)])
+    await fill(cluster, 0)
+    await run_to_the_end(cluster, table("in"))
+    await delete_topics(cluster, ["in"])
+    await create_topics(cluster, [NewTopic("in", 1)])
+    with pytest.raises(ConnectorError, match=r"in-0 ends at offset 0, .* deleted and created again"):
+        await run_to_the_end(cluster, table("in"))
 
 
 async def test_a_sink_without_positions_of_its_own_uses_those_of_a_group(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -35,7 +36,10 @@ def read_values(path: Path, format: str, start: int, delimiter: str | None) -> I
         "parquet": lambda: _parquet(path),
         "text": lambda: (line for line in _lines(path)),
     }
-    yield from islice(readers[format](), start, None)
+    try:
+        yield from islice(readers[format](), start, None)
+    except (ValueError, EOFError, csv.Error, zlib.error, gzip.BadGzipFile) as error:
+        raise ConnectorError(f"{path} cannot be read as {format}: {error}") from None
 
 
 def _open(path: Path) -> BinaryIO:
@@ -49,7 +53,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _json_lines(path: Path) -> Iterator[bytes]:
-    """A line that is no JSON is told by its number; empty ones are left out."""
+    """A line that is not JSON is reported with its number; empty lines are left out."""
     for number, line in enumerate(_lines(path), 1):
         if line.strip():
             try:

@@ -18,12 +18,11 @@ FULL, NOTHING = "f", "n"
 
 _TABLES = """
     SELECT n.nspname, c.relname, c.relreplident::text, c.oid::bigint,
-           ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
-                 ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
-                 WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY array_position(i.indkey::int2[], a.attnum)),
-           ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
-                 ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
-                 WHERE i.indrelid = c.oid AND i.indisreplident)
+           ARRAY(SELECT a.attname::text
+                 FROM pg_index i, pg_attribute a, array_position(i.indkey::int2[], a.attnum) place
+                 WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND place < i.indnkeyatts
+                 AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+                 ORDER BY place)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname = %s AND (%s = '*' OR c.relname = %s)
     ORDER BY 1, 2
@@ -53,7 +52,7 @@ class TableInfo(NamedTuple):
     identity: str
     oid: int
     key: tuple[str, ...]
-    """Its primary key, or the index that is its replica identity; empty if it has neither."""
+    """The index that is its replica identity, or its primary key; empty if it has neither."""
 
 
 class TableColumn(NamedTuple):
@@ -95,6 +94,7 @@ def parse_table_name(text: str) -> TableName:
 class Catalog:
     def __init__(self, conninfo: str) -> None:
         self._connection = connect(conninfo)
+        self._names: dict[int, TableName] = {}
 
     def close(self) -> None:
         self._connection.close()
@@ -116,9 +116,13 @@ class Catalog:
                 raise ConnectorError(f"there is no table {schema}.{table}")
             for row in rows:
                 name = TableName(str(row[0]), str(row[1]))
-                key = tuple(cast("list[str]", row[4] or row[5]))
-                found[name] = TableInfo(name, str(row[2]), int(str(row[3])), key)
+                found[name] = TableInfo(name, str(row[2]), int(str(row[3])), tuple(cast("list[str]", row[4])))
+                self._names.setdefault(found[name].oid, name)
         return list(found.values())
+
+    def first_name(self, oid: int) -> TableName | None:
+        """What a table was called when it was first asked for."""
+        return self._names.get(oid)
 
     def columns(self, table: TableInfo) -> list[TableColumn]:
         return [TableColumn(str(name), int(str(oid))) for name, oid in self._rows(_COLUMNS, table.oid)]

@@ -22,8 +22,11 @@ from psycopg.conninfo import make_conninfo
 from headrace.connect.api import ConnectorError, TryAgain
 from headrace.connect.postgres.pgoutput import POSTGRES_EPOCH_MS, lsn_text, parse_lsn
 
-SESSION = "-c datestyle=ISO -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3 -c intervalstyle=iso_8601"
-"""So that values have the same text whatever the server's and the user's settings are."""
+SESSION = (
+    "-c client_encoding=UTF8 -c datestyle=ISO -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3 "
+    "-c intervalstyle=iso_8601"
+)
+"""So that values have the same text whatever the settings of the server, the database and the user are."""
 _DATA = struct.Struct(">cqqq")
 _KEEPALIVE = struct.Struct(">cqqb")
 _STATUS = struct.Struct(">cqqqqb")
@@ -156,13 +159,15 @@ def problem_of(state: str, told: str) -> Exception:
 
 
 def connect_problem(told: str) -> Exception:
-    """A server that is away may come back; a password that is wrong stays wrong."""
+    """A server that is away may come back; a password or a certificate that is wrong stays wrong."""
     final = (
         "authentication failed",
         "does not exist",
         "no pg_hba.conf entry",
         "no password supplied",
         "permission",
+        "certificate",
+        "does not support SSL",
     )
     kind = ConnectorError if any(sign in told for sign in final) else TryAgain
     return kind(f"PostgreSQL cannot be reached: {told}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.connect.api import RecordHeaders, SourceRecord
-from headrace.connect.postgres.catalog import TableName
+from headrace.connect.postgres.catalog import FULL, TableName
 from headrace.connect.postgres.pgoutput import UNCHANGED, ChangeMessage, ColumnText, RelationMessage, RowTexts
 from headrace.connect.postgres.values import column_type, json_object
 from headrace.connect.schema import ColumnSchema, TopicSchema
@@ -53,9 +53,12 @@ class TableShape:
         return [name for (name, _), text in zip(self.columns, row, strict=True) if text is UNCHANGED]
 
 
-def identity_key(relation: RelationMessage, primary_key: Sequence[str]) -> Sequence[str]:
-    """The primary key as the catalog has it, or what identifies rows in the log."""
-    return primary_key or [column.name for column in relation.columns if column.in_identity]
+def identity_key(relation: RelationMessage, key_now: Sequence[str]) -> Sequence[str]:
+    """What identified rows when the log was written. The catalog has the key as it is now, which may be another or
+    have other names: it gives the order, and the key of tables whose identity is all columns."""
+    logged = [column.name for column in relation.columns if column.in_identity]
+    same = set(key_now) <= set(logged) if relation.identity == FULL else set(key_now) == set(logged)
+    return key_now if same or not logged else logged
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL captured into topics: what is there, then every change, each exactly once."""
+"""Captures PostgreSQL tables into topics: their rows, then every change, each exactly once."""
 
 from __future__ import annotations
 
@@ -213,12 +213,12 @@ class Capture(SourceTask):
     # --- what the runtime calls
 
     def poll(self) -> SourceBatch | None:
+        self._look_at_slot()
         if self._stream is None:
             part = next(self._snapshots, None)
             if part is not None:
                 return part
             self._stream = self._start_stream()
-        self._look_at_slot()
         return self._stream.poll()
 
     def committed(self, position: Position) -> None:
@@ -250,11 +250,10 @@ class Capture(SourceTask):
         slot = self._catalog.slot(self._owner.slot)
         if slot is None:
             return
-        assert self._stream is not None
         self._gauges = {
             "slot_retained_bytes": float(slot.retained_bytes),
             "slot_behind_bytes": float(slot.behind_bytes),
-            "truncated_tables": float(self._stream.truncated),
+            "truncated_tables": float(self._stream.truncated if self._stream is not None else 0),
         }
         if slot.retained_bytes > self._warned_bytes:
             self._warned_bytes = 2 * slot.retained_bytes

@@ -176,6 +176,7 @@ class ChangeStream:
 
     def _relation(self, relation: RelationMessage) -> None:
         table = TableName(relation.schema, relation.table)
+        self._check_name(relation.id, table)
         try:
             primary_key = self._catalog.tables([str(table)])[0].key
         except ConnectorError:
@@ -185,6 +186,16 @@ class ChangeStream:
         self._shapes[relation.id] = shape
         if str(table) in self._progress.tables:
             self._schemas.append(shape.schema())
+
+    def _check_name(self, table_id: int, table: TableName) -> None:
+        """Tables are captured by name: the changes of one that is renamed would be left out without a word."""
+        before = self._catalog.first_name(table_id)
+        captured = self._progress.tables
+        if before is not None and str(before) in captured and str(table) not in captured:
+            raise ConnectorError(
+                f"table {before} is now called {table}. Change the option tables: its rows are then captured "
+                "again, under the new name"
+            )
 
     def _change(self, change: ChangeMessage) -> None:
         assert self._begin is not None

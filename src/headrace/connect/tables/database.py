@@ -105,7 +105,10 @@ def check_address(address: str) -> None:
 
 def open_database(address: str) -> SqlDatabase:
     if address.startswith(POSTGRES):
-        from headrace.connect.tables.postgres import PostgresDatabase
+        try:
+            from headrace.connect.tables.postgres import PostgresDatabase
+        except ImportError:
+            raise ConnectorError("PostgreSQL needs psycopg: pip install 'headrace[postgres]'") from None
 
         return PostgresDatabase(address)
     if address.startswith(MYSQL):
@@ -146,8 +149,10 @@ class SqliteDatabase(SqlDatabase):
     }
 
     def __init__(self, path: str) -> None:
-        with sqlite_problems():
+        try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise ConnectorError(f"SQLite cannot open {path}: {error}") from None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

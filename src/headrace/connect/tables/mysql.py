@@ -1,19 +1,27 @@
-"""MySQL and MariaDB as a database of the table connectors, by PyMySQL."""
+"""MySQL and MariaDB as a database of the table connectors, by PyMySQL.
+
+    mysql://user:password@host:port/database?ssl_ca=ca.pem&ssl_cert=client.pem&ssl_key=client.key
+
+With any of these settings the server must have TLS, and a certificate for its name, of that authority (by default
+one that the system trusts).
+"""
 
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.connect.api import ConnectorError, TryAgain
 from headrace.connect.schema import ColumnType
 from headrace.connect.tables.database import FoundTable, Row, SqlDatabase
 
 DEFAULT_PORT = 3306
+TLS_SETTINGS = ("ssl_ca", "ssl_cert", "ssl_key")
 PASSING = frozenset({1040, 1053, 1077, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013, 2055})
 """Errors that may pass: too many connections, a server that stops, lock waits, deadlocks, lost connections."""
 _TYPES: Mapping[str, ColumnType] = {
@@ -55,6 +63,23 @@ _KEYS = (
 _ZONE = re.compile(r"(?<=\d)(Z|[+-]00:00)$")
 
 
+def tls_of(query: str) -> ssl.SSLContext | None:
+    """As the settings of an address say; None where they say nothing."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(given) - set(TLS_SETTINGS))
+    if unknown:
+        raise ConnectorError(f"connection: unknown setting {unknown[0]}; known are {', '.join(TLS_SETTINGS)}")
+    if not given:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=given.get("ssl_ca"))
+        if "ssl_cert" in given:
+            context.load_cert_chain(given["ssl_cert"], given.get("ssl_key"))
+    except OSError as error:
+        raise ConnectorError(f"connection: the certificates cannot be read: {error}") from None
+    return context
+
+
 class MysqlDatabase(SqlDatabase):
     mark = "%s"
     types = {
@@ -81,6 +106,7 @@ class MysqlDatabase(SqlDatabase):
             raise ConnectorError("MySQL needs PyMySQL: pip install 'headrace[mysql]'") from None
         self._errors: Any = pymysql.err
         url = urlsplit(address)
+        tls = tls_of(url.query)
         with self._problems_told():
             self._connection = pymysql.connect(
                 host=url.hostname or "localhost",
@@ -91,8 +117,12 @@ class MysqlDatabase(SqlDatabase):
                 charset="utf8mb4",
                 autocommit=True,
                 client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
+                ssl=tls,
                 init_command="SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'",
             )
+        if tls is not None and not self.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]:
+            self.close()
+            raise ConnectorError("MySQL: the server has no TLS, which the address asks for")
 
     @contextmanager
     def _problems_told(self) -> Iterator[None]:
@@ -100,10 +130,9 @@ class MysqlDatabase(SqlDatabase):
             yield
         except self._errors.Error as error:
             code = error.args[0] if error.args else 0
-            text = error.args[1] if len(error.args) > 1 else error
-            kind = (
-                TryAgain if code in PASSING or isinstance(error, self._errors.InterfaceError) else ConnectorError
-            )
+            text = str(error.args[1] if len(error.args) > 1 else error)
+            passing = code in PASSING or isinstance(error, self._errors.InterfaceError)
+            kind = TryAgain if passing and "certificate verify failed" not in text else ConnectorError
             raise kind(f"MySQL says: {text} ({code})") from None
 
     @contextmanager

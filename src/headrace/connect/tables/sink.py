@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -67,6 +68,11 @@ class TableSink(Sink):
         except BaseException:
             database.close()
             raise
+
+    def remove(self) -> None:
+        with closing(open_database(self.config.text("connection"))) as database, database.transaction():
+            if database.table(POSITIONS) is not None:
+                database.change(f"DELETE FROM {POSITIONS} WHERE connector = {database.mark}", [self.name])
 
 
 @dataclass(frozen=True, slots=True)

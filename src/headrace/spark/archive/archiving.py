@@ -1,8 +1,8 @@
 """One run of an archive: everything that is committed in its topics by now and not archived yet.
 
 A partition continues where its last range ended. What a kill leaves is finished or removed first (`manifest`). A
-topic that is missing or was created again, and a partition whose log now starts after what is archived, are
-problems: they are told, and the rest continues.
+topic that is missing or was created again, and a partition whose log now starts after what is archived, or loses
+records while it is read, are problems: they are told, and the rest continues.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.spark.archive import manifest as m
 from headrace.spark.archive.asking import cluster_id, committed_bounds, topic_settings
@@ -19,6 +20,7 @@ from headrace.spark.archive.collecting import Collector, Stretch
 from headrace.spark.archive.errors import ArchiveError
 from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.client.cluster import BlockingCluster, TopicInfo
+from headrace.spark.client.fetching import RangeUnavailable
 
 MAX_RANGES_PER_COMMIT = 500
 
@@ -92,7 +94,17 @@ class ArchiveRun:
 
     def _ranges(self, collector: Collector, stretches: list[Stretch]) -> Iterator[m.ArchivedRange]:
         for stretch in stretches:
-            yield from collector.collect(self._cluster, stretch)
+            try:
+                yield from collector.collect(self._cluster, stretch)
+            except RangeUnavailable as error:
+                self.progress.problems.append(f"{stretch.place} has lost records meanwhile: {error}.")
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                self.progress.problems.append(
+                    f"{stretch.place}: records were deleted, as by the topic's retention, before this run had "
+                    "read them. The next run continues."
+                )
 
     def _topics(self, manifest: m.Manifest) -> dict[str, TopicInfo]:
         """Those to be archived that are there, and are the ones they were."""

@@ -26,7 +26,7 @@ from typing import Any
 
 from headrace.model.topics import TopicPartition
 from headrace.spark.archive.errors import ArchiveError, ArchiveMissing
-from headrace.spark.archive.store import OWN, ArchiveStore
+from headrace.spark.archive.store import OWN, TEMPORARY, ArchiveStore
 
 FORMAT = 1
 LOG = f"{OWN}/log"
@@ -197,7 +197,7 @@ def finish(store: ArchiveStore, manifest: Manifest) -> None:
     """What the last writer left behind when it was killed. Only for who holds the lock."""
     if manifest.last is not None:
         _place(store, manifest.last.ranges)
-    for name in store.names(STAGED):
+    for name in (*store.names(STAGED), *store.names(TEMPORARY)):
         store.delete(name)
 
 

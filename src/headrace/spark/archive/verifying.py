@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.spark.archive import manifest as m
 from headrace.spark.archive.archiving import check_cluster
@@ -106,7 +107,17 @@ class Verifier:
         if len(offsets) and (offsets[0] < one.start or offsets[-1] >= one.end or (np.diff(offsets) <= 0).any()):
             raise ArchiveError(f"{_where(one)}: the files do not have the offsets that they should.")
         if self._cluster is not None and one.place in self._bounds:
-            self._compare(self._cluster, one, rows)
+            self._compare_what_is_left(self._cluster, one, rows)
+
+    def _compare_what_is_left(self, cluster: BlockingCluster, one: m.ArchivedRange, rows: pa.Table) -> None:
+        """Retention may delete records while they are compared."""
+        while True:
+            try:
+                return self._compare(cluster, one, rows)
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                self._bounds |= committed_bounds(cluster, [one.place])
 
     def _compare(self, cluster: BlockingCluster, one: m.ArchivedRange, rows: pa.Table) -> None:
         log_start, log_end = self._bounds[one.place]
@@ -114,12 +125,13 @@ class Verifier:
             raise ArchiveError(f"{_where(one)}: the log ends at offset {log_end}.")
         start = max(one.start, log_start)
         before = int(np.searchsorted(_offsets(rows), start))
-        self.result.only_archived += before
         rows = rows.slice(before)
         if start >= one.end:
+            self.result.only_archived += before
             return
         schema = c.arrow_schema(c.ALL_COLUMNS)
         logged = pa.Table.from_batches(list(rows_of(cluster, one.place, start, one.end)), schema).combine_chunks()
+        self.result.only_archived += before
         kept = np.isin(_offsets(rows), _offsets(logged), assume_unique=True)
         gone = rows.num_rows - int(kept.sum())
         if gone and one.topic not in self._compacted:

@@ -25,6 +25,7 @@ from typing import cast
 
 from headrace.client.errors import ClientError, RequestTimedOut, kafka_error
 from headrace.client.protocol import Ticket
+from headrace.model.backoff import backoff_seconds
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import TRANSACTIONAL, parse_header
@@ -107,7 +108,7 @@ class _Lane:
     def pause(self, now: float) -> None:
         """Begin again after a time that grows with each attempt that fails."""
         if not self.stopped:
-            self.retry_at = now + min(BACKOFF_S * 2**self.attempts, MAX_BACKOFF_S)
+            self.retry_at = now + backoff_seconds(BACKOFF_S, MAX_BACKOFF_S, self.attempts)
             self.troubled_since = self.troubled_since if self.attempts else now
             self.attempts += 1
         self.stop()

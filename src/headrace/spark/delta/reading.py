@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -126,4 +127,9 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str | None]:
 def _constant(value: str | None, count: int, kind: pa.DataType) -> pa.Array:
     if value is None:
         return pa.nulls(count, kind)
-    return pa.array([value], pa.string()).cast(kind).take(pa.array([0] * count, pa.int64()))
+    if kind == pa.timestamp("us", tz="UTC"):
+        one = datetime.fromisoformat(value)  # in UTC where it names no zone
+        found = pa.array([one if one.tzinfo else one.replace(tzinfo=UTC)], kind)
+    else:
+        found = pa.array([value], pa.string()).cast(kind)
+    return found.take(pa.array([0] * count, pa.int64()))

@@ -4,7 +4,7 @@ Options:
 
     path               the table's folder, or an address such as s3://bucket/table
     partitionBy        columns, separated by commas, for a table that is made
-    txnAppId           who writes; of a stream its checkpointLocation, if it is not given
+    txnAppId           who writes; of a stream the id of its query, if it is not given
     txnVersion         which of its writes this is; of a stream the number of the batch
     startingVersion    of a stream that is read: the first version that is read, instead of the whole table
     storage.*          settings of deltalake's object store, as storage.AWS_ENDPOINT_URL
@@ -14,7 +14,6 @@ Tables with deletion vectors or renamed columns are refused: they need a reader 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,8 +48,6 @@ def parse_options(given: Mapping[str, str]) -> TableOptions:
     if not path:
         raise SourceError("a Delta table needs its folder: give it with the option path, or to load() or save()")
     app_id = options.get("txnappid", "")
-    if not app_id and options.get("checkpointlocation"):
-        app_id = "headrace-" + hashlib.sha256(options["checkpointlocation"].encode()).hexdigest()[:16]
     version = _number(options, "txnversion")
     if version is not None and not app_id:
         raise SourceError("txnVersion counts the writes of an application: give txnAppId too")

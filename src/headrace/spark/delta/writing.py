@@ -4,15 +4,20 @@ A commit carries who wrote it and the number of the write (Delta's `txn`). A num
 not written again: the files of its tasks are deleted. Between that look and the commit nobody else can have
 written it, since the table refuses a commit that another one of the same writer has overtaken. Files of tasks that
 failed or were killed belong to no commit, so no reader of the table sees them; `vacuum` removes them.
+
+A stream is identified by the id of its query, which only its tasks know: a query that starts over with an empty
+checkpoint counts its batches from 0 again, and those are not the batches that the table has.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +28,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headrace.spark.compat import StreamArrowWriter
+from headrace.spark.compat import StreamArrowWriter, streaming_batch
 from headrace.spark.delta.files import TableFiles
 from headrace.spark.delta.table import TableOptions, arrow_columns, arrow_schema, find_table
 from headrace.spark.errors import SourceError
@@ -44,6 +49,8 @@ class FilesWritten(WriterCommitMessage):
     """What a task tells the driver."""
 
     files: tuple[WrittenFile, ...]
+    query_id: str | None = None
+    """Of the stream that it belongs to."""
 
 
 class DeltaWriter(DataSourceArrowWriter):
@@ -66,8 +73,6 @@ class DeltaStreamWriter(StreamArrowWriter):
     """For `rows.writeStream`: each batch is one commit. In mode complete it replaces the rows of the table."""
 
     def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
-        if not options.app_id:
-            raise SourceError("a stream to a Delta table needs checkpointLocation, or txnAppId")
         self._writing = TableWriting(options, arrow_columns(schema), overwrite)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -97,20 +102,22 @@ class TableWriting:
             if sum(one.num_rows for one in waiting) >= ROWS_PER_FILE:
                 written += self._write_files(files, waiting)
                 waiting = []
-        return FilesWritten((*written, *self._write_files(files, waiting)))
+        query = streaming_batch()
+        return FilesWritten((*written, *self._write_files(files, waiting)), query[0] if query else None)
 
     def commit(self, messages: Sequence[object], version: int | None) -> None:
         """`version`: of the writer's own count; None where it has none."""
         added = _files_of(messages)
         table = self._table()
-        if version is not None:
-            last = table.transaction_version(self.options.app_id)
+        app_id = self._app_id(messages)
+        if version is not None and app_id:
+            last = table.transaction_version(app_id)
             if last is not None and last >= version:
                 self._delete(added)
                 return
         if not added and not self.overwrite:
             return
-        marks = [Transaction(self.options.app_id, version)] if version is not None else None
+        marks = [Transaction(app_id, version)] if version is not None and app_id else None
         table.create_write_transaction(
             [_action(one) for one in added],
             "overwrite" if self.overwrite else "append",
@@ -120,7 +127,15 @@ class TableWriting:
         )
 
     def abort(self, messages: Sequence[object]) -> None:
-        self._delete(_files_of(messages))
+        """Delete what was written, unless a commit of it was tried: one that raised may have arrived anyway."""
+        if any(one is None for one in messages):
+            self._delete(_files_of(messages))
+
+    def _app_id(self, messages: Sequence[object]) -> str:
+        """As the options say, or of the query; empty if there is neither."""
+        queries = (one.query_id for one in messages if isinstance(one, FilesWritten) and one.query_id)
+        query_id = next(queries, None)
+        return self.options.app_id or (f"headrace-{query_id}" if query_id else "")
 
     def _delete(self, written: Sequence[WrittenFile]) -> None:
         files = TableFiles.open(self.options)
@@ -194,15 +209,26 @@ def _split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[dict[str, s
         yield {}, rows
         return
     name, *more = columns
-    column = rows.column(name).combine_chunks()
-    for value in column.unique():
-        mask = pc.is_null(column) if not value.is_valid else pc.equal(column, value)
+    if rows.schema.field(name).type == pa.binary():
+        raise SourceError(f"partitionBy names {name}, which is binary: cast it to a string")
+    numbers = rows.column(name).combine_chunks().dictionary_encode()  # values are not compared: NaN, 0.0 and -0.0
+    parts: list[tuple[str | None, pa.Array]] = [
+        (_spelled(value), pc.equal(numbers.indices, n)) for n, value in enumerate(numbers.dictionary)
+    ]
+    if numbers.null_count:
+        parts.append((None, pc.is_null(numbers)))
+    for spelled, mask in parts:
         for values, part in _split(rows.filter(mask), more):
-            yield {name: _spelled(value), **values}, part
+            yield {name: spelled, **values}, part
 
 
-def _spelled(value: pa.Scalar) -> str | None:
-    if not value.is_valid:
-        return None
+def _spelled(value: pa.Scalar) -> str:
     found = value.as_py()
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    if isinstance(found, bool):
+        return str(found).lower()
+    if isinstance(found, float) and not math.isfinite(found):
+        return "NaN" if math.isnan(found) else ("Infinity" if found > 0 else "-Infinity")
+    if isinstance(found, datetime):
+        zone = "" if found.tzinfo is None else "Z"
+        return found.replace(tzinfo=None).isoformat("T" if zone else " ", "microseconds") + zone
+    return str(found)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.spark.archive import manifest as m
 from headrace.spark.archive.errors import ArchiveError
-from headrace.spark.archive.store import ArchiveStore
+from headrace.spark.archive.store import TEMPORARY, ArchiveStore
 
 WANTED = m.Description("id", "2026-11-16", "cluster", ("t",), "", 1000, "zstd")
 
@@ -59,6 +59,17 @@ def test_many_commits_become_few_files(tmp_path: Path) -> None:
     again = m.load(store)
     assert (again.ranges, again.topics, again.number) == (manifest.ranges, {"t": topic}, manifest.number)
     assert list(again.problems()) == []
+
+
+@pytest.mark.parametrize("folder", [m.STAGED, TEMPORARY])
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path, folder: str) -> None:
+    store = ArchiveStore.open(str(tmp_path))
+    m.create(store, WANTED)
+    store.write(f"{folder}/left", b"half a file")
+    with store.writing():
+        m.finish(store, m.load(store))
+    assert store.names(folder) == []
+    assert m.describe(store) == WANTED
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:

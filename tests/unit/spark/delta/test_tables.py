@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +67,27 @@ def test_files_of_the_dead_are_not_seen(tmp_path: Path) -> None:
     table = writing(tmp_path / "t")
     table.commit([table.write(iter([rows(1)]))], 0)
     table.write(iter([rows(2)]))  # killed before its driver committed
-    table.abort([table.write(iter([rows(3)]))])
+    table.abort([table.write(iter([rows(3)])), None])
     assert ids(tmp_path / "t") == [1]
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 2
+
+
+def test_a_commit_that_raised_but_arrived_keeps_its_files(tmp_path: Path) -> None:
+    """As when an object store stores the commit, and its answer is lost: Spark then aborts."""
+    table = writing(tmp_path / "t")
+    written = [table.write(iter([rows(1)])), table.write(iter([rows(2)]))]
+    table.commit(written, 0)
+    table.abort(written)
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+def test_a_query_that_starts_over_is_another_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint was removed, so its batches are counted from 0 again."""
+    table = writing(tmp_path / "t", app_id="")
+    for query, number in (("first", 1), ("first", 1), ("second", 2)):
+        monkeypatch.setattr("headrace.spark.delta.writing.streaming_batch", lambda query=query: (query, 0))
+        table.commit([table.write(iter([rows(number)])), table.write(iter([]))], 0)
+    assert ids(tmp_path / "t") == [1, 2]
 
 
 def test_of_two_drivers_with_the_same_batch_one_wins(tmp_path: Path) -> None:
@@ -101,6 +121,50 @@ def test_every_row_comes_back(tmp_path: Path, columns: tuple[str, ...]) -> None:
     assert read_back(options, added(options, newest)) == wanted[20:]
 
 
+UTC_TIMES = [datetime(2026, 1, 31, 12, 0, 0, 250_000, UTC), datetime(2026, 1, 31, 12, tzinfo=UTC), None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us", "UTC"), UTC_TIMES),
+        (pa.timestamp("us"), [one and one.replace(tzinfo=None) for one in UTC_TIMES]),
+        (pa.float64(), [float("nan"), 0.0, -0.0, 1.5, float("inf"), float("-inf"), None]),
+        (pa.bool_(), [True, False, None]),
+        (pa.date32(), [date(2026, 1, 31), None]),
+        (pa.decimal128(10, 2), [Decimal("1.50"), None]),
+    ],
+    ids=["utc", "local", "double", "boolean", "date", "decimal"],
+)
+def test_partitions_of_every_type(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
+    """Ours and those of another writer, as a whole and commit by commit: each row once, with its value."""
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("p", kind)])
+    batch = pa.RecordBatch.from_pydict({"id": list(range(len(values))), "p": pa.array(values, kind)}, schema)
+    ours = TableWriting(TableOptions(str(tmp_path / "ours"), ("p",), app_id="app"), schema)
+    ours.commit([ours.write(iter([batch]))], 0)
+    write_deltalake(str(tmp_path / "theirs"), pa.Table.from_batches([batch]), partition_by=["p"])
+    for name in ("ours", "theirs"):
+        options = TableOptions(str(tmp_path / name))
+        versions = range(open_table(options).version() + 1)
+        for files in (snapshot(options, None), [one for version in versions for one in added(options, version)]):
+            found = [
+                row
+                for file in files
+                for rows in FileReading(options, schema).read(file)
+                for row in rows.to_pylist()
+            ]
+            assert sorted(map(str, found)) == sorted(map(str, batch.to_pylist())), name
+        table = pa.table(DeltaTable(str(tmp_path / name)).to_pyarrow_table()).select(["id", "p"])
+        assert sorted(map(str, table.to_pylist())) == sorted(map(str, batch.to_pylist())), name
+
+
+def test_no_partitions_by_bytes(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("p", pa.binary())])
+    table = TableWriting(TableOptions(str(tmp_path / "t"), ("p",), app_id="app"), schema)
+    with pytest.raises(SourceError, match="which is binary"):
+        table.write(iter([pa.RecordBatch.from_pydict({"p": [b"x"]}, schema)]))
+
+
 def test_tables_of_others_are_read(tmp_path: Path) -> None:
     """With folders named after values, and what is special in them escaped."""
     table = pa.Table.from_batches([rows(*range(10))])
@@ -132,11 +196,8 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
 
 
 def test_options() -> None:
-    made = parse_options(
-        {"path": "file:///t", "partitionby": "a, b", "checkpointlocation": "/c", "storage.aws_region": "x"}
-    )
+    made = parse_options({"path": "file:///t", "partitionby": "a, b", "storage.aws_region": "x"})
     assert (made.path, made.partition_by, made.storage) == ("/t", ("a", "b"), {"AWS_REGION": "x"})
-    assert made.app_id == parse_options({"path": "/t", "checkpointLocation": "/c"}).app_id != ""
     for wrong in ({}, {"path": "t", "txnversion": "1"}, {"path": "t", "startingversion": "x"}):
         with pytest.raises(SourceError):
             parse_options(wrong)

@@ -87,6 +87,11 @@ def _explained(error: PySparkException, sink: Sink) -> tuple[str, str | None]:
         )
     if sink.mode == "complete":
         return "complete writes all groups of an aggregate, but there is no aggregate", "Leave mode: out."
+    if "session window" in operation:
+        return (
+            f"mode {sink.mode} cannot write session windows",
+            "Leave mode: out. A session is written when it is over.",
+        )
     return f"mode {sink.mode} cannot write {operation}", None
 
 

@@ -14,6 +14,7 @@ from headrace.spark.pipelines.checking.cluster import check_cluster
 from headrace.spark.pipelines.checking.connectors import check_connectors
 from headrace.spark.pipelines.checking.files import check_files
 from headrace.spark.pipelines.checking.options import check_options
+from headrace.spark.pipelines.checking.sessions import check_sessions
 from headrace.spark.pipelines.definition import Pipeline, Problem, Sink, Source, Step
 from headrace.spark.pipelines.graph import upstream, used_views
 from headrace.spark.pipelines.nearest import suggestion
@@ -231,6 +232,7 @@ CHECKS: tuple[Callable[[Pipeline], Problems], ...] = (
     _sql_only_asks,
     _sinks_read_streams,
     _deduplication_is_bounded,
+    check_sessions,
     _nothing_runs_in_circles,
     _dead_letters_go_elsewhere,
     _functions_read_streams,

@@ -21,6 +21,7 @@ from headrace.spark.pipelines.definition import Pipeline, Source
 
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Join", "TransformWithState"})
 _KEEPS = re.compile("State|^Distinct|^GlobalLimit|^Intersect|^Except")
+ALIAS = "SubqueryAlias"
 _IDS = re.compile(r"#\d+L?")
 
 
@@ -51,13 +52,32 @@ def fingerprint_from(text: str) -> Fingerprint | None:
 
 
 def fingerprint_of(frame: DataFrame, pipeline: Pipeline) -> Fingerprint:
-    nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
-    names = [_source_name(node) for node in nodes]
-    found = [pipeline.source(name) for name in names if name is not None]
-    sources = [
-        (source.name, what_it_reads(source)) for source in found if source is not None and is_stream(source)
-    ]
-    return Fingerprint(tuple(sources), tuple(filter(None, map(_stateful, nodes))), pipeline.name)
+    return operations_of(frame, pipeline).fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What one walk through a plan finds."""
+
+    fingerprint: Fingerprint
+    has_state: bool
+    """Whether something of earlier batches decides what comes out. More counts here than is fingerprinted."""
+
+
+def operations_of(frame: DataFrame, pipeline: Pipeline) -> Operations:
+    """Every look at a node is a round trip to Java, and a pipeline waits for all of them before it starts: what is
+    below a source, which has no state, is left out, and a node is asked only what its name leaves open."""
+    sources: list[tuple[str, tuple[str, ...]]] = []
+    stateful: list[str] = []
+    keeps = False
+    for node, name in _nodes(frame._jdf.queryExecution().analyzed(), above_sources=True):
+        source = pipeline.source(_source_name(node) or "") if name == ALIAS else None
+        if source is not None and is_stream(source):
+            sources.append((source.name, what_it_reads(source)))
+        operation = _stateful(node, name)
+        stateful += [] if operation is None else [operation]
+        keeps = keeps or operation is not None or (_KEEPS.search(name) is not None and node.isStreaming())
+    return Operations(Fingerprint(tuple(sources), tuple(stateful), pipeline.name), keeps)
 
 
 def what_it_reads(source: Source) -> tuple[str, ...]:
@@ -66,47 +86,49 @@ def what_it_reads(source: Source) -> tuple[str, ...]:
     return (f"pattern {source.pattern}",) if source.pattern else source.topics
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
-    """Of a logical plan, top down and left to right."""
-    yield plan
+def _nodes(plan: Any, *, above_sources: bool = False) -> Iterator[tuple[Any, str]]:
+    """Of a logical plan, top down and left to right, each with its name."""
+    name = str(plan.nodeName())
+    yield plan, name
+    if above_sources and name == ALIAS and _source_name(plan) is not None:
+        return
     children = plan.children()
     for number in range(children.size()):
-        yield from _nodes(children.apply(number))
+        yield from _nodes(children.apply(number), above_sources=above_sources)
 
 
-def _source_name(node: Any) -> str | None:
-    if node.nodeName() != "SubqueryAlias" or not node.alias().startswith(MARK):
-        return None
-    return str(node.alias()).removeprefix(MARK)
+def _source_name(alias: Any) -> str | None:
+    name = str(alias.alias())
+    return name.removeprefix(MARK) if name.startswith(MARK) else None
 
 
-def _stateful(node: Any) -> str | None:
+def _stateful(node: Any, name: str) -> str | None:
     """Its kind, and the columns with their types: what its state is made of."""
-    if not node.isStreaming() or node.nodeName() not in _STATEFUL:
+    if name not in _STATEFUL or not node.isStreaming():
         return None
-    if node.nodeName() == "Join" and not all(child.isStreaming() for child in (node.left(), node.right())):
+    if name == "Join" and not all(child.isStreaming() for child in (node.left(), node.right())):
         return None
     columns = node.schema().simpleString()
     keys = ""
-    if node.nodeName() == "Aggregate":
+    if name == "Aggregate":
         keys = f" by {node.groupingExpressions().mkString(', ')}"
-    elif node.nodeName().startswith("Deduplicate"):
+    elif name.startswith("Deduplicate"):
         keys, columns = f" by {node.keys().mkString(', ')}", ""
-    return _IDS.sub("", f"{node.nodeName()}{keys} {columns}".strip())
+    return _IDS.sub("", f"{name}{keys} {columns}".strip())
 
 
 def has_state(frame: DataFrame) -> bool:
-    """Whether something of earlier batches decides what comes out. More is counted here than is fingerprinted."""
+    """Whether something of earlier batches decides what comes out, below sources too."""
     return any(
-        node.isStreaming() and (_stateful(node) is not None or _KEEPS.search(node.nodeName()) is not None)
-        for node in _nodes(frame._jdf.queryExecution().analyzed())
+        _stateful(node, name) is not None or (_KEEPS.search(name) is not None and node.isStreaming())
+        for node, name in _nodes(frame._jdf.queryExecution().analyzed())
     )
 
 
 def has_watermark(frame: DataFrame) -> bool:
     """Whether one is set anywhere below."""
     nodes = _nodes(frame._jdf.queryExecution().analyzed())
-    return any(node.nodeName() == "EventTimeWatermark" for node in nodes)
+    return any(name == "EventTimeWatermark" for _, name in nodes)
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:

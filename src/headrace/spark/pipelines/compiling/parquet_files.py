@@ -106,9 +106,9 @@ class ParquetFolder:
     def _name_files(self, batch_id: int) -> None:
         moves: Mapping[str, str] = json.loads(self.files.read(self._decision(batch_id)))
         for path, name in moves.items():
-            staged = f"{self.staged(batch_id)}/{path}"
-            if self.files.exists(staged):
-                self.files.rename(staged, f"{self.root}/{name}")
+            staged, final = f"{self.staged(batch_id)}/{path}", f"{self.root}/{name}"
+            if self.files.exists(staged) and not self.files.exists(final):  # an object store copies, then deletes
+                self.files.rename(staged, final)
         self.files.remove(self.staged(batch_id))
 
     def _decision(self, batch_id: int) -> str:

@@ -33,7 +33,7 @@ from headrace.spark.pipelines.compiling.checkpoints import (
     Fingerprint,
     changes,
     fingerprint_of,
-    has_state,
+    operations_of,
     what_it_reads,
 )
 from headrace.spark.pipelines.compiling.dead_letters import dead_letters, late_letters, row_letters
@@ -232,9 +232,10 @@ def look_at(pipeline: Pipeline, session: SparkSession) -> Found:
             before = list(upstream(pipeline, sink.input))
             sources = [part for part in before if isinstance(part, Source)]
             streams = frozenset(source.name for source in sources if is_stream(source))
-            facts.append(SinkFacts(sink.name, sink.input, sink.mode, streams, has_state(view)))
+            operations = operations_of(view, pipeline)
+            facts.append(SinkFacts(sink.name, sink.input, sink.mode, streams, operations.has_state))
             reads[sink.name] = frozenset(part.name for part in before)
-            fingerprints[sink.name] = fingerprint_of(view, pipeline)
+            fingerprints[sink.name] = operations.fingerprint
     return Found(tuple(facts), reads, fingerprints)
 
 
@@ -389,10 +390,20 @@ def _begun(query: StreamingQuery) -> StreamingQuery:
     return query
 
 
+_OWN_NAME = (
+    "Give them back their names; or give this pipeline a `name` or `checkpoint` of its own, or start over with "
+    "`headrace pipeline reset FILE`."
+)
+
+
 def _check_checkpoint(
     building: Building, query: Membership, part: Part, location: str, fingerprint: Fingerprint
 ) -> None:
     before = building.checkpoints.recorded(location)
+    if before is not None and query.is_shared and not query.sinks:
+        # Spark refuses it too, but after the file beside the checkpoint was overwritten: undoing would not help.
+        what = f"none of the sinks that checkpoint {query.folder} was made for are in the file any more"
+        raise PipelineError([Problem(building.pipeline.path, part.line, part.column, what, _OWN_NAME)])
     found = [] if before is None or not query.sinks else changes(before, fingerprint)
     if found:
         several = len(query.sinks) > 1

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StringType, StructType
 
-from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES
+from headrace.spark.arrow.columns import ALL_COLUMNS, SPARK_TYPES, TIMESTAMP_TYPE
 from headrace.spark.pipelines.compiling import exchanging, tables
 from headrace.spark.pipelines.definition import MALFORMED, METADATA_COLUMNS, Pipeline, Source
 from headrace.spark.pipelines.formats import decoding
@@ -37,6 +37,8 @@ FILE = "_file"
 """Which file a row came from: the only metadata of files."""
 HIDDEN = frozenset({*METADATA_COLUMNS, FILE})
 """Columns that a sink leaves out: what should be written gets a name of its own (`_offset AS offset`)."""
+LETTER_COLUMNS = tuple(name for name in ALL_COLUMNS if name != TIMESTAMP_TYPE)
+"""What a dead letter tells of its record."""
 LATE_ROW = "__late"
 VALUE = "__value"
 """Asked for as metadata is: the value before it was decoded, for steps whose dead letters are records."""
@@ -225,7 +227,8 @@ def _open_shared(opening: Opening, source: Source, metadata: Sequence[str], read
     decoder = make_decoder(source)
     kept = {name: _raw_name(name) for name in (_of_files(metadata) if source.kind == "files" else metadata)}
     sends_late = reading.sends_late(source)
-    frame = _records(opening, source, decoder, None if reading.sends(source) else kept.values(), late=sends_late)
+    wanted = {*(LETTER_COLUMNS if reading.sends(source) else ()), *kept.values()}
+    frame = _records(opening, source, decoder, wanted, late=sends_late)
     if decoder is None:
         parsed, fine = frame, F.lit(True)
         row = F.struct(*(quoted(name) for name in frame.columns if name != batch_watermark.COLUMN))
@@ -258,11 +261,11 @@ def _records(
     opening: Opening,
     source: Source,
     decoder: Decoder | None,
-    wanted: Iterable[str] | None,
+    wanted: Iterable[str],
     *,
     late: bool = False,
 ) -> DataFrame:
-    """As a stream, before anything is decoded: the value and the columns that are wanted, or all of them.
+    """As a stream, before anything is decoded: the value and the columns that are wanted. Without a decoder all.
 
     `late`: also the watermark by which the rows of a batch are judged.
     """
@@ -272,7 +275,7 @@ def _records(
             if decoder is None
             else _lines(opening, source, decoder, streaming=True)
         )
-    names = set(ALL_COLUMNS if decoder is None or wanted is None else ("value", *wanted))
+    names = set(ALL_COLUMNS if decoder is None else ("value", *wanted))
     columns = [name for name in ALL_COLUMNS if name in names]
     return opening.topics(source, [*columns, batch_watermark.COLUMN] if late else columns, streaming=True)
 
@@ -317,8 +320,8 @@ def malformed_records(opening: Opening, source: Source) -> DataFrame:
     assert decoder is not None, "raw values are never malformed"
     if source.kind == "table":
         decoder = tables.TableDecoder(decoder, source.key)
-        return decoding.malformed_rows(opening.topics(source, ALL_COLUMNS, streaming=True), decoder)
-    return decoding.malformed_rows(_records(opening, source, decoder, None), decoder)
+        return decoding.malformed_rows(opening.topics(source, LETTER_COLUMNS, streaming=True), decoder)
+    return decoding.malformed_rows(_records(opening, source, decoder, LETTER_COLUMNS), decoder)
 
 
 def _lines(opening: Opening, source: Source, decoder: Decoder, *, streaming: bool) -> DataFrame:

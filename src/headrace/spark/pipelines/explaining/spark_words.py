@@ -205,16 +205,16 @@ def _executed_stream(match: re.Match[str]) -> Told:
 
 
 def _other_state(match: re.Match[str]) -> Told:
-    return Told("the state in the checkpoint was made by another query", _BEGIN_ANEW)
+    return Told("the state in the checkpoint was made by another query", _START_OVER)
 
 
 def _other_sources(match: re.Match[str]) -> Told:
     what = f"the checkpoint was made by another query: one with {match[1]} sources, and now there are {match[2]}"
-    return Told(what, _BEGIN_ANEW)
+    return Told(what, _START_OVER)
 
 
 def _damaged(match: re.Match[str]) -> Told:
-    return Told("a file of the checkpoint is damaged, so the position is unknown", _BEGIN_ANEW)
+    return Told("a file of the checkpoint is damaged, so the position is unknown", _START_OVER)
 
 
 def _worker_died(match: re.Match[str]) -> Told:
@@ -224,7 +224,10 @@ def _worker_died(match: re.Match[str]) -> Told:
     )
 
 
-_BEGIN_ANEW = "Undo the change, or start over: use another checkpoint, or remove the old one."
+_START_OVER = (
+    "Undo the change, give this pipeline a `name` or `checkpoint` of its own, or start over with "
+    "`headrace pipeline reset FILE`."
+)
 
 _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Told]], ...] = (
     (re.compile(r"Failed to find (?:the )?data source: (\S+)"), _no_format),

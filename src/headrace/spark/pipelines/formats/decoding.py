@@ -77,10 +77,15 @@ def with_reason(malformed: DataFrame, decoder: Decoder) -> DataFrame:
 
 def parsed_once(frame: DataFrame, parsed: Column) -> DataFrame:
     """The frame with `PARSED`, in place of one that it may have."""
-    others = [F.col(quoted(name)) for name in frame.columns if name != PARSED]
+    return computed_once(frame, PARSED, parsed, in_place_of=(PARSED,))
+
+
+def computed_once(frame: DataFrame, name: str, column: Column, in_place_of: Sequence[str] = ()) -> DataFrame:
+    """The frame with one column more, that Spark computes where it stands."""
+    others = [F.col(quoted(one)) for one in frame.columns if one not in in_place_of]
     if frame.isStreaming:
-        return frame.select(*others, F.when(unmoved(), parsed).alias(PARSED))
-    return frame.select(*others, F.inline(F.array(F.struct(parsed.alias(PARSED)))))
+        return frame.select(*others, F.when(unmoved(), column).alias(name))
+    return frame.select(*others, F.inline(F.array(F.struct(column.alias(name)))))
 
 
 def unmoved() -> Column:

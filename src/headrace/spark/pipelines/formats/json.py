@@ -26,6 +26,9 @@ from headrace.spark.pipelines.formats.decoding import PARSED, Decoder, is_text, 
 from headrace.spark.pipelines.formats.whole_numbers import ROOM, all_whole, has_whole, relaxed, with_whole
 
 ROW, END, BROKEN = "headrace:row", "headrace:end", "__broken"
+AGAIN = "__again"
+"""What a broken record gives when it is parsed more leniently: a column of its own, so that the parser stands in
+the plan once, and not wherever a field of its row is asked for."""
 FOLLOWED = "something follows the JSON value"
 STRICT = {"allowSingleQuotes": "false"}
 MICROSECONDS = {
@@ -44,7 +47,14 @@ class JsonDecoder(Decoder):
         parsed = decoding.parsed_once(frame, self._read(self.schema))
         if not has_whole(self.schema):
             return parsed
-        again = self._read(relaxed(self.schema))
+        broken = F.col(PARSED).getField(BROKEN).isNotNull()
+        again = F.when(broken, self._read(relaxed(self.schema)))
+        both = decoding.computed_once(parsed, AGAIN, again)
+        return decoding.computed_once(both, PARSED, self._better(), in_place_of=(PARSED, AGAIN))
+
+    def _better(self) -> Column:
+        """Of both, the strict one, unless only the lenient one could be read and every number in it is whole."""
+        again = F.col(AGAIN)
         row = _only(again)
         whole = _is_whole_text(again) & row.isNotNull() & all_whole(row, self.schema)
         narrowed = F.struct(
@@ -52,9 +62,7 @@ class JsonDecoder(Decoder):
             F.lit(1).alias(END),
             F.lit(None).cast("string").alias(BROKEN),
         )
-        strict = F.col(PARSED)
-        better = F.when(strict.getField(BROKEN).isNotNull() & F.coalesce(whole, F.lit(False)), narrowed)
-        return decoding.parsed_once(parsed, F.coalesce(better, strict))
+        return F.coalesce(F.when(F.coalesce(whole, F.lit(False)), narrowed), F.col(PARSED))
 
     def _read(self, schema: StructType) -> Column:
         wrapped = F.concat(F.lit(f'{{"{ROW}":['), text_of_value(), F.lit(f'],"{END}":1}}'))

@@ -259,6 +259,9 @@ class Launch:
         except PySparkRuntimeError:
             said = _words_of_java(log, begin)
             raise SparkFailed(f"Spark did not start: Java exited at once: {said}", log) from None
+        except (Py4JNetworkError, ConnectionError):  # a signal to the whole group of processes reaches Java too
+            how = "was stopped" if self.stop.is_set() else "ended"
+            raise SparkFailed(f"Spark did not start: Java {how} before it was ready", log) from None
         except Py4JError as problem:
             raise SparkFailed(f"Spark did not start: {spark_sentence(str(problem)).rstrip('.')}", log) from problem
 

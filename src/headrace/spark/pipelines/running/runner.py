@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from headrace.model.backoff import backoff_seconds
 from headrace.spark.errors import SourceError
 from headrace.spark.pipelines.definition import Pipeline, PipelineError
 from headrace.spark.pipelines.running.progress import QueryProgress, Report
@@ -188,7 +189,7 @@ class Runner:
         again = failure.hiccup and one.failed_in_a_row < MOST_HICCUPS
         if not again and (not failure.passing or one.job.once):
             return False
-        pause_s = min(FIRST_PAUSE_S * 2**one.failed_in_a_row, LONGEST_PAUSE_S)
+        pause_s = backoff_seconds(FIRST_PAUSE_S, LONGEST_PAUSE_S, one.failed_in_a_row)
         one.failed_in_a_row += 1
         one.progress.restarts += 1
         one.progress.state, one.progress.problem = "restarting", failure.message

@@ -19,7 +19,7 @@ from headrace.spark.pipelines.trying.shown_rows import shown_columns, shown_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseResult:
     name: str
     differences: list[Difference] = field(default_factory=list)
 
@@ -28,7 +28,7 @@ class Outcome:
         return not self.differences
 
 
-def run_case(session: SparkSession, pipeline: Pipeline, case: Case) -> Outcome:
+def run_case(session: SparkSession, pipeline: Pipeline, case: Case) -> CaseResult:
     rows = {
         source.name: given_rows(source, case.given[source.name])
         for source in pipeline.sources
@@ -36,7 +36,7 @@ def run_case(session: SparkSession, pipeline: Pipeline, case: Case) -> Outcome:
     }
     opening = GivenOpening(session, rows)
     try:
-        return Outcome(case.name, list(_differences(session, pipeline, case, opening)))
+        return CaseResult(case.name, list(_differences(session, pipeline, case, opening)))
     finally:
         drop_views(session, pipeline)
 

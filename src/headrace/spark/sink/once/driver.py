@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8
 """Transactions that are ended at the same time."""
 FIRST = 0
+ANOTHER_DRIVER = "another driver has taken over the sink"
+"""What a driver is told that was fenced."""
 
 T = TypeVar("T")
 
@@ -132,8 +134,7 @@ def _told(sink_id: str) -> Iterator[None]:
         yield
     except Superseded as error:
         raise SinkError(
-            f"another driver has taken over the sink {sink_id}: a checkpoint, or a sinkId, belongs to one running "
-            f"query ({error})"
+            f"{ANOTHER_DRIVER} {sink_id}: a checkpoint, or a sinkId, belongs to one running query ({error})"
         ) from None
 
 

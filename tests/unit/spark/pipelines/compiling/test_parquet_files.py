@@ -58,6 +58,17 @@ class LocalFiles:
         self.changes -= 1
 
 
+class ObjectStoreFiles(LocalFiles):
+    """Cannot rename: it copies and deletes, and may end in between. An object that exists is not replaced."""
+
+    def rename(self, path: str, to: str) -> None:
+        self._changing()
+        Path(to).parent.mkdir(parents=True, exist_ok=True)
+        assert not Path(to).exists()
+        shutil.copy(path, to)
+        self.remove(path)
+
+
 def spark_writes(folder: ParquetFolder, batch_id: int, attempt: int) -> None:
     """The rows of a batch, differently spread over files each time, as after a shuffle."""
     for row in range(3):
@@ -83,28 +94,31 @@ def all_rows(batches: int) -> list[str]:
     return sorted(f"{batch}:{row}" for batch in range(batches) for row in range(3))
 
 
-def attempts(root: Path, changes: int) -> Iterator[None]:
+def attempts(root: Path, changes: int, store: type[LocalFiles]) -> Iterator[None]:
     """Three batches; the second one ends after so many changes, and is repeated."""
-    write(ParquetFolder(LocalFiles(), str(root), WRITER), 0, 0)
+    write(ParquetFolder(store(), str(root), WRITER), 0, 0)
     with pytest.raises(Killed):
-        write(ParquetFolder(LocalFiles(changes), str(root), WRITER), 1, 1)
+        write(ParquetFolder(store(changes), str(root), WRITER), 1, 1)
     yield
     for batch_id in (1, 2):
-        write(ParquetFolder(LocalFiles(), str(root), WRITER), batch_id, 2)
+        write(ParquetFolder(store(), str(root), WRITER), batch_id, 2)
 
 
-def changes_of_a_batch(root: Path) -> int:
-    files = LocalFiles()
+def changes_of_a_batch(root: Path, store: type[LocalFiles]) -> int:
+    files = store()
     write(ParquetFolder(files, str(root), WRITER), 0, 0)
     return 1000 - files.changes
 
 
-def test_a_batch_that_ends_anywhere_is_there_once_after_it_was_repeated(tmp_path: Path) -> None:
-    most = changes_of_a_batch(tmp_path / "counted" / "out")
+@pytest.mark.parametrize("store", [LocalFiles, ObjectStoreFiles])
+def test_a_batch_that_ends_anywhere_is_there_once_after_it_was_repeated(
+    tmp_path: Path, store: type[LocalFiles]
+) -> None:
+    most = changes_of_a_batch(tmp_path / "counted" / "out", store)
     assert most > 5
     for changes in range(most):
         root = tmp_path / str(changes) / "out"
-        for _ in attempts(root, changes):
+        for _ in attempts(root, changes, store):
             seen = rows(root)
             assert set(all_rows(1)) <= set(seen) <= set(all_rows(2))
             assert len(seen) == len(set(seen)), "never a row twice, not even before it is repeated"

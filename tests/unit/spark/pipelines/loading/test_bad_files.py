@@ -76,3 +76,11 @@ def test_how_problems_are_shown(tmp_path: Path) -> None:
     with pytest.raises(PipelineError) as raised:
         load_pipeline(file, {})
     assert str(raised.value) == f"{file}:2:19: source raw has no key formatt\n    Did you mean format?"
+
+
+def test_swapped_letters_are_the_nearest_typo(tmp_path: Path) -> None:
+    file = tmp_path / "logs.yml"
+    file.write_text("sources: {raw: {topic: t, format: text}}\nsinks: {out: {form: raw, console: true}}\n")
+    with pytest.raises(PipelineError) as raised:
+        load_pipeline(file, {})
+    assert "sink out has no key form\n    Did you mean from?" in str(raised.value)

@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.pipeline.screen import PipelineScreen
 from headrace.spark.pipelines.definition import Pipeline, PipelineError, Problem
 from headrace.spark.pipelines.running.checkpoint_lock import CheckpointInUse
-from headrace.spark.pipelines.running.launching import Launch, LaunchSettings, _words_of_java
+from headrace.spark.pipelines.running.launching import Launch, LaunchSettings, SparkFailed, _words_of_java
 from headrace.spark.pipelines.running.run_files import STATE_VARIABLE
 from headrace.spark.pipelines.running.session import NoMaster
 
@@ -91,3 +91,21 @@ def test_two_runs_cannot_share_a_checkpoint_but_two_pipelines_can(
     assert launch_of("p", tmp_path / "ck").run() is None
     monkeypatch.setattr(Launch, "_with_spark", lambda _: None)
     assert launch_of("p", tmp_path / "ck").run() is None
+
+
+@pytest.mark.parametrize(("stopped", "how"), [(True, "was stopped"), (False, "ended")])
+def test_java_that_ends_before_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool, how: str
+) -> None:
+    """As with `timeout 60 headrace pipeline run`, whose signal goes to Java too."""
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+
+    def refused(*_: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(Launch, "_made", refused)
+    launch = Launch([Pipeline("p", 1, path="p.yml")], LaunchSettings(), PipelineScreen("table", quiet=True))
+    if stopped:
+        launch.stop.set()
+    with pytest.raises(SparkFailed, match=f"Spark did not start: Java {how} before it was ready"):
+        launch.run()

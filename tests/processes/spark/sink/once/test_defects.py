@@ -6,7 +6,7 @@ import pytest
 
 from headrace.spark.sink.errors import SinkError
 from headrace.testing.sink_drills.dying import no_decision, no_fence
-from tests.unit.spark.sink.once.test_protocol import Scene, scene
+from tests.processes.spark.sink.once.test_protocol import Scene, scene
 
 pytestmark = pytest.mark.headrace_only
 __all__ = ["scene"]

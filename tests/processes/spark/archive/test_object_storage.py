@@ -16,8 +16,8 @@ from headrace.spark.archive.replaying import Replay, ReplayPlan
 from headrace.spark.archive.slices import Slice
 from headrace.spark.archive.store import LOCK, ArchiveStore
 from headrace.spark.archive.verifying import Verifier
+from tests.processes.spark.archive.archives import archived, connect, make_archive
 from tests.spark.topics import Topics
-from tests.unit.spark.archive.archives import archived, connect, make_archive
 
 moto_server: Any = pytest.importorskip(
     "moto.server", reason="the S3 server of moto is not installed: pip install 'moto[server]'"

@@ -11,7 +11,7 @@ from headrace.cli.common.failure import FAILED, NOT_FOUND
 from headrace.spark.client.transactions import TransactionClient
 from headrace.spark.sink.once.names import task_id
 from tests.compat.test_cli import refused, run
-from tests.unit.spark.sink.once.test_protocol import Killed, Scene, dying, scene
+from tests.processes.spark.sink.once.test_protocol import Killed, Scene, dying, scene
 
 pytestmark = pytest.mark.headrace_only
 __all__ = ["scene"]
@@ -38,7 +38,7 @@ def command(scene: Scene, *arguments: str) -> str:
 
 
 def listed(scene: Scene) -> dict[str, Any]:
-    rows = json.loads(command(scene, "ls", "--format", "json"))
+    rows = json.loads(command(scene, "list", "--format", "json"))
     (row,) = [row for row in rows if row["sink"] == scene.sink.sink_id]
     return dict(row)
 
@@ -48,7 +48,7 @@ def test_what_is_decided_is_committed_and_the_rest_aborted(decided: Scene) -> No
     assert (row["batch"], row["state"], row["rows"], row["query"]) == (1, "decided", 10, "q")
     name = decided.sink.sink_id
     assert row["transactions"] == [task_id(name, 0, 0), task_id(name, 1, 0), task_id(name, 1, 1)]
-    assert name in command(decided, "ls")
+    assert name in command(decided, "list")
     told = "is decided, and not all of it is committed"
     refused(decided.topics.bootstrap, FAILED, told, "sink", "abort", name, "--yes")
     command(decided, "commit", name, "--yes")

@@ -13,16 +13,16 @@ import confluent_kafka as ck
 import pyarrow as pa
 import pytest
 
+from headrace.spark.archive import archiving, verifying
 from headrace.spark.archive import manifest as m
-from headrace.spark.archive import verifying
 from headrace.spark.archive.archiving import ArchiveRun
 from headrace.spark.archive.collecting import rows_of
 from headrace.spark.archive.errors import ArchiveError
 from headrace.spark.archive.reading import rows_of_range
 from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.archive.verifying import Verified, Verifier
+from tests.processes.spark.archive.archives import archived, connect, make_archive, read_folder
 from tests.spark.topics import Topics
-from tests.unit.spark.archive.archives import archived, connect, make_archive, read_folder
 
 DAY_MS = 86_400_000
 NOON_MS = 1_700_049_600_000
@@ -120,6 +120,34 @@ def test_what_was_deleted_before_it_was_archived_is_told(topics: Topics, tmp_pat
     ]
     result = verified(store, topics.bootstrap)
     assert (result.only_archived, result.compared, result.problems) == (100, 50, [])
+
+
+def test_retention_beside_a_run(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deletes after the run, or the comparison, has asked what there is: told, and the rest continues."""
+    name, other = topics.create(), topics.create()
+    for each in (name, other):
+        fill(topics, each, 100)
+    store = make_archive(tmp_path, topics.bootstrap, [name, other])
+
+    def deleting(module: Any, before: int) -> None:
+        real = module.committed_bounds
+
+        def bounds(*given: Any) -> Any:
+            found = real(*given)
+            monkeypatch.setattr(module, "committed_bounds", real)
+            topics.delete_records(name, before)
+            return found
+
+        monkeypatch.setattr(module, "committed_bounds", bounds)
+
+    deleting(archiving, 10)
+    progress = ArchiveRun(store, connect(topics.bootstrap)).run()
+    assert [name in problem and "records were deleted" in problem for problem in progress.problems] == [True]
+    assert progress.rows == 100
+    assert archived(store, topics.bootstrap).rows == 90
+    deleting(verifying, 30)
+    result = verified(store, topics.bootstrap)
+    assert (result.only_archived, result.compared, result.problems) == (20, 170, [])
 
 
 def test_a_topic_that_was_made_again_is_refused_and_others_go_on(topics: Topics, tmp_path: Path) -> None:

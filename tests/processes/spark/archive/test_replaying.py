@@ -17,8 +17,8 @@ from headrace.spark.archive.slices import Slice
 from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.client.producing import BatchProducer
 from headrace.spark.client.transactions import TransactionClient
+from tests.processes.spark.archive.archives import archived, connect, make_archive
 from tests.spark.topics import Stored, Topics
-from tests.unit.spark.archive.archives import archived, connect, make_archive
 
 NOON_MS = 1_700_049_600_000
 HOUR_MS = 3_600_000
