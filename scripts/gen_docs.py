@@ -40,8 +40,9 @@ setting is given, from strongest to weakest, by
 3. the file named on the command line: `server.properties` in Java's syntax, or `headrace.toml` with the same keys,
 4. the default below.
 
-A name that Kafka knows and Headrace does not use is accepted with a warning. An unknown name is an error
-that names the nearest one; in the environment it is a warning, because container platforms set such variables.
+A name that Kafka knows and Headrace does not use is accepted with a warning, also by AlterConfigs where Kafka can
+change it while it runs. An unknown name is an error that names the nearest one; in the environment it is a
+warning, because container platforms set such variables.
 
 What says *Not acted on yet* is accepted, kept and shown, and nothing follows from it in this version.
 *Changes* says whether AlterConfigs can change a broker setting while the broker runs.

@@ -11,6 +11,7 @@ own (`own_broker`) gets an Apache Kafka too. What a broker wrote to its log is s
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -78,6 +79,17 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.second_try import SecondTry
 
         config.pluginmanager.register(SecondTry())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: the collector need not look for garbage among them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -26,6 +26,7 @@ FIRST_COUNTS = (
     "tests/compat/test_reconnect.py",
     "tests/contract/",
     "tests/golden/",
+    "tests/processes/spark/",
     "tests/sim/",
     "tests/spark/test_exactly_once_sink.py",
     "tests/spark/test_restart.py",

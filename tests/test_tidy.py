@@ -295,6 +295,29 @@ def test_layers() -> None:
     assert not layer_problems("replication", "from headrace.records.batch import BatchHeader\nimport os")
 
 
+def test_the_architecture_page_has_the_table_of_layers() -> None:
+    rows = re.findall(r"^\| (`[^|]+) \|[^|]*\|([^|]*)\|$", (ROOT / "docs/architecture.md").read_text(), re.M)
+    page = {
+        name.removesuffix("/").removesuffix(".py"): set(re.findall(r"`(\w+)`", imports))
+        for names, imports in rows
+        for name in re.findall(r"`([^`]+)`", names)
+    }
+    assert page == {name: set(others) for name, others in MAY_IMPORT.items() if not name.startswith("__")}
+
+
+def test_the_tests_that_guarantees_name_exist() -> None:
+    page = (ROOT / "docs/guarantees.md").read_text().partition("## Tests for each promise")[2]
+    sources = {name_of(path): path.read_text() for path in python_files("tests")}
+    for name in re.findall(r"`(test_\w+)", page):
+        found = name in {Path(path).stem for path in sources} or any(
+            f"def {name}" in text for text in sources.values()
+        )
+        assert found, name
+    named = re.findall(r"`(tests/[\w/.]+)`", page)
+    assert len(named) > 20
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
 def test_effects_go_through_env() -> None:
     def rule(path: Path, text: str) -> list[str]:
         inside = path.relative_to(PACKAGE).as_posix()
@@ -407,14 +430,16 @@ def task_problems(text: str) -> list[str]:
 
 NAMES_OF_THEIR_OWN = ("cli/", "spark/", "connect/", "testing/", "wire/messages/")
 """Programs around the broker, and Kafka's messages, which name their parts as Kafka does."""
+ONE_EVERYWHERE = {"Outcome", "Listener", "Connection"}
+"""Also in these programs: they say too little to stand for two things."""
 
 
 def test_one_name_stands_for_one_thing() -> None:
     found: dict[str, list[str]] = {}
     for path in python_files("src/headrace"):
         inside = path.relative_to(PACKAGE).as_posix()
-        if not inside.startswith(NAMES_OF_THEIR_OWN):
-            for name in type_names(path.read_text(encoding="utf-8")):
+        for name in type_names(path.read_text(encoding="utf-8")):
+            if name in ONE_EVERYWHERE or not inside.startswith(NAMES_OF_THEIR_OWN):
                 found.setdefault(name, []).append(inside)
     report({name: [f"defined in {' and '.join(paths)}"] for name, paths in found.items() if len(paths) > 1})
     assert list(type_names("class Ab: ...\nBc = int | str\nDe: TypeAlias = int\nF = TypeVar('F')\nGH = 1")) == [
@@ -502,7 +527,7 @@ def test_what_people_read_is_plain_english() -> None:
         for number, text in words_of(path.read_text(encoding="utf-8"))
         if refused.search(text)
     ]
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if page.name != "voice.md":
             lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
             found += [f"{name_of(page)}:{number}: {line}" for number, line in lines if refused.search(line)]

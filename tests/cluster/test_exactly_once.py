@@ -195,11 +195,14 @@ def everything_dies(copying: Copying, rng: random.Random) -> None:
 
 
 @pytest.mark.long
-def test_a_hundred_thousand_records() -> None:
-    copy("confluent", 100_000, everything_dies)
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("client", ["confluent", "aiokafka"])
+def test_a_hundred_thousand_records(client: str) -> None:
+    copy(client, 100_000, everything_dies)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("client", ["confluent", "consumer", "aiokafka"])
 def test_coordinators_on_zookeeper(client: str) -> None:
     with ZooKeeperServer() as server:
@@ -207,5 +210,6 @@ def test_coordinators_on_zookeeper(client: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 def test_positions_of_the_newer_group_protocol() -> None:
     copy("consumer", 5_000, copiers_and_a_broker_die)

@@ -87,6 +87,16 @@ def test_a_table(bootstrap: str, cli: Cli, topic: str) -> None:
     assert tombstone.endswith("gone              (tombstone)")
 
 
+def test_a_group_reads_to_the_end(bootstrap: str, cli: Cli, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(3), unique_name("g")
+    Confluent().produce(bootstrap, topic, RECORDS)
+    read = cli("topic", "consume", topic, "-g", group, "-e", "--format", "jsonl").splitlines()
+    assert len(read) == len(RECORDS)
+    assert cli("topic", "consume", topic, "-g", group, "-e") == "", "it was committed"
+    refused(bootstrap, 2, "leave out -p", "topic", "consume", topic, "-g", group, "-p", "0")
+    refused(bootstrap, 2, "can only be start or end", "topic", "consume", topic, "-g", group, "-o", "5")
+
+
 @pytest.mark.parametrize("arguments", [("-o", "end", "-n", "1"), ("-g", "group")])
 def test_a_timeout_that_was_asked_for_ends_it(bootstrap: str, topic: str, arguments: tuple[str, ...]) -> None:
     done = run(bootstrap, "topic", "consume", topic, *arguments, "--timeout", "2s")

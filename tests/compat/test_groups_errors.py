@@ -111,6 +111,22 @@ def test_a_new_member_is_told_its_id_first(groups: GroupClient, group: str) -> N
     assert groups.join(group, response.member_id).error_code == NONE
 
 
+def test_a_newcomer_joins_although_the_last_member_has_just_left(groups: GroupClient, group: str) -> None:
+    """It left between the newcomer's two requests, as when one consumer is replaced by another."""
+    from headrace.wire.messages.join_group import JoinGroupRequest
+
+    first = groups.settle(group)
+    request = JoinGroupRequest(
+        group_id=group, session_timeout_ms=10_000, protocol_type="consumer", protocols=[protocol("range")]
+    )
+    given = groups.call(request, 4)
+    assert given.error_code == E.MEMBER_ID_REQUIRED
+    assert groups.call(LeaveGroupRequest(group_id=group, member_id=first.member_id), 1).error_code == NONE
+    joined = groups.join(group, given.member_id)
+    assert joined.error_code == NONE
+    assert joined.generation_id > first.generation_id  # Kafka counts the moment in which the group was empty too
+
+
 # -- being a member
 
 
@@ -499,6 +515,24 @@ def test_commits_of_consumer_members(groups: GroupClient, group: str, group_topi
     assert groups.call(OffsetFetchRequest(groups=[asked]), 9).groups[0].error_code == E.STALE_MEMBER_EPOCH
     asked.member_id, asked.member_epoch = "nobody", joined
     assert groups.call(OffsetFetchRequest(groups=[asked]), 9).groups[0].error_code == E.UNKNOWN_MEMBER_ID
+
+
+def test_consumer_members_are_taken_out_by_leave_group(
+    groups: GroupClient, group: str, group_topic: MakeTopic
+) -> None:
+    """As Java's `removeMembersFromConsumerGroup` does it, whatever protocol the members speak."""
+    topic = group_topic(2)
+    for member, seat in (("m", None), ("n", "seat"), ("o", "bench")):
+        joined = beat(groups, group, member, 0, subscribed_topic_names=[topic], instance_id=seat)
+        assert joined.error_code == NONE
+    unknown = [("nobody", None), ("", None), ("", "other"), ("m", "other")]
+    leavers = [*unknown, ("wrong", "seat"), ("m", None), ("m", None), ("", "seat"), ("o", "bench")]
+    members = [MemberIdentity(member_id=member, group_instance_id=seat) for member, seat in leavers]
+    response = groups.call(LeaveGroupRequest(group_id=group, members=members), 5)
+    errors = [E.UNKNOWN_MEMBER_ID] * len(unknown) + [E.FENCED_INSTANCE_ID, NONE, NONE, NONE, NONE]
+    assert (response.error_code, [member.error_code for member in response.members]) == (NONE, errors)
+    (left,) = groups.call(ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups
+    assert (left.group_state, left.members) == ("Empty", [])
 
 
 def test_the_two_protocols_see_each_others_groups(groups: GroupClient, group: str, group_topic: MakeTopic) -> None:

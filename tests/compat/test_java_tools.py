@@ -27,7 +27,7 @@ from tests.compat.conftest import MakeTopic, unique_name
 from tests.conftest import StartBroker
 
 LIBRARIES = cache_dir() / "libs"
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 pytestmark = pytest.mark.java
 

@@ -192,6 +192,15 @@ def test_produce_by_a_stranger(
     assert client.produce(topic, 0, version, **stamp) is code
 
 
+@pytest.mark.parametrize("version", [8, 11, 12])
+def test_nobody_joins_an_open_transaction_without_its_id(
+    client: TransactionClient, topic: str, version: int
+) -> None:
+    assert client.add(topic, 0) == [NONE]
+    assert client.produce(topic, 0, version) is NONE
+    assert client.produce(topic, 0, version, transactional_id=None) is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 @pytest.mark.parametrize(("version", "code"), [(10, STATE), (11, E.TRANSACTION_ABORTABLE), (12, NONE)])
 def test_produce_to_a_partition_that_was_not_added(
     client: TransactionClient, topic: str, version: int, code: ErrorCode

@@ -23,7 +23,7 @@ def test_the_demo_runs_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "every event is where it belongs, once" in result.stdout
+    assert "every event arrived exactly once" in result.stdout
     assert "dead letters" in result.stdout
     assert "\x1b" not in result.stdout, "plain when piped"
     assert not list(tmp_path.iterdir())

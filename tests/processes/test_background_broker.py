@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from headrace.cli.broker.run_files import brokers_in, is_broker, run_files
 from headrace.cli.main import command_line
+from tests.unit.cli.command_line import headrace as in_process
 
 LISTENER = "listeners=PLAINTEXT://127.0.0.1:0"
 
@@ -110,7 +111,8 @@ def test_a_data_directory_that_cannot_be_made(tmp_path: Path, more: tuple[str, .
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         result = headrace("start", "--data-dir", str(place), "--override", LISTENER, *more)
         assert result.returncode == 1
-        assert f"Cannot create the data directory {place}" in result.stderr
+        reason = f"Cannot use the data directory {place}: {tmp_path / 'file'} is a file, not a directory."
+        assert reason in result.stderr
         assert "Traceback" not in result.stderr
 
 
@@ -124,14 +126,52 @@ def test_a_data_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: py
     assert f"User {user} cannot write to the data directory {tmp_path}." in done.stderr
 
 
+def test_the_broker_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read is not called stopped. Root may read everything, so the answer is given here."""
+    files = run_files(str(tmp_path), 1)
+    files.directory.mkdir()
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    access = os.access
+    for place in (str(tmp_path), str(files.directory)):
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                os, "access", lambda path, mode, place=place: str(path) != place and access(path, mode)
+            )
+            for verb in ("status", "stop"):
+                done = in_process(verb, "--data-dir", str(tmp_path))
+                assert done.returncode == 5, done
+                assert f"User {user} cannot read the data directory {place}." in done.stderr
+
+
+def test_a_process_that_only_another_user_may_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = [sys.executable, "-c", "import time; time.sleep(60)", "headrace"]
+    with subprocess.Popen(program) as other:
+        files = run_files(str(tmp_path), 1)
+        files.directory.mkdir()
+        (files.directory / "headrace.pid").write_text(f"{other.pid}\n")
+
+        def refuse(pid: int, number: int) -> None:
+            raise PermissionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "kill", refuse)
+            done = in_process("stop", "--data-dir", str(tmp_path))
+        other.kill()
+    assert done.returncode == 5, done
+    assert f"cannot stop broker 1 (process {other.pid})" in done.stderr
+
+
 def test_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listener = f"listeners=PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
-        for place in (tmp_path / "new", kept):
+        for place, more in ((tmp_path / "new" / "deep", []), (kept, []), (tmp_path / "daemon", ["-d"])):
             program = [sys.executable, "-m", "headrace", "start", "--data-dir", str(place), "--override", listener]
+            program += more
             done = subprocess.run(program, capture_output=True, text=True, timeout=120)
             assert (done.returncode, "the port is already in use" in done.stderr) == (1, True), done.stderr
-    assert not (tmp_path / "new").exists()
-    assert kept.exists(), "what was there before stays"
+        both = f"log.dirs={tmp_path / 'one'},/proc/other"
+        for words in (["--workers", "2", "--data-dir", str(tmp_path / "new")], ["--override", both]):
+            assert headrace("start", *words, "--override", listener).returncode == 1
+    assert list(tmp_path.iterdir()) == [kept], "what was there before stays"

@@ -79,7 +79,7 @@ class ApacheKafkaCluster:
                 time.sleep(POLL_INTERVAL_S)
 
     def controller(self) -> int:
-        """The id of the active controller. Metadata does not tell: there any broker stands for it."""
+        """The id of the active controller. Metadata does not say: there any broker stands in for it."""
         said = next(iter(self.brokers.values())).describe_quorum()
         found = re.search(r"LeaderId:\s*(\d+)", said)
         if found is None:

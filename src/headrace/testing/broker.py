@@ -74,7 +74,7 @@ class _Starter:
 
 
 class Leftovers:
-    """What a broker that nobody closed leaves: its process, and the files that it need not keep."""
+    """What a broker leaves that was not closed: its process, and its temporary files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

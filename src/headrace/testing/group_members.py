@@ -64,7 +64,7 @@ class ModelMember(ABC):
         self.next_beat_ms = 0
 
     def cut_off(self) -> None:
-        """The connection broke: what was asked is asked again."""
+        """The connection broke: the request is sent again."""
         self.waiting = None
         self.next_beat_ms = 0
 

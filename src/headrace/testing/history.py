@@ -82,7 +82,7 @@ class History:
         )
 
     def problems(self) -> list[str]:
-        """The same in words, for whoever looks for the reason."""
+        """The same in words, to find the reason."""
         offsets: dict[bytes, list[tuple[int, int]]] = {}
         for partition, values in self.read.items():
             for offset, value in values.items():

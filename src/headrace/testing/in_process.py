@@ -1,4 +1,4 @@
-"""A whole broker inside the test's own loop, with a disk that tells who would block that loop."""
+"""A whole broker inside the test's own loop, with a disk that reports what would block that loop."""
 
 from __future__ import annotations
 

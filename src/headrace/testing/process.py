@@ -47,7 +47,7 @@ class ServerFailed(Exception):
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, and that the system gives to nobody by itself.
+    """A port that was free a moment ago, and that the system does not assign by itself.
 
     Somebody who asks the system for any port could be given ours while our server starts, or is down for a moment.
     """
@@ -121,7 +121,7 @@ class ServerProcess(ABC):
         if self._serves():
             return True
         if (code := self.exit_code()) is not None:
-            raise ServerFailed(f"{self.name} ended with {code} while starting\n{self.log_tail()}")
+            raise ServerFailed(f"{self.name} exited with code {code} during startup\n{self.log_tail()}")
         if time.monotonic() > deadline:
             self.kill()
             raise ServerFailed(f"{self.name} was not ready in time\n{self.log_tail()}")

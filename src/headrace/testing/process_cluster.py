@@ -106,7 +106,7 @@ class ProcessCluster:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Those that do not run, all at once; they find each other."""
+        """Start the brokers that do not run, all at once; they find each other."""
         for broker in self.brokers.values():
             if not broker.running:
                 broker.launch()

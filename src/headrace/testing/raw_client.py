@@ -242,7 +242,7 @@ class RawClient:
         return {key: (lowest, highest) for key, lowest, highest in rows}
 
     def topic_error(self, topic: str, allow_auto_creation: bool) -> int:
-        """What Metadata v4 says about a topic; the error code, 0 when it is there."""
+        """What Metadata v4 says about a topic; the error code, 0 if it exists."""
         body = struct.pack(">i", 1) + text(topic) + (b"\1" if allow_auto_creation else b"\0")
         answer = self.request(METADATA, 4, body)
         # throttle, then brokers of (id, host, port, rack), cluster id, controller, topics

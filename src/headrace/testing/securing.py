@@ -17,7 +17,7 @@ HOSTS = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Securing:
-    """`users`: names and passwords; none means that nobody logs in."""
+    """`users`: names and passwords; with none, clients do not log in."""
 
     users: Mapping[str, str] = field(default_factory=dict)
     tls: bool = False
@@ -55,7 +55,12 @@ class Securing:
         ]
 
     def _tls_lines(self, folder: Path) -> list[str]:
-        from headrace.env.certificates import make_authority, make_certificate
+        try:
+            from headrace.env.certificates import make_authority, make_certificate
+        except ImportError:
+            raise ModuleNotFoundError(
+                "tls=True needs the package cryptography: pip install 'headrace[security]'", name="cryptography"
+            ) from None
 
         authority = make_authority("headrace.testing")
         store = folder / "broker.pem"

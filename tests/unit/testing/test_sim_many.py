@@ -10,10 +10,10 @@ import signal
 import pytest
 
 from headrace.testing.sim import many
-from headrace.testing.sim.run import Outcome
+from headrace.testing.sim.run import SeedResult
 
 
-def run_seed(seed: int, **_: object) -> Outcome:
+def run_seed(seed: int, **_: object) -> SeedResult:
     if seed == 1:
         while True:
             pass
@@ -22,7 +22,7 @@ def run_seed(seed: int, **_: object) -> Outcome:
     if seed == 30:
         os.kill(os.getppid(), signal.SIGTERM)
         signal.pause()
-    return Outcome(seed, [])
+    return SeedResult(seed, [])
 
 
 def test_a_run_without_an_end_is_killed_and_counts_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_how_far_the_runs_are_is_told_meanwhile(
     monkeypatch.setattr(many, "SEEDS_PER_LINE", 2)
     tally = many.Tally(5)
     for seed in range(5):
-        tally.add(Outcome(seed, ["lost"] if seed == 1 else []), 1.0)
+        tally.add(SeedResult(seed, ["lost"] if seed == 1 else []), 1.0)
     tally.end(stopped=False)
     out, err = capsys.readouterr()
     assert err.splitlines() == [
@@ -64,8 +64,8 @@ def test_how_far_the_runs_are_is_told_meanwhile(
 def test_on_a_terminal_it_is_one_line() -> None:
     screen = Terminal()
     tally = many.Tally(2, screen)
-    tally.add(Outcome(1, []), 1.0)
-    tally.add(Outcome(2, []), 2.0)
+    tally.add(SeedResult(1, []), 1.0)
+    tally.add(SeedResult(2, []), 2.0)
     tally.end(stopped=False)
     shown = [line for line in re.split("\r|\x1b\\[K", screen.getvalue()) if line]
     assert shown == [
@@ -82,3 +82,20 @@ def test_a_signal_ends_the_runs_with_a_summary_of_what_was_run(
     assert many._run_many(range(28, 60), 1) == 128 + signal.SIGTERM
     assert "2 seeds of 32, stopped, 2 clean, 0 failed: []" in capfd.readouterr().out
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_that_arrives_while_a_run_is_forked_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python only reports what is raised in a callback of `fork`, and continues."""
+    armed = [True]
+
+    def interrupt() -> None:
+        if armed:
+            armed.clear()
+            signal.raise_signal(signal.SIGTERM)
+
+    os.register_at_fork(after_in_parent=interrupt)
+    monkeypatch.setattr(many, "run_seed", run_seed)
+    assert many._run_many(range(3, 9), 1) == 128 + signal.SIGTERM
+    assert "seeds of 6, stopped" in capfd.readouterr().out

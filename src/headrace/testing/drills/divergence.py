@@ -92,7 +92,7 @@ def _die_with_tail(scene: Scene, leader: int, followers: list[ClusterBroker]) ->
 
 
 def unclean_off(scene: Scene, seconds: float) -> None:
-    """Only replicas out of sync live: nobody leads and nothing is acknowledged until the last returns."""
+    """Only out-of-sync replicas are alive: no leader and no acknowledgement until the last in-sync one returns."""
 
     def act() -> None:
         last, others = _isolate(scene)
@@ -169,7 +169,7 @@ def _acked_end(scene: Scene, partition: int) -> int:
 
 
 def _isolate(scene: Scene) -> tuple[int, list[int]]:
-    """Kill two, and wait until the in-sync sets have nobody but the third."""
+    """Kill two, and wait until only the third is in the in-sync sets."""
     last = scene.chance.choice(sorted(scene.brokers))
     others = [id for id in scene.brokers if id != last]
     scene.note_fault(f"kill -9 all but {last}")

@@ -434,7 +434,7 @@ class EverydayClients:
         return found
 
     def went_on(self) -> bool:
-        """Everybody has done something since it was last asked to begin, or has failed."""
+        """Every client has done something since it was last told to begin, or has failed."""
         return all(one.count > one.counted or one.errors for one in self.all)
 
     def __enter__(self) -> Self:

@@ -59,7 +59,7 @@ def trust_every_disk() -> None:
 
 
 def move_at_once() -> None:
-    """A partition has moved as soon as it is asked to: nobody waits for the copies."""
+    """A move is complete as soon as it is requested: nothing waits for the copies."""
     from dataclasses import replace
 
     from headrace.metadata import partition_decisions
@@ -98,12 +98,19 @@ def failing_disk() -> None:
     from headrace.env import real
     from headrace.testing.faulty_disk import FaultyDisk
 
+    made: list[FaultyDisk] = []  # a broker has more than one
+
     class Disk(FaultyDisk):
         def __init__(self) -> None:
             super().__init__()
-            second = next(arg for arg in sys.argv if arg.startswith("log.dirs=")).rsplit(",", 1)[1]
-            signal.signal(signal.SIGUSR1, lambda number, frame: self.fail(second, errno.EIO))
+            made.append(self)
 
+    def fail_all(number: int, frame: object) -> None:
+        second = next(arg for arg in sys.argv if arg.startswith("log.dirs=")).rsplit(",", 1)[1]
+        for disk in made:
+            disk.fail(second, errno.EIO)
+
+    signal.signal(signal.SIGUSR1, fail_all)
     real.RealDisk = Disk  # type: ignore[misc]
 
 

@@ -105,7 +105,7 @@ def _is_at(view: ClusterView, targets: Targets) -> bool:
 
 
 def _ask(scene: Scene, question: Callable[[Cluster], Awaitable[T]]) -> T | None:
-    """None if nobody answered in time."""
+    """None if no broker answered in time."""
 
     async def ask() -> T:
         settings = ClientSettings(client_id="drill", connect_timeout_s=2.0, request_timeout_s=ASK_SECONDS)

@@ -101,7 +101,7 @@ def isolated_leader(scene: Scene, seconds: float) -> None:
 
 
 def check_refused(scene: Scene, broker: ClusterBroker, epochs: dict[int, int]) -> None:
-    """What the deposed leader of these epochs is asked now, over connections that work."""
+    """Requests to the deposed leader of these epochs, over connections that work."""
     waiting = [(part, probe) for part, epoch in epochs.items() for probe in probes(broker.bootstrap, part, epoch)]
     for _, probe in waiting:
         probe.send()

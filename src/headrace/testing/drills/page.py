@@ -33,7 +33,7 @@ class Ran:
 
 
 def write_report(directory: Path, runs: list[Ran]) -> Path:
-    """Called after each drill: what is there is true so far. Answers where the page is."""
+    """Called after each drill: the page shows the results so far. Returns its path."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "report.json").write_text(json.dumps([as_json(ran) for ran in runs], indent=1))
     page = directory / "index.html"

@@ -104,7 +104,7 @@ class Transfers:
         consumer.close()
 
     def end(self, producer: Any, number: int, commit: bool, with_position: bool = False) -> None:
-        """What the client cannot tell stays unknown."""
+        """What the client does not know stays unknown."""
         from confluent_kafka import KafkaException
 
         try:

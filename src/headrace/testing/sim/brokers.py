@@ -75,7 +75,9 @@ class Machine:
 
     def partitions(self) -> list[Partition]:
         replicas = self.node._replicas if self.node is not None else None
-        return list(replicas.all()) if replicas is not None else []
+        if replicas is None:
+            return []
+        return [partition for topic in replicas.by_name.values() for partition in topic.values()]
 
     def partition(self, name: TopicPartition) -> Partition | None:
         replicas = self.node._replicas if self.node is not None else None
@@ -132,7 +134,7 @@ class Machine:
             self._world.say(f"{process.name} could not stop cleanly: {error}")
 
     def _failed(self, process: Process, reason: str) -> None:
-        """The broker says that it cannot go on: its process stops and is started again by whoever watches it."""
+        """The broker cannot continue: its process stops, and its supervisor starts it again."""
         self._world.say(f"{process.name} gives up: {reason}")
         self._world.count("gave up")
         if _BUG.search(reason):

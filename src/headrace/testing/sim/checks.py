@@ -171,7 +171,7 @@ class Checks:
         return problems
 
     def describe(self) -> None:
-        """Where every replica stands, for whoever looks for the reason."""
+        """Where every replica stands, to find the reason."""
         for machine in self._machines:
             if machine.ready and machine.node is not None:
                 image = machine.node.image

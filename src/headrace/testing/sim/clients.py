@@ -113,7 +113,7 @@ class SimClient(ABC):
         """Until it is told to stop."""
 
     async def view(self, topic: str) -> ClusterView:
-        """As clients do, it goes for a while by what it was told, and asks again when something failed."""
+        """Like real clients, it trusts what it knows for a while, and asks again when something failed."""
         until, view = self._views.get(topic, (0.0, None))
         if view is None or until < self.world.loop.time():
             view = await self.cluster.metadata([topic])
@@ -133,7 +133,7 @@ class SimClient(ABC):
         return found
 
     def forget(self) -> None:
-        """What it was told is not true any more."""
+        """What it knows is no longer true."""
         self._views.clear()
         self._coordinators.clear()
 
@@ -324,7 +324,7 @@ class Administrator(SimClient):
         """Topics by name: there, gone, or unknown."""
 
     async def create(self, name: str, partitions: int, **configs: str) -> None:
-        """Until it is there."""
+        """Until the topic exists."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,

@@ -16,6 +16,7 @@ import errno
 import os
 import random
 from collections.abc import Callable
+from functools import lru_cache
 
 from headrace.env.env import EntryKind
 
@@ -230,7 +231,7 @@ class ProcessDisk:
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         # Also for the dead: a check may look at what they left.
-        return bytes(self._file(fd).data[position : position + size])
+        return bytes(memoryview(self._file(fd).data)[position : position + size])
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         last = self._change()
@@ -332,6 +333,9 @@ class ProcessDisk:
             self._die()
 
         def move(target: Names) -> None:
+            if target.get(old) is not None:
+                target[new] = target.pop(old)
+                return
             for name in [name for name in target if name == old or name.startswith(old + "/")]:
                 target[new + name[len(old) :]] = target.pop(name)
 
@@ -388,6 +392,7 @@ def _directory_maker(path: str) -> Callable[[Names], None]:
     return make
 
 
+@lru_cache(maxsize=4096)
 def _clean(path: str) -> str:
     return os.path.normpath(path)
 

@@ -34,7 +34,7 @@ class Committed:
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
         self.batches: dict[int, Batch] = {}
-        """By their first offset."""
+        """By their first offset; of a log that is compacted, as they were seen last."""
         self.end_offset = 0
         self.values: dict[int, bytes] = {}
         """By offset."""
@@ -48,6 +48,8 @@ class Committed:
 
     def add_compacted(self, batch: Batch) -> str | None:
         """Of a log that is compacted: records may be missing, and no other may be there."""
+        if self.batches.get(batch.base_offset) == batch:
+            return None
         header = parse_header(batch.data)
         for record in read_records(batch.data):
             value = bytes(record.value or b"")
@@ -62,6 +64,7 @@ class Committed:
             else:
                 self._count(record)
         self.end_offset = max(self.end_offset, batch.end_offset)
+        self.batches[batch.base_offset] = batch
         return None
 
     def _end(self, producer_id: int, committed: bool) -> None:

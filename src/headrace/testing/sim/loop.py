@@ -21,6 +21,7 @@ MAX_TURNS_AT_ONE_TIME = 20_000
 """So many without the clock moving mean that somebody spins."""
 MAX_TURNS = 1_000_000
 """Thirty times what a run takes: somebody waits again and again for almost no time."""
+TURNS_PER_LOOK = 10
 
 
 class Process:
@@ -33,7 +34,7 @@ class Process:
         self.paused = False
         self.context = contextvars.Context()
         self.context.run(_CURRENT.set, self)
-        self.kept: list[_Handle | _Timer] = []
+        self.kept: list[_Handle] = []
         """What became due while it was paused."""
 
 
@@ -50,24 +51,44 @@ class SimulationStuck(Exception):
     """Nothing is left to do, or callbacks follow each other without time passing."""
 
 
-class _Handle(asyncio.Handle):
+class _Handle(asyncio.TimerHandle):
     """A callback and the process that it belongs to, if any: it runs only while that does."""
 
     __slots__ = ("process",)
-    process: Process | None
 
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        # What the base class does but for debugging: a run makes a hundred thousand of these.
+        if context is None:
+            self.process = _CURRENT.get()
+            context = contextvars.copy_context()
+        else:
+            self.process = context.get(_CURRENT)
+        self._when = when
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
 
-class _Timer(asyncio.TimerHandle):
-    __slots__ = ("process",)
-    process: Process | None
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = None, ()
 
 
 Connect = Callable[[str, int, asyncio.BaseProtocol], Awaitable[asyncio.Transport]]
 
 
 class VirtualLoop(BaseEventLoop):
-    _ready: deque[_Handle | _Timer]
-    _scheduled: list[tuple[float, int, _Timer]]
+    _ready: deque[_Handle]
+    _scheduled: list[tuple[float, int, _Handle]]
     """A heap: by time, and those of one time in the order in which they were set."""
     _stopping: bool
 
@@ -77,8 +98,8 @@ class VirtualLoop(BaseEventLoop):
         self._timers = 0
         self._turns_at_one_time = 0
         self.turns = 0
-        self.on_turn: Callable[[], None] = _nothing
-        """Called between two turns of the loop."""
+        self.look: Callable[[], None] = _nothing
+        """Called between two turns of the loop, now and then."""
         self.connect: Connect | None = None
         """Dials a simulated host."""
 
@@ -86,16 +107,25 @@ class VirtualLoop(BaseEventLoop):
         return self._now
 
     def _run_once(self) -> None:
-        """A turn: what the base class does, without asking a selector, and with time that jumps."""
+        """Turns until somebody stops the loop: what the base class does, without a selector, and time jumps."""
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0][2]._cancelled:
-            heapq.heappop(scheduled)
-        self.turns += 1
-        self.on_turn()
-        self._pass_time(None if not scheduled else scheduled[0][0])
-        now = self._now
-        while scheduled and scheduled[0][0] <= now:
-            ready.append(heapq.heappop(scheduled)[2])
+        while True:
+            while scheduled and scheduled[0][2]._cancelled:
+                heapq.heappop(scheduled)
+            self.turns += 1
+            if self.turns % TURNS_PER_LOOK == 0:
+                self.look()
+            self._pass_time(None if not scheduled else scheduled[0][0])
+            now = self._now
+            while scheduled and scheduled[0][0] <= now:
+                ready.append(heapq.heappop(scheduled)[2])
+            self._run_ready()
+            if self._stopping:
+                return
+
+    def _run_ready(self) -> None:
+        """What is ready now, and not what that makes ready."""
+        ready = self._ready
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle._cancelled:
@@ -131,22 +161,25 @@ class VirtualLoop(BaseEventLoop):
     def call_soon(  # type: ignore[override]  # the types of arguments do not matter here
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context)
-        handle.process = _CURRENT.get() if context is None else context.get(_CURRENT)
+        handle = _Handle(self._now, callback, args, self, context)
         self._ready.append(handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
-        timer.process = _CURRENT.get() if context is None else context.get(_CURRENT)
+        handle = _Handle(when, callback, args, self, context)
         self._timers += 1
-        heapq.heappush(self._scheduled, (when, self._timers, timer))
-        return timer
+        heapq.heappush(self._scheduled, (when, self._timers, handle))
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def resume(self, process: Process) -> None:
-        """Let a paused process go on with everything that became due meanwhile, in that order."""
+        """Let a paused process continue with everything that became due meanwhile, in that order."""
         process.paused = False
         kept, process.kept = process.kept, []
         self._ready.extend(kept)

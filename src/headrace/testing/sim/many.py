@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TextIO
 
 from headrace.testing.sim.mutants import MUTANTS
-from headrace.testing.sim.run import Outcome, run_seed
+from headrace.testing.sim.run import SeedResult, run_seed
 
 SHOWN_LINES = 60
 SEEDS_PER_LINE = 20
@@ -46,16 +46,16 @@ class _Child:
     def left(self) -> float:
         return self._ends - time.monotonic()
 
-    def outcome(self) -> tuple[Outcome, float]:
+    def outcome(self) -> tuple[SeedResult, float]:
         """Once there is a result, or its time is up."""
         try:
             if self.results.poll():
-                found: tuple[Outcome, float] = self.results.recv()
+                found: tuple[SeedResult, float] = self.results.recv()
                 return found
             problem = "the run did not come to an end and was killed"
         except EOFError:
             problem = "the process of the run died"
-        return Outcome(self.seed, [problem]), 0.0
+        return SeedResult(self.seed, [problem]), 0.0
 
     def end(self) -> None:
         self._process.kill()
@@ -63,11 +63,34 @@ class _Child:
         self.results.close()
 
 
+class _Stop:
+    """Set by a signal that asks for no further seeds. The handler does not raise: an exception that begins in a
+    callback of `fork` is only reported, and the seeds would continue."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.asked, self._ask = _FORK.Pipe(duplex=False)
+
+    def __call__(self, number: int, _: object) -> None:
+        if not self.signal:
+            self._ask.send_bytes(b"stop")
+        self.signal = number
+
+    def close(self) -> None:
+        self.asked.close()
+        self._ask.close()
+
+
 def outcomes(
-    seeds: Iterable[int], workers: int, mutant: str | None = None, most_seconds: float = MOST_SECONDS
-) -> Iterator[tuple[Outcome, float]]:
+    seeds: Iterable[int],
+    workers: int,
+    mutant: str | None = None,
+    most_seconds: float = MOST_SECONDS,
+    stop: _Stop | None = None,
+) -> Iterator[tuple[SeedResult, float]]:
     """With the CPU seconds that each took. Every run has a fresh process: nothing is left of the one before."""
     rest = iter(seeds)
+    asked = [] if stop is None else [stop.asked]
     running: list[_Child] = []
     try:
         while True:
@@ -76,7 +99,9 @@ def outcomes(
             if not running:
                 return
             soonest = max(min(child.left for child in running), 0.0)
-            ready = wait([child.results for child in running], soonest)
+            ready = wait([*asked, *(child.results for child in running)], soonest)
+            if stop is not None and stop.asked in ready:
+                return
             for child in [child for child in running if child.results in ready or child.left <= 0]:
                 running.remove(child)
                 found = child.outcome()
@@ -94,7 +119,7 @@ def _run_child(send: Connection, seed: int, mutant: str | None, most_seconds: fl
     send.send(_one(mutant, seed))
 
 
-def _one(mutant: str | None, seed: int) -> tuple[Outcome, float]:
+def _one(mutant: str | None, seed: int) -> tuple[SeedResult, float]:
     gc.disable()  # for good: this process ends with the run
     began = time.process_time()
     faults = None
@@ -143,35 +168,26 @@ def _look_for(mutant: str, workers: int) -> int:
     return 1
 
 
-class _Stopped(BaseException):
-    """Someone wants no further seeds."""
-
-
 def _run_many(seeds: range, workers: int) -> int:
     """0 if every seed that was run is clean, and 1 otherwise; 130 or 143, as a shell says it, after a signal."""
     tally = Tally(len(seeds))
-    stopped_by = 0
-
-    def stop(number: int, _: object) -> None:
-        raise _Stopped(number)
-
+    stop = _Stop()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for outcome, seconds in outcomes(seeds, workers):
+        for outcome, seconds in outcomes(seeds, workers, stop=stop):
             tally.add(outcome, seconds)
-    except _Stopped as stopped:
-        stopped_by = int(stopped.args[0])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    tally.end(stopped=stopped_by > 0)
+        stop.close()
+    tally.end(stopped=stop.signal > 0)
     if tally.failed:
         return 1
-    return 128 + stopped_by if stopped_by else 0
+    return 128 + stop.signal if stop.signal else 0
 
 
 class Tally:
-    """What the seeds have shown so far, told in one line that changes or in one now and then."""
+    """What the seeds have shown so far, as one line that changes, or as a line now and then."""
 
     def __init__(self, seeds: int, told: TextIO | None = None) -> None:
         self.failed: list[int] = []
@@ -182,7 +198,7 @@ class Tally:
         self._told = sys.stderr if told is None else told
         self._on_terminal = self._told.isatty()
 
-    def add(self, outcome: Outcome, cpu_seconds: float) -> None:
+    def add(self, outcome: SeedResult, cpu_seconds: float) -> None:
         self._done += 1
         self._cpu_seconds += cpu_seconds
         self._virtual_seconds += outcome.virtual_seconds
@@ -221,7 +237,7 @@ class Tally:
             print("\r\x1b[K", end="", file=self._told, flush=True)
 
 
-def _tell(outcome: Outcome, show_lines: bool) -> None:
+def _tell(outcome: SeedResult, show_lines: bool) -> None:
     if show_lines and outcome.violations:
         print("\n".join(outcome.lines[-SHOWN_LINES:]))
     print(

@@ -83,7 +83,7 @@ class GroupMember(SimClient):
 
     @abstractmethod
     async def stay(self, coordinator: ClientConnection) -> None:
-        """Tell that it is alive; raises if it is no member any more."""
+        """Send a heartbeat; raises if it is no longer a member."""
 
     def forget_identity(self) -> None:
         """What it sent may arrive later: it must not be taken for what this member sends from now on."""

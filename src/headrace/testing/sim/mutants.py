@@ -170,7 +170,7 @@ def _say_nothing() -> None:
 
 
 def last_member_leaves() -> None:
-    """Who is gone leaves the in-sync set, also the last; whoever lives leads."""
+    """A dead replica leaves the in-sync set, even the last one; any live one leads."""
     before = partition_decisions._elect
 
     def elect(partition: PartitionImage, liveness: Liveness, allows_unclean: Any) -> PartitionImage:
@@ -248,7 +248,7 @@ def aborted_positions_count() -> None:
 
 
 def aborted_transactions_forgotten() -> None:
-    """Readers of committed records are not told what was aborted."""
+    """read_committed readers are not told which transactions were aborted."""
     _replace(Log, "aborted_transactions", lambda self, offset, found: [])
 
 

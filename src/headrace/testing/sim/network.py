@@ -180,9 +180,10 @@ class Network:
         self.on_arrival: Callable[[End, bytes | None], None] | None = None
 
     def delay(self) -> float:
-        if self.rng.random() < SLOW_CHANCE:
-            return self.rng.random() * self.slow_seconds
-        return self.mean_delay * (0.2 + self.rng.expovariate(1.0))
+        draw = self.rng.random
+        if draw() < SLOW_CHANCE:
+            return draw() * self.slow_seconds
+        return self.mean_delay * (0.2 - math.log(1.0 - draw()))
 
     def note(self, end: End, data: bytes | None) -> None:
         self.digest = zlib.crc32(data or b"end", zlib.crc32(repr(self.loop.time()).encode(), self.digest))

@@ -42,7 +42,6 @@ INTERNAL = [
 ]
 _KEPT: list[World] = []
 """Worlds of this process: what killed brokers left in the middle of something is not taken apart."""
-TURNS_PER_LOOK = 10
 HEALING_SECONDS = 60.0
 ALIKE_ATTEMPTS = 20
 MAX_VIOLATIONS = 5
@@ -50,7 +49,7 @@ MAX_VIOLATIONS = 5
 
 
 @dataclass
-class Outcome:
+class SeedResult:
     seed: int
     violations: list[str]
     counts: dict[str, int] = field(default_factory=dict)
@@ -60,7 +59,9 @@ class Outcome:
     turns: int = 0
 
 
-def run_seed(seed: int, tell: Callable[[str], None] | None = None, faults: Sequence[str] | None = None) -> Outcome:
+def run_seed(
+    seed: int, tell: Callable[[str], None] | None = None, faults: Sequence[str] | None = None
+) -> SeedResult:
     """Everything that happens is decided by the seed, and by the kinds of faults if they are given."""
     world = World(seed, tell)
     _KEPT.append(world)
@@ -80,7 +81,7 @@ def run_seed(seed: int, tell: Callable[[str], None] | None = None, faults: Seque
         logger.propagate = propagates
         if collecting:
             gc.enable()
-    return Outcome(
+    return SeedResult(
         seed,
         world.violations,
         dict(sorted(world.counts.items())),
@@ -131,7 +132,7 @@ class Scenario:
         world, client = self._world, Known(self._machines, self._checks, self._history, self._places)
         for machine in self._machines:
             machine.start()
-        world.loop.on_turn = self._on_turn
+        world.loop.look = self._look
         admin = Administrator(world, "admin", client)
         await self._inside(admin, admin.create("orders", 2))
         await self._inside(admin, admin.create("moves", len(self._moves)))
@@ -165,11 +166,9 @@ class Scenario:
         await self._judge(readers[0], members)
         await self._judge_transactions(transactors, transactions)
 
-    def _on_turn(self) -> None:
-        world = self._world
-        if world.loop.turns % TURNS_PER_LOOK == 0:
-            self._checks.look()
-        if len(world.violations) >= MAX_VIOLATIONS:
+    def _look(self) -> None:
+        self._checks.look()
+        if len(self._world.violations) >= MAX_VIOLATIONS:
             raise Violation
 
     async def _inside(self, client: SimClient, work: Coroutine[Any, Any, T]) -> T:

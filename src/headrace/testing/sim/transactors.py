@@ -24,9 +24,10 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientConnection
 from headrace.client.fetching import FetchLimits, fetch_from
 from headrace.model.errors import ErrorCode
-from headrace.model.topics import TopicPartition
+from headrace.model.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
+from headrace.services.groups.hashing import partition_of
 from headrace.testing.sim.clients import FAILURES, Known, SimClient
 from headrace.testing.sim.members import BY_NAME
 from headrace.testing.sim.world import World
@@ -58,6 +59,8 @@ from headrace.wire.messages.txn_offset_commit import (
 )
 
 READ_COMMITTED = 1
+STATE_PARTITIONS = 2
+"""As many as `run.SETTINGS` gives the topic of the coordinators."""
 TRANSACTION_COORDINATOR = 1
 TIMEOUT_MS = 5_000
 PRODUCE_TIMEOUT_MS = 2_000
@@ -93,7 +96,7 @@ class Transaction:
 
 @dataclass
 class Ledger:
-    """What every transaction wrote, and what became of it as far as its producer was told."""
+    """What every transaction wrote, and its outcome as far as its producer knows."""
 
     by_value: dict[bytes, Transaction] = field(default_factory=dict)
 
@@ -330,9 +333,8 @@ class Transactor(SimClient):
         asked = False
         while True:
             try:
-                answer = await self.ask(
-                    await self._coordinator(), request, EndTxnResponse, 5 if self._second else 4
-                )
+                coordinator = await self._coordinator()
+                answer = await self.ask(coordinator, request, EndTxnResponse, 5 if self._second else 4)
             except FAILURES:
                 asked = True
                 await self.leave_entry()
@@ -345,11 +347,24 @@ class Transactor(SimClient):
                     self._begin_at(answer.producer_id, answer.producer_epoch)
                 return
             self.world.count(f"EndTxn {code.name}")
+            self._look_at_refusal(code, coordinator, request)
             if code in LOST:
                 # Its time was over before it was asked for; or it is an answer to a repetition, which may be late.
                 transaction.fate = Fate.UNKNOWN if asked and commit else Fate.ABORTED
                 raise Abandoned
             await self.pause()
+
+    def _look_at_refusal(self, code: ErrorCode, coordinator: ClientConnection, request: EndTxnRequest) -> None:
+        """With version 2 every end has an epoch of its own, and what times out or is taken over is fenced.
+
+        A commit that finds no transaction, or one that ended otherwise, means that the coordinator lost it.
+        """
+        if not self._second or code is not ErrorCode.INVALID_TXN_STATE:
+            return
+        brokers = [broker for broker, one in self.cluster._connections.items() if one is coordinator]
+        place = TopicPartition(TRANSACTION_STATE_TOPIC, partition_of(self.name, STATE_PARTITIONS))
+        if brokers and self.checks.leads(place, brokers[0]):
+            self.world.violated(f"{self.name} got {code.name} from broker {brokers[0]} for {request}")
 
     # -- the end of a run
 

@@ -1,4 +1,4 @@
-"""The world of one run: the loop, the random numbers, the network, the store, and what is told about it all."""
+"""The world of one run: the loop, the random numbers, the network, the store, and the log of it all."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from headrace.testing.process import BrokerProcess, ServerProcess
 from headrace.testing.process_cluster import ProcessCluster
 from headrace.testing.sink_drills.driver import PER_BATCH
 from headrace.testing.sink_drills.dying import MUTANTS
-from headrace.testing.sink_drills.matrix import DRILLS, Outcome, Stage
+from headrace.testing.sink_drills.matrix import DRILLS, SinkDrillResult, Stage
 from headrace.testing.sink_drills.scene import ROWS, Scene
 
 SETTINGS = {"offsets.topic.num.partitions": "4", "default.replication.factor": "1"}
@@ -33,7 +33,7 @@ def started(count: int) -> Iterator[tuple[str, list[ServerProcess]]]:
         yield cluster.bootstrap, list(cluster.brokers.values())
 
 
-def run_drill(name: str, count: int, mutant: str | None = None, *, short: bool = False) -> Outcome:
+def run_drill(name: str, count: int, mutant: str | None = None, *, short: bool = False) -> SinkDrillResult:
     began = time.monotonic()
     problems: list[str] = []
     with (
@@ -49,7 +49,7 @@ def run_drill(name: str, count: int, mutant: str | None = None, *, short: bool =
             problems.append(str(error))
         finally:
             scene.close()
-    return Outcome(name, count, time.monotonic() - began, problems)
+    return SinkDrillResult(name, count, time.monotonic() - began, problems)
 
 
 def main() -> int:

@@ -8,7 +8,8 @@
     done      all is done, Spark does not know it                  (commit)
 
 What happens then is `kill` (the driver), `executor` (kill that instead), `hold` (until a file is there) or `raise`
-(a commit, or a task's first attempt, fails).
+(a commit, or a task's first attempt, fails). Without a stage there is `wait`: in every batch the first attempt of
+one task waits until a later one has overtaken it.
 Doom comes as an option, since it has to reach processes that Spark starts.
 """
 
@@ -44,6 +45,8 @@ from headrace.spark.sink.writer import StreamWriter
 STAGES = ("task", "before", "decided", "first", "ends", "done")
 POLL_S = 0.05
 HOLD_S = 1500.0
+WAITING, OVERTAKEN = "waiting-", "overtaken-"
+"""Begin the names of files, with the number of a batch behind."""
 ROWS_BEFORE = 1
 """Arrow batches that a doomed task takes before it dies."""
 
@@ -67,9 +70,21 @@ def reach(doom: Doom) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if doom["act"] == "raise":
         raise InjectedFailure(doom["stage"])
+    _wait_for(folder / "go")
+
+
+def _wait_for(file: Path) -> None:
     deadline = time.monotonic() + HOLD_S
-    while not (folder / "go").exists() and time.monotonic() < deadline:
+    while not file.exists() and time.monotonic() < deadline:
         time.sleep(POLL_S)
+
+
+def _task() -> tuple[TaskContext, int]:
+    """The one that runs here, and its batch."""
+    context, batch = TaskContext.get(), streaming_batch()
+    assert context is not None
+    assert batch is not None
+    return context, batch[1]
 
 
 def _parent(pid: int) -> int:
@@ -88,22 +103,35 @@ class DyingWriter(StreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         with planted(self._doom):
-            return super().write(self._until_doom(iterator))
+            done = super().write(self._until_doom(iterator))
+        if self._doom.get("act") == "wait":
+            self._overtake()
+        return done
+
+    def _overtake(self) -> None:
+        """A later attempt has prepared its rows, while the first still waits."""
+        context, batch = _task()
+        if context.attemptNumber() > 0 and self._file(WAITING, batch).exists():
+            self._file(OVERTAKEN, batch).touch()
+
+    def _wait_to_be_overtaken(self, batch: int) -> None:
+        self._file(WAITING, batch).touch()
+        _wait_for(self._file(OVERTAKEN, batch))
+
+    def _file(self, kind: str, batch: int) -> Path:
+        return Path(self._doom["folder"]) / f"{kind}{batch}"
 
     def _until_doom(self, batches: Iterator[Any]) -> Iterator[Any]:
-        context = TaskContext.get()
-        batch = streaming_batch()
-        assert context is not None
-        assert batch is not None
-        doomed = self._doom.get("stage") == "task" and self._doom["batch"] == batch[1]
+        context, batch = _task()
+        doomed = self._doom.get("stage") == "task" and self._doom["batch"] == batch
         if self._doom.get("act") in ("raise", "executor"):
             doomed = doomed and context.attemptNumber() == 0
-        slow_s = float(self._doom.get("slow_s", 0.0)) if context.attemptNumber() == 0 else 0.0
+        waits = self._doom.get("act") == "wait" and (context.partitionId(), context.attemptNumber()) == (0, 0)
         for number, rows in enumerate(batches):
             if doomed and number == ROWS_BEFORE:
                 reach(self._doom)
-            if context.partitionId() == 0:
-                time.sleep(slow_s)
+            if waits and number == ROWS_BEFORE:
+                self._wait_to_be_overtaken(batch)
             yield rows
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -5,18 +5,23 @@ A drill gets a scene and the brokers, does its worst, and leaves the count to th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from headrace.spark.pipelines.running.session import find_java
+from headrace.spark.sink.once.driver import ANOTHER_DRIVER
 from headrace.testing.process import ServerProcess
 from headrace.testing.sink_drills.driver import FAILED
-from headrace.testing.sink_drills.dying import STAGES
+from headrace.testing.sink_drills.dying import OVERTAKEN, STAGES
 from headrace.testing.sink_drills.scene import Scene
+from headrace.testing.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 
 IN_COMMIT = tuple(stage for stage in STAGES if stage != "task")
 CLUSTER = "local-cluster[2,1,1024]"
 """Two executors in processes of their own."""
-SLOW_S = 0.5
+HOSTS = ("127.0.0.2", "127.0.0.3")
+"""Of two workers: Spark runs no second attempt of a task on the host of the first."""
 
 
 @dataclass
@@ -50,7 +55,7 @@ def two_drivers(at: Stage) -> None:
     at.scene.finished(mutant=at.mutant)
     at.scene.go()
     assert old.wait() == FAILED, f"the old driver was not fenced:\n{old.told()}"
-    assert "another driver writes to the sink" in old.told(), old.told()
+    assert ANOTHER_DRIVER in old.told(), old.told()
     at.scene.send(100)
     at.scene.finished(mutant=at.mutant)
 
@@ -66,17 +71,21 @@ def older_checkpoint(at: Stage) -> None:
 
 
 def speculation(at: Stage) -> None:
-    """First attempts of one task are slow: a second one overtakes them."""
-    at.scene.master = CLUSTER
-    at.scene.settings = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "100ms",
-        "spark.executor.memory": "512m",
-    }
-    at.scene.finished({"slow_s": SLOW_S}, mutant=at.mutant)
+    """In every batch the first attempt of one task waits in its middle until a second one has prepared its rows:
+    then Spark ends it, or it goes on, too late. (On a busy machine one may be overtaken before it is there.)"""
+    java = str(find_java(os.environ).home)
+    with SparkCluster(java, at.scene.folder / "spark", HOSTS) as cluster:
+        at.scene.master = cluster.url
+        at.scene.settings = {
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.5",
+            "spark.speculation.minTaskRuntime": "100ms",
+            "spark.executor.memory": EXECUTOR_MEMORY,
+        }
+        at.scene.finished({"act": "wait"}, mutant=at.mutant)
+    assert any(at.scene.folder.glob(f"{OVERTAKEN}*")), "no attempt was overtaken in its middle"
 
 
 def killed_executor(at: Stage) -> None:
@@ -132,7 +141,7 @@ DRILLS: Mapping[str, SinkDrill] = {
 
 
 @dataclass
-class Outcome:
+class SinkDrillResult:
     name: str
     brokers: int
     seconds: float

@@ -145,7 +145,7 @@ class Scene:
     # --- the count
 
     def check(self) -> None:
-        """AssertionError unless every row is there once, and nothing is open."""
+        """AssertionError unless every row exists once, and no transaction is open."""
         problems = self.problems()
         assert not problems, "; ".join(problems)
 
