@@ -25,6 +25,8 @@ class ClientResult:
     errors: int = 0
     busiest_thread: float | None = None
     """Of one core, where the client tells: near 1 the client is the limit, not the broker."""
+    cpu_seconds: float | None = None
+    """Of all threads of the client, where it tells."""
 
 
 def _java(libraries: Path, tool: str, *arguments: str) -> str:
@@ -120,4 +122,5 @@ def librdkafka(mode: str, bootstrap: str, topic: str, **options: int | str) -> C
         Latency(**latency) if latency else None,
         found["errors"],
         found.get("busiest_thread"),
+        found.get("cpu_seconds"),
     )

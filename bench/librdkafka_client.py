@@ -1,6 +1,7 @@
 """A client on librdkafka, run as `python -m bench.librdkafka_client '{"mode": "produce", ...}'`; prints JSON.
 
-Each tells how long it took and how much of a core its busiest thread had meanwhile: near 1, that is the limit.
+Each tells how long it took, its CPU time meanwhile, and how much of a core its busiest thread had: near 1, that is
+the limit.
 
 produce  `records` records of `size` bytes as fast as they go, over all partitions
 sync     one record at a time, each acknowledged before the next: round trips
@@ -65,7 +66,7 @@ def produce(options: dict[str, Any]) -> dict[str, Any]:
 
     value = b"x" * options["size"]
     topic = options["topic"]
-    started, threads = time.perf_counter(), _thread_seconds()
+    started, cpu, threads = time.perf_counter(), time.process_time(), _thread_seconds()
     for _ in range(options["records"]):
         while True:
             try:
@@ -80,6 +81,7 @@ def produce(options: dict[str, Any]) -> dict[str, Any]:
         "records": done,
         "seconds": seconds,
         "errors": errors + left,
+        "cpu_seconds": time.process_time() - cpu,
         "busiest_thread": _busiest(threads) / seconds,
     }
 
@@ -148,7 +150,7 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
         [TopicPartition(options["topic"], number, OFFSET_BEGINNING) for number in range(options["partitions"])]
     )
     wanted, seen, errors = options["records"], 0, 0
-    started, threads = time.perf_counter(), _thread_seconds()
+    started, cpu, threads = time.perf_counter(), time.process_time(), _thread_seconds()
     while seen < wanted and time.perf_counter() - started < CONSUME_TIMEOUT_S:
         for message in consumer.consume(10_000, timeout=0.5):
             if message.error() is None:
@@ -156,11 +158,13 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
             else:
                 errors += 1
     seconds, busiest = time.perf_counter() - started, _busiest(threads)
+    cpu = time.process_time() - cpu
     consumer.close()
     return {
         "records": seen,
         "seconds": seconds,
         "errors": errors + wanted - seen,
+        "cpu_seconds": cpu,
         "busiest_thread": busiest / seconds,
     }
 

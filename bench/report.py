@@ -55,6 +55,7 @@ COLUMNS = {
     "rss_mb": "RSS MB",
     "rss_peak_mb": "peak RSS MB",
     "client_thread_share": "busiest client thread",
+    "client_cpu_ms_per_gb": "CPU ms/GB of the clients",
     "seconds": "lasted s",
 }
 GROWTH = {

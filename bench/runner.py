@@ -166,6 +166,7 @@ SHOWN = {
     "mb_per_s": "MB/s",
     "requests_per_s": "req/s",
     "cpu_ms_per_gb": "CPU ms/GB",
+    "client_cpu_ms_per_gb": "CPU ms/GB of the clients",
     "cpu_us_per_request": "CPU µs/req",
     "p50_us": "p50 µs",
     "p99_us": "p99 µs",

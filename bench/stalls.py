@@ -15,26 +15,30 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.hand_driven import Client, HandDrivenBroker
+from bench.hand_driven import CREATE_TOPICS_VERSION, Client, HandDrivenBroker
 from bench.requests import batch, random_values
 from headrace.handlers import load_all
 from headrace.handlers.registry import APIS, Api
+from headrace.model.config_resources import ResourceType
 from headrace.model.limits import MAX_FETCH_REQUEST_BYTES, MAX_PRODUCE_PARTITIONS
 from headrace.node import settle_memory
+from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.primitives import Primitive
 from headrace.wire.schema import Array, Field, Request, Struct
 
 PARTITIONS = 100_000
+KNOWN = 20_000
 SAMPLE = 100
 GOAL_SECONDS = 0.05
 TOPIC = "stalls"
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+NEW_TOPICS = 1_000
+PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
 PATIENCE_SECONDS = 600.0
 """For an answer, on however busy a machine."""
 SESSION_PARTITIONS = 30_000
@@ -64,18 +68,19 @@ def frame(key: int, version: int, body: bytes, flexible: bool) -> bytes:
 # -- the largest request of an API, from its schema
 
 
-def largest(api: Api, wide: bool, most: int = PARTITIONS) -> bytes | None:
+def largest(api: Api, wide: bool, most: int = PARTITIONS, known: bool = False) -> bytes | None:
     """The largest that is taken, of `most` elements at most; None if it has no arrays.
 
-    They are in one array inside (`wide` false), or at the top.
+    They are in one array inside (`wide` false), or at the top. With `known` each names what there is, one and the
+    same topic; else nearly all name what there is not.
     """
     assert api.request is not None
-    sample = _request(api, wide, SAMPLE)
+    sample = _request(api, wide, SAMPLE, known)
     if sample is None:
         return None
     per_element = -(-_elements(sample) // SAMPLE)
     count = min(most, api.request.max_elements // per_element - 1)
-    request = _request(api, wide, count)
+    request = _request(api, wide, count, known)
     assert request is not None
     version = api.versions[-1]
     return frame(api.key, version, request.encode(version), version >= api.flexible_since)
@@ -91,13 +96,14 @@ def _elements(struct: Struct) -> int:
     return total
 
 
-def _request(api: Api, wide: bool, count: int) -> Request | None:
+def _request(api: Api, wide: bool, count: int, known: bool) -> Request | None:
     assert api.request is not None
     version = api.versions[-1]
     arrays = [name for name, spec in api.request._fields.items() if _is_array(spec, version)]
     if not arrays:
         return None
-    values: dict[str, Any] = {name: _filled(api.request._fields[name], version, wide, count) for name in arrays}
+    places: Sequence[int] = [0] * count if known else range(count)
+    values: dict[str, Any] = {name: _filled(api.request._fields[name], version, wide, places) for name in arrays}
     for name, spec in api.request._fields.items():
         if isinstance(spec.type, Primitive) and spec.type.name == "string" and spec.in_version(version):
             values[name] = "g"
@@ -108,26 +114,28 @@ def _is_array(spec: Field, version: int) -> bool:
     return isinstance(spec.type, Array) and spec.in_version(version)
 
 
-def _filled(spec: Field, version: int, wide: bool, most: int) -> list[Any]:
+def _filled(spec: Field, version: int, wide: bool, places: Sequence[int]) -> list[Any]:
     element: Any = spec.type.element
     deep = not isinstance(element, Primitive) and any(
         _is_array(inner, version) for inner in element._fields.values()
     )
-    count = most if wide or not deep else 1
-    return [_element(element, version, index, 1 if wide else most) for index in range(count)]
+    inside = places[:1] if wide else places
+    return [_element(element, version, place, inside) for place in (places if wide or not deep else places[:1])]
 
 
-def _element(kind: Any, version: int, index: int, inner: int) -> Any:
+def _element(kind: Any, version: int, place: int, inside: Sequence[int]) -> Any:
     if isinstance(kind, Primitive):
-        return _value(kind, index)
+        return _value(kind, place)
     values: dict[str, Any] = {}
     for name, spec in kind._fields.items():
         if not spec.in_version(version):
             continue
         if isinstance(spec.type, Array):
-            values[name] = [_element(spec.type.element, version, number, 1) for number in range(inner)]
+            values[name] = [_element(spec.type.element, version, number, inside[:1]) for number in inside]
+        elif name == "resource_type":
+            values[name] = ResourceType.TOPIC
         elif isinstance(spec.type, Primitive) and spec.tag is None:
-            values[name] = _value(spec.type, index)
+            values[name] = _value(spec.type, place)
     return _struct(kind, values)
 
 
@@ -169,6 +177,13 @@ def full_produce(count: int, topic: str = "t", data: bytes | None = None) -> byt
     parts = b"".join(struct.pack(">i", index if data is None else 0) + size for index in range(count))
     head = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", len(topic)) + topic.encode()
     return frame(PRODUCE, 8, head + struct.pack(">i", count) + parts, flexible=False)
+
+
+def new_topics(count: int) -> bytes:
+    """Topics that can be created, each with one partition."""
+    topics = [CreatableTopic(name=f"new-{n}", num_partitions=1, replication_factor=1) for n in range(count)]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=60_000)
+    return frame(CREATE_TOPICS, CREATE_TOPICS_VERSION, request.encode(CREATE_TOPICS_VERSION), flexible=True)
 
 
 # -- measuring
@@ -219,11 +234,14 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes | None]]]:
         if api.request is None:
             continue
         for wide in (False, True):
-            yield f"{api.name}, {'many at the top' if wide else 'many in one'}", partial(largest, api, wide)
+            where = f"{api.name}, {'many at the top' if wide else 'many in one'}"
+            yield where, partial(largest, api, wide)
+            yield f"{where}, all known", partial(largest, api, wide, KNOWN, known=True)
     most = MAX_FETCH_REQUEST_BYTES // FETCH_PARTITION_BYTES - 2
     yield "Fetch, as many partitions as are taken", partial(full_fetch, most)
     most = MAX_PRODUCE_PARTITIONS
     yield "Produce, as many partitions as are taken", partial(full_produce, most)
+    yield f"CreateTopics, {NEW_TOPICS:,} new ones", partial(new_topics, NEW_TOPICS)
     tiny = batch(random_values(1, 1))
     yield "Produce, as many batches as are taken", partial(full_produce, most, TOPIC, tiny)
 

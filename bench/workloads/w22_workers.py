@@ -47,7 +47,9 @@ class Workers(BrokerProcess):
 def workers(run: Run) -> Iterator[Measurement]:
     """One machine: Kafka's single broker, and `headrace start --workers` with as many workers as there are cores.
     A topic of 8 partitions, one replica. Two librdkafka clients at once, each in a process of its own, produce
-    records of 1 KB (5 ms of linger, batches of up to 1 MB), and then consume them. MB/s of both together."""
+    records of 1 KB (5 ms of linger, batches of up to 1 MB), and then each consumes all of them: a client that
+    stops earlier throws away what it has fetched ahead, more from a faster broker. MB/s of both together, and the
+    CPU of the brokers and of the clients."""
     system = run.system
     if system.name == "headrace":
         system = System(system.name, Workers(system.server.overrides, system.server.root))
@@ -67,9 +69,10 @@ def measure(run: Run, system: System) -> Iterator[Measurement]:
     run.reservoir.ready(quiet=False)
     before = stored(system)
     produced = together(system, "produce", each)
-    missing = max(0, CLIENTS * each - (stored(system) - before))
+    after = stored(system)
+    missing = max(0, CLIENTS * each - (after - before))
     yield measurement("produce 1KB", produced, missing)
-    yield measurement("consume 1KB", together(system, "consume", each), 0)
+    yield measurement("consume 1KB", together(system, "consume", after), 0)
 
 
 def together(system: System, mode: str, records: int) -> tuple[list[ClientResult], float]:
@@ -89,6 +92,8 @@ def measurement(case: str, done: tuple[list[ClientResult], float], missing: int)
     records = sum(result.records for result in results)
     seconds = max(result.seconds for result in results)
     figures = rates(seconds=seconds, cpu_seconds=cpu, records=records, size=records * KB)
+    spent = [result.cpu_seconds for result in results if result.cpu_seconds is not None]
+    figures["client_cpu_ms_per_gb"] = sum(spent) * 1e3 / (records * KB / 1e9)
     shares = [result.busiest_thread for result in results if result.busiest_thread is not None]
     if shares:
         figures["client_thread_share"] = max(shares)

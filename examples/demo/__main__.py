@@ -69,12 +69,12 @@ class Demo:
     def _start(self) -> None:
         say = self.screen.say
         if self.broker.skipped:
-            say(f"Port {self.broker.skipped[0]} is busy; taking {self.broker.port}.")
+            say(f"Port {self.broker.skipped[0]} is in use; using {self.broker.port}.")
         self.broker.start()
         say(f"Headrace listens on {self.screen.strong(self.broker.bootstrap)} after {self.broker.started_s:.2f} s")
         create_topic(self.broker.bootstrap)
-        say(f"Topic {TOPIC} has {PARTITIONS} partitions; a stock client sends {STEADY_RATE:,} log events a second")
-        say("Spark is starting, and runs examples/pipelines/logs/pipeline.yml")
+        say(f"Topic {TOPIC} has {PARTITIONS} partitions; a stock client sends {STEADY_RATE:,} events per second")
+        say("Spark is starting; it will run examples/pipelines/logs/pipeline.yml")
         say()
         self._begin = time.monotonic()
         self.pipeline.start()
@@ -139,26 +139,22 @@ class Demo:
         say, strong = self.screen.say, self.screen.strong
         feed, pipeline = self.feed, self.pipeline
         say()
-        say(strong(f"Events a second, {TICK_S:g} s a column"))
+        say(strong(f"Events per second, {TICK_S:g} s per column"))
         for name, values in (("produced", self.history.produced), ("processed", self.history.processed)):
             self._plot(name, values, f"{max(values):,.0f}/s")
         self._plot("lag", self.history.lag, f"{max(self.history.lag):,.0f}")
         say()
-        say(
-            strong(
-                f"Per minute, as the pipeline counted them (the events' clock runs {CLOCK_SPEED} times as fast)"
-            )
-        )
+        say(strong(f"Events per minute, counted by the pipeline (event time runs {CLOCK_SPEED} times as fast)"))
         most = max((minute["events"] for minute in results.minutes.values()), default=0)
         for start, minute in results.minutes.items():
             events, errors = minute["events"], minute["errors"]
             say(f"  {start[11:16]}  {bar(events, most)}  {events:>7,}  {errors:,} errors")
         say()
         say(strong("What happened"))
-        say(f"  events        {feed.acknowledged:,} acknowledged, of them {feed.broken:,} broken")
+        say(f"  events        {feed.acknowledged:,} acknowledged, {feed.broken:,} of them broken")
         if feed.burst_s:
             say(f"  burst         {BURST_EVENTS:,} events acknowledged in {feed.burst_s:.2f} s")
-        say(f"  archive       {results.archived:,} rows of Parquet")
+        say(f"  archive       {results.archived:,} rows in Parquet")
         say(f"  errors        {results.errors:,} in the topic logs.errors")
         say(f"  dead letters  {sum(results.dead.values()):,} in logs.dead:")
         for reason, count in results.dead.most_common(5):
@@ -183,7 +179,7 @@ class Demo:
             "acknowledged": (feed.acknowledged, feed.sent),
         }
         wrong = [f"{name} {got:,} of {wanted:,}" for name, (got, wanted) in checks.items() if got != wanted]
-        verdict = ", ".join(wrong) if wrong else "every event is where it belongs, once"
+        verdict = ", ".join(wrong) if wrong else "every event arrived exactly once"
         self.screen.say(f"  check         {self.screen.colour(31 if wrong else 32, verdict)}")
         return not wrong
 
@@ -207,7 +203,7 @@ def main() -> int:
     try:
         good = demo.run()
         code, took_s = demo.broker.stop()
-        ending = f"clean, in {took_s:.2f} s; nothing is left behind" if code == 0 else f"exit code {code}"
+        ending = f"clean, in {took_s:.2f} s" if code == 0 else f"exit code {code}"
         screen.say(f"  stop          {ending}")
         return 0 if good and code == 0 else 1
     except DemoFailed as error:
