@@ -36,6 +36,8 @@ from headrace.wire.messages.write_txn_markers import (
 )
 
 T = TypeVar("T")
+LAST_END_THAT_KEEPS_THE_EPOCH = 4
+"""Of EndTxn. The owner can tell from the epoch that somebody has ended its transaction: Spark's sink does."""
 KEEPS_PREPARED_SINCE = 6
 NO_TRANSACTION = -1
 TIMEOUT_MS = 60_000
@@ -125,7 +127,7 @@ async def end_prepared(cluster: Cluster, transactional_id: str, commit: bool) ->
             producer_epoch=taken.producer_epoch,
             committed=commit,
         )
-        response = await connection.request(request, EndTxnResponse)
+        response = await connection.request(request, EndTxnResponse, highest=LAST_END_THAT_KEEPS_THE_EPOCH)
         if response.error_code:
             raise kafka_error(response.error_code)
 

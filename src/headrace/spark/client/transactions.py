@@ -52,6 +52,8 @@ CLASSIC_END = 4
 PATTERNS_SINCE = 2
 """ListTransactions: from here on the broker filters by name."""
 OPEN = "Ongoing"
+COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
+"""States of a transaction that is committed, or will be whatever happens."""
 NO_PRODUCER_ID = -1
 LOST = frozenset(
     {

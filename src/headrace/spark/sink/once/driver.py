@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
 from headrace.spark.client.cluster import BlockingCluster
-from headrace.spark.client.transactions import LOST, Identity, NoTwoPhaseCommit, TransactionClient
+from headrace.spark.client.transactions import (
+    COMMITTED,
+    LOST,
+    Identity,
+    NoTwoPhaseCommit,
+    TransactionClient,
+)
 from headrace.spark.sink.errors import SinkError
 from headrace.spark.sink.once.decisions import (
     CLOSING_EPOCH,
@@ -299,7 +305,19 @@ def offsets_hash(checkpoint: str | None, batch_id: int) -> str | None:
 
 
 def _roll_forward(client: TransactionClient, journal: Journal, decision: Decision, fence_offset: int) -> None:
-    _at_once(partial(_commit, client, journal, fence_offset), decision.entries)
+    """All that can be is committed, whatever became of the others."""
+    failures: list[Exception] = []
+
+    def commit(entry: Entry) -> None:
+        try:
+            _commit(client, journal, fence_offset, entry)
+        except (SinkError, KafkaError, ClientError) as error:
+            failures.append(error)
+
+    _at_once(commit, decision.entries)
+    if failures:
+        passing = [one for one in failures if not isinstance(one, SinkError)]
+        raise (passing or failures)[0]
 
 
 def _commit(client: TransactionClient, journal: Journal, fence_offset: int, entry: Entry) -> None:
@@ -313,16 +331,37 @@ def _commit(client: TransactionClient, journal: Journal, fence_offset: int, entr
         refusal = error
     # A task that came late may have taken it over, and left it open: only a newer driver may not be disturbed.
     _check_newest(journal, fence_offset)
+    state = client.describe(entry.transactional_id)
+    if state is None:
+        raise SinkError(_gone(journal, entry, f"{refusal}; {_FORGOTTEN}"))
+    if state.transaction_state in COMMITTED and (state.producer_id, state.producer_epoch) == _next(entry.identity):
+        return  # by an operator, who took it over: a task that did would have one more epoch since it prepared
     try:
         taken = client.take_over(entry.transactional_id, _TAKEN_TIMEOUT_MS)
     except NoTwoPhaseCommit:
         taken = None
     if taken is None or taken.ongoing != entry.records:
-        raise SinkError(
-            f"the transaction of {entry.transactional_id} belongs to a batch that is decided, and cannot be "
-            f"committed any more ({refusal}): its rows may be missing. Something else ended it, or it timed out"
-        )
+        raise SinkError(_gone(journal, entry, f"{refusal}; it was aborted by name, or it timed out"))
     client.end(entry.transactional_id, taken.identity, commit=True)
+
+
+def _gone(journal: Journal, entry: Entry, why: str) -> str:
+    return (
+        f"the transaction of {entry.transactional_id} belongs to a batch that is decided, and cannot be committed "
+        f"any more ({why}). Find out whether its rows are in the topics, then let the batch count as written with "
+        f"`headrace sink abort {journal.sink_id} --lose-decided`"
+    )
+
+
+_FORGOTTEN = (
+    "the cluster has forgotten it: it ended more than transactional.id.expiration.ms ago, committed by the driver "
+    "itself unless somebody aborted it by name or it timed out"
+)
+
+
+def _next(identity: Identity) -> Identity:
+    """Whoever takes over from it."""
+    return identity._replace(epoch=identity.epoch + 1)
 
 
 _TAKEN_TIMEOUT_MS = 60_000

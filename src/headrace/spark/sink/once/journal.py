@@ -53,7 +53,7 @@ class Journal:
     ) -> None:
         self.partition = partition
         self._cluster = cluster
-        self._sink_id = sink_id
+        self.sink_id = sink_id
         self._patience_s = patience_s
 
     @classmethod
@@ -71,7 +71,7 @@ class Journal:
     def append(self, token: Identity, sequence: int, record: LogRecord) -> int:
         """Its offset, or that of what was written in its place before. Superseded if the token is an old one."""
         now_ms = int(time.time() * 1000)
-        made = NewRecord(encode_value(record), encode_key(self._sink_id, record), timestamp=now_ms)
+        made = NewRecord(encode_value(record), encode_key(self.sink_id, record), timestamp=now_ms)
         batch = build_batch([made], producer=ProducerStamp(*token, sequence))
 
         def attempt() -> int:
@@ -99,7 +99,7 @@ class Journal:
             response = connection.request(request, ProduceResponse, highest=LAST_CLASSIC_VERSION)
         answer = response.responses[0].partition_responses[0]
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            raise kafka_error(answer.error_code, f"the log of sink {self._sink_id} ({self.partition})")
+            raise kafka_error(answer.error_code, f"the log of sink {self.sink_id} ({self.partition})")
         return answer.base_offset
 
     def end(self) -> int:
@@ -118,7 +118,7 @@ class Journal:
         for chunk in read_chunks(self._cluster, self.partition, start, end, isolation=READ_UNCOMMITTED):
             for record in records_of(chunk):
                 key = decode_key(record.key)
-                if key is None or key[1] != self._sink_id or not start <= record.offset < end:
+                if key is None or key[1] != self.sink_id or not start <= record.offset < end:
                     continue
                 known = decode(key[0], record.value)
                 if known is not None:

@@ -76,5 +76,14 @@ def test_what_is_decided_is_lost_only_on_request(decided: Scene) -> None:
     decided.check(1)
 
 
+def test_what_is_decided_and_committed_by_name_is_committed(decided: Scene) -> None:
+    """The driver's own commit of it is refused then."""
+    done = run(decided.topics.bootstrap, "txn", "commit", task_id(decided.sink.sink_id, 1, 0), "--yes")
+    assert done.returncode == 0, done.stderr.decode()
+    command(decided, "commit", decided.sink.sink_id, "--yes")
+    assert (listed(decided)["state"], listed(decided)["open"]) == ("done", 0)
+    decided.check(2)
+
+
 def test_a_sink_that_is_not_there(bootstrap: str) -> None:
     refused(bootstrap, NOT_FOUND, "There is no sink nobody", "sink", "commit", "nobody", "--yes")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from examples.demo.results import read_topic
-from headrace.model.errors import KafkaError
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
 from headrace.spark.client.transactions import Identity, TransactionClient
 from headrace.spark.sink.columns import sink_columns
@@ -287,15 +287,48 @@ def test_an_older_checkpoint_is_an_error(scene: Scene) -> None:
     scene.check(3)
 
 
-def test_a_decision_that_cannot_be_carried_out_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody has aborted by name what was decided."""
-    messages = scene.tasks(scene.plan(), 0)
-    with monkeypatch.context() as patch:
+def decided_only(scene: Scene, partitions: int = 2) -> None:
+    """The driver dies when batch 0 is decided, and nothing of it committed."""
+    messages = scene.tasks(scene.plan(), 0, partitions)
+    with pytest.MonkeyPatch.context() as patch:
         dying(scene, patch, TransactionClient, "end", 0)
         with pytest.raises(Killed):
             scene.commit(messages, 0)
+
+
+def test_a_decision_that_cannot_be_carried_out_is_an_error(scene: Scene) -> None:
+    """Somebody has aborted by name what was decided."""
+    decided_only(scene)
     scene.client.begin(task_id(scene.topic, 1, 0), 60_000)
-    with pytest.raises(SinkError, match="belongs to a batch that is decided, and cannot be committed"):
+    with pytest.raises(SinkError, match="belongs to a batch that is decided, and cannot be committed") as told:
+        scene.restart()
+    assert f"`headrace sink abort {scene.sink.sink_id} --lose-decided`" in str(told.value)
+
+
+def test_one_that_cannot_be_committed_keeps_no_other_from_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the operator then gives up are the rows of this one only."""
+    decided_only(scene, partitions=6)
+    scene.client.begin(task_id(scene.topic, 0, 0), 60_000)
+    monkeypatch.setattr(driver, "AT_ONCE", 1)
+    with pytest.raises(SinkError, match="cannot be committed"):
+        scene.restart()
+    assert scene.open_ids() == []
+    found = {(record.value or b"").decode() for record in scene.topics.read(scene.topic, range(2))}
+    assert found == {row for partition in range(1, 6) for row in scene.rows(0, partition)}
+
+
+def test_what_the_cluster_has_forgotten_is_told_as_that(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver died when all was committed but not noted, and is back after a week: the rows are there."""
+    decided_only(scene)
+    monkeypatch.setattr(TransactionClient, "describe", lambda *_: None)
+
+    def forgotten(self: TransactionClient, name: str, *_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, name)
+
+    monkeypatch.setattr(TransactionClient, "end", forgotten)
+    with pytest.raises(SinkError, match=r"the cluster has forgotten it: .* committed by the driver itself unless"):
         scene.restart()
 
 
