@@ -62,16 +62,12 @@ class Leadership:
         "_polls",
         "_replicas",
         "_starts",
-        "began_at",
         "epoch_start",
         "pending",
     )
 
-    def __init__(
-        self, local_id: int, image: PartitionImage, epoch_start: int, began_at: float = float("-inf")
-    ) -> None:
+    def __init__(self, local_id: int, image: PartitionImage, epoch_start: int) -> None:
         self._local_id = local_id
-        self.began_at = began_at
         self.epoch_start = epoch_start
         """Where this epoch begins in the log."""
         self._replicas = image.replicas

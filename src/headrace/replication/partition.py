@@ -23,6 +23,7 @@ from headrace.records.markers import EndMarker
 from headrace.replication.flushing import Flusher
 from headrace.replication.host import PartitionHost
 from headrace.replication.leadership import Leadership, Poll
+from headrace.replication.refusals import Refusals
 from headrace.replication.waiters import FollowerWaiter, Waiter
 from headrace.storage.files import FileRange
 from headrace.storage.log import Log
@@ -38,14 +39,6 @@ _BY_HISTORY = frozenset(
 )
 """What clients take as final, and what a leader of the past may say only because it missed something."""
 
-_FOR_THE_MOMENT = frozenset(
-    {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
-)
-"""Refusals after which a producer sends the same batch again."""
-
-GAP_EXCUSED_SECONDS = 2.0
-"""For as long after an election or a refusal a gap in a producer's sequence is not called one."""
-
 UNCOMMITTED, COMMITTED, REPLICA = range(3)
 """Who reads: a consumer up to the high watermark, one up to the last stable offset, a replica up to the end."""
 
@@ -56,8 +49,7 @@ View = tuple[int, int, int, FileRange | None]
 class Partition:
     __slots__ = (
         "_host",
-        "_refused",
-        "_refused_at",
+        "_refusals",
         "_synced_before_ack",
         "end_waiters",
         "flusher",
@@ -101,9 +93,8 @@ class Partition:
         """Followers that wait for the end of the log to move."""
         self.wakes = host.wakes
         self._host = host
-        self._refused: tuple[ErrorCode, str | None] | None = None
-        """What a producer was last told to send again, and when."""
-        self._refused_at = 0.0
+        self._refusals = Refusals(host.clock)
+        """What producers were told to send again."""
 
     # -- roles
 
@@ -116,13 +107,14 @@ class Partition:
         if new_epoch:
             self.log.assign_leader_epoch(image.leader_epoch)
             self.leadership = None
+            self._refusals.begin()
         self.image = image
         self.leader_epoch = image.leader_epoch
         self.is_leader, self.follows = True, False
         if len(image.replicas) == 1:
             self.leadership = None
         elif self.leadership is None:
-            self.leadership = Leadership(local_id, image, self.log.end_offset, self._host.clock.monotonic())
+            self.leadership = Leadership(local_id, image, self.log.end_offset)
         else:
             self._host.in_sync_changes.note(self.leadership.isr, image.isr)
             self.leadership.follow(image)
@@ -164,6 +156,8 @@ class Partition:
         `our_own`, which this broker built, are not looked into.
         """
         log = self.log
+        if self._refusals.lately:
+            self._refusals.check_beginning(log, batch)
         try:
             if self.leadership is not None:
                 if acks != 1:
@@ -184,18 +178,8 @@ class Partition:
         return base_offset, append_time, log.start_offset
 
     def _explain(self, error: KafkaError) -> None:
-        """Raise what says more of a batch that was not appended: a gap is only one if the producer left it.
-
-        If the batch before was refused for the moment, or came while this broker did not lead yet, the producer
-        sends both again. librdkafka begins a new epoch after a gap, and what it has under way in other partitions,
-        and was stored there without its knowledge, it stores once more.
-
-        Of a refusal nothing is kept but its words: the exception holds the frames that it came through, and these
-        hold the request.
-        """
-        if error.code in _FOR_THE_MOMENT:
-            self._refused = error.code, error.message
-            self._refused_at = self._host.clock.monotonic()
+        """Raise what says more of a batch that was not appended: a gap is only one if the producer left it."""
+        self._refusals.note(error)
         if error.code not in _BY_HISTORY:
             return
         if self.log.failure is not None:  # what it misses could not be written
@@ -203,16 +187,7 @@ class Partition:
         if self.leadership is not None and not self._host.lease.valid():
             self._check_not_replaced()  # else another leader may know better what came before
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            self._excuse_gap()
-
-    def _excuse_gap(self) -> None:
-        """Raise why the batch before may be missing, if that can be this broker's doing."""
-        lately = self._host.clock.monotonic() - GAP_EXCUSED_SECONDS
-        if self.leadership is not None and self.leadership.began_at > lately:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker has just begun to lead")
-        if self._refused is not None and self._refused_at > lately:
-            code, message = self._refused
-            raise KafkaError(code, f"A batch before this one was refused: {message}")
+            self._refusals.excuse_gap(after_election=self.leadership is not None)
 
     def _appended(self) -> None:
         if self.flusher is not None:

@@ -109,6 +109,11 @@ class LogParts:
     def producers(self) -> ProducerStates:
         return self._producers.made()
 
+    def knows_producer(self, producer_id: int) -> bool:
+        """Whether it remembers anything that this producer wrote."""
+        states = self._producers.states
+        return states is not None and states.knows(producer_id)
+
     @property
     def failure(self) -> OSError | None:
         """Why the data directory is offline: this log, and all beside it, take no more."""

@@ -123,6 +123,9 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def knows(self, producer_id: int) -> bool:
+        return producer_id in self._entries
+
     def check(self, header: BatchHeader, guard: VerificationGuard | None = None) -> BatchMark | None:
         """May this batch of a producer be appended? The earlier batch if it is a duplicate."""
         entry = self._entries.get(header.producer_id)

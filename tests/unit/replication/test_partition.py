@@ -23,11 +23,11 @@ from headrace.replication.leadership import InSyncChange, SingleFetch
 from headrace.replication.partition import (
     ACKS_ALL,
     COMMITTED,
-    GAP_EXCUSED_SECONDS,
     REPLICA,
     UNCOMMITTED,
     Partition,
 )
+from headrace.replication.refusals import EXCUSED_SECONDS
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.sync_rounds import Syncing, SyncRounds
 from headrace.storage.loading import create_log
@@ -259,8 +259,7 @@ async def test_without_a_lease_a_leader_serves_only_while_all_follow(partition: 
 
 def of_old(partition: Partition) -> None:
     """As if it had led for long."""
-    assert partition.leadership is not None
-    partition.leadership.began_at -= GAP_EXCUSED_SECONDS
+    partition._refusals.began_at -= EXCUSED_SECONDS
 
 
 def sent(base_sequence: int) -> memoryview:
@@ -301,9 +300,44 @@ def test_a_gap_after_too_few_replicas_is_not_called_one(partition: Partition) ->
     assert refused(partition, sent(1)) is ErrorCode.NOT_ENOUGH_REPLICAS
     lead(partition, (1, 2))
     assert refused(partition, sent(2)) is ErrorCode.NOT_ENOUGH_REPLICAS
-    partition._refused_at -= GAP_EXCUSED_SECONDS
+    partition._refusals.refused_at -= EXCUSED_SECONDS
     assert refused(partition, sent(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it is not excused forever"
     assert partition.append(sent(1), ACKS_ALL)[0] == 1
+
+
+def test_a_new_producer_does_not_begin_behind_a_refused_batch(partition: Partition) -> None:
+    """It was stored before the one that came again: librdkafka reported that as delivered, and it was lost."""
+    lead(partition, (1,))
+    of_old(partition)
+    assert refused(partition, sent(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, (1, 2))
+    assert refused(partition, sent(1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.append(sent(0), ACKS_ALL)
+    assert partition.append(sent(1), ACKS_ALL)[0] == 1
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2)])
+def test_a_new_producer_does_not_begin_behind_a_batch_that_came_too_early(
+    partition: Partition, replicas: tuple[int, ...]
+) -> None:
+    """The one before it may have come when this broker did not lead yet: of a new topic, too."""
+    lead(partition, replicas, replicas)
+    acks = ACKS_ALL if len(replicas) > 1 else 1
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refusal:
+            partition.append(sent(1), acks)
+        assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.append(sent(0), acks)
+    assert partition.append(sent(1), acks)[0] == 1
+
+
+def test_a_forgotten_producer_continues_after_a_moment(partition: Partition) -> None:
+    """Its records may have been deleted; what refuses it meanwhile does not make the moment longer."""
+    lead(partition, (1, 2))
+    assert refused(partition, sent(5)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    of_old(partition)
+    assert partition.append(sent(5), ACKS_ALL)[0] == 0
+    assert not partition._refusals.lately, "nobody looks at the clock any more"
 
 
 def test_a_gap_after_a_full_disk_is_not_called_one(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
