@@ -50,6 +50,8 @@ class SinkRun:
         self._given = given
         self.group = GROUP_PREFIX + run.name
         self._lags: dict[str, int] = {}
+        self._starts: Offsets = {}
+        """Of partitions for which the target has no position."""
 
     async def run(self) -> None:
         """Until it is told to stop, or, if it runs once, until all existing records are written."""
@@ -63,6 +65,7 @@ class SinkRun:
             for topic, stored in under(await read_state(cluster), SCHEMA).items()
         }
         ranges = await offset_ranges(cluster, places, READ_COMMITTED)
+        self._starts = await self._note_starts(places, ranges) if self._given.from_latest else {}
         count = min(self._given.tasks, len(places))
         async with asyncio.TaskGroup() as group:
             for number in range(count):
@@ -70,6 +73,20 @@ class SinkRun:
                 group.create_task(self._run_task(str(number), mine, ranges, schemas))
             if not self._run.once:
                 group.create_task(self._watch_partitions(len(places)))
+
+    async def _note_starts(
+        self, places: Sequence[TopicPartition], ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Offsets:
+        """Where the first run of the sink began counts for all that follow: what comes before one of them has
+        written something is not older than the sink. Partitions that are added later are read from their start."""
+        noted = await fetch_offsets(self._run.cluster, self.group)
+        begun = {one.topic for one in noted}
+        fresh = {one: ranges[one][1] for one in places if one.topic not in begun}
+        if fresh:
+            outcomes = await commit_offsets(self._run.cluster, self.group, fresh)
+            for error in filter(None, outcomes.values()):
+                raise error
+        return {**noted, **fresh}
 
     async def _watch_partitions(self, count: int) -> None:
         """Partitions that are added later: the tasks begin again with them."""
@@ -109,20 +126,19 @@ class SinkRun:
             await thread.finish(None if task is None else task.close)
 
     def _begin(self, place: TopicPartition, stored: Offsets, span: tuple[int, int]) -> int:
-        if place not in stored:
-            return span[1] if self._given.from_latest else span[0]
-        if stored[place] > span[1]:
+        at = stored.get(place, self._starts.get(place, span[0]))
+        if at > span[1]:
             raise ConnectorError(
                 f"partition {place} ends at offset {span[1]}, and the sink {self._run.name} has read it up to "
-                f"{stored[place]}: the topic was deleted and created again. Reset the sink with "
+                f"{at}: the topic was deleted and created again. Reset the sink with "
                 "`headrace connector remove`; the next run reads the topic from its beginning"
             )
-        if stored[place] < span[0]:
+        if at < span[0]:
             raise ConnectorError(
                 f"partition {place} begins at offset {span[0]} now, and the sink {self._run.name} has read it up "
-                f"to {stored[place]} only: the records in between were removed by the topic's retention"
+                f"to {at} only: the records in between were removed by the topic's retention"
             )
-        return stored[place]
+        return at
 
     def note_lag(self, task_id: str, lag: int) -> None:
         self._lags[task_id] = lag

@@ -18,6 +18,7 @@ from headrace.client.admin import NewTopic, create_topics
 from headrace.client.cluster import Cluster
 from headrace.client.fetching import Fetched, FetchLimits, RecordReader
 from headrace.client.offsets import offset_ranges
+from headrace.connect.api import TryAgain
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import CONTROL, TRANSACTIONAL, checked_header
@@ -33,6 +34,9 @@ TOPIC_CONFIGS = {
     "segment.ms": "3600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
+MAX_EMPTY_POLLS = 10
+"""In a row. A broker that is throttled, or has just become the leader, may give nothing for a moment: what is not
+read yet may be the last position of a source."""
 POSITION, SCHEMA, STATUS = "position", "schema", "status"
 StoredState = dict[str, dict[str, Any]]
 
@@ -83,12 +87,14 @@ async def read_state(cluster: Cluster) -> StoredState:
     first, end = (await offset_ranges(cluster, [STATE_PARTITION]))[STATE_PARTITION]
     reader = RecordReader(cluster, {STATE_PARTITION: first}, FetchLimits())
     scan = CommittedScan()
+    empty = 0
     while reader.positions[STATE_PARTITION] < end:
         before = reader.positions[STATE_PARTITION]
         for fetched in await reader.poll():
             scan.take(fetched)
-        if reader.positions[STATE_PARTITION] == before:
-            break  # what is left has been compacted away
+        empty = empty + 1 if reader.positions[STATE_PARTITION] == before else 0
+        if empty == MAX_EMPTY_POLLS:
+            raise TryAgain(f"the topic {STATE_TOPIC} ends at offset {end}, and cannot be read beyond {before}")
     return scan.state
 
 

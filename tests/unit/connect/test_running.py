@@ -10,8 +10,9 @@ import pytest
 
 from headrace.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from headrace.client.cluster import Cluster
+from headrace.client.fetching import Fetched, RecordReader
 from headrace.client.groups import fetch_offsets
-from headrace.client.producer import Producer
+from headrace.client.producer import Producer, ProducerSettings
 from headrace.client.transactional_producer import TransactionalProducer
 from headrace.connect import (
     ColumnSchema,
@@ -123,10 +124,9 @@ def lists(name: str = "lists", **config: object) -> ConnectorDefinition:
     return ConnectorDefinition(name, "Lists", Lists(name, parse_config(Lists.options, config)))
 
 
-def table(*topics: str, tasks: int = 1) -> ConnectorDefinition:
-    return ConnectorDefinition(
-        "table", "Table", Table("table", ConnectorConfig({})), sink_input=SinkInput(topics, tasks=tasks)
-    )
+def table(*topics: str, tasks: int = 1, from_latest: bool = False) -> ConnectorDefinition:
+    given = SinkInput(topics, from_latest=from_latest, tasks=tasks)
+    return ConnectorDefinition("table", "Table", Table("table", ConnectorConfig({})), sink_input=given)
 
 
 def raising(error: Exception) -> Callable[[], None]:
@@ -312,3 +312,47 @@ async def test_a_sink_without_positions_of_its_own_uses_those_of_a_group(cluster
     await fill(cluster, 1)
     await run_to_the_end(cluster, table("in"))
     assert sorted(Table.rows) == sorted(value or b"" for value in await committed_values(cluster, "in"))
+
+
+async def send_to(cluster: Cluster, place: TopicPartition, value: bytes) -> None:
+    producer = Producer(cluster, place.topic, ProducerSettings(partition=place.partition))
+    await producer.start()
+    await producer.send([NewRecord(value)])
+
+
+@pytest.mark.parametrize("own_positions", [True, False])
+async def test_a_sink_that_starts_at_the_latest_record_loses_none_after_that(
+    cluster: Cluster, own_positions: bool
+) -> None:
+    """What comes while it is down before it has written anything, and what is in a partition that is added."""
+    Table.stored = {} if own_positions else None
+    await create_topics(cluster, [NewTopic("numbers", 1)])
+    await send_to(cluster, TopicPartition("numbers", 0), b"before")
+    definition = table("numbers", from_latest=True)
+    await run_to_the_end(cluster, definition)
+    await send_to(cluster, TopicPartition("numbers", 0), b"down")
+    await create_partitions(cluster, "numbers", 2)
+    await send_to(cluster, TopicPartition("numbers", 1), b"added")
+    await run_to_the_end(cluster, definition)
+    assert sorted(Table.rows) == [b"added", b"down"]
+
+
+async def test_a_source_waits_for_its_positions(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is throttled answers a read with nothing, although there is more."""
+    Lists.data = {"a": [1, 0]}
+    await run_to_the_end(cluster, lists())
+    really = RecordReader.poll
+    answers = [True]
+
+    async def poll(self: RecordReader) -> list[Fetched]:
+        return [] if answers and answers.pop() else await really(self)
+
+    monkeypatch.setattr(RecordReader, "poll", poll)
+    assert (await read_state(cluster))["position/lists/a"] == {"next": 2}
+
+    async def nothing(self: RecordReader) -> list[Fetched]:
+        return []
+
+    monkeypatch.setattr(RecordReader, "poll", nothing)
+    with pytest.raises(TryAgain, match="cannot be read beyond 0"):
+        await read_state(cluster)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple, cast
 
 from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask, TryAgain
@@ -141,7 +142,9 @@ class TableSinkTask(SinkTask):
                 f"table {table} has no primary key or unique index on ({', '.join(key)}): rows could not be "
                 "updated"
             )
-        return Target(table, {**found.columns, **{column.name: column.type for column in missing}}, key)
+        declared = {column.name: column.type for column in wanted}
+        types = {name: type or declared.get(name) for name, type in found.columns.items()}
+        return Target(table, {**types, **{column.name: column.type for column in missing}}, key)
 
     def _declared(self, schema: TopicSchema | None) -> Sequence[ColumnSchema]:
         key = self._config.texts("key")
@@ -214,7 +217,7 @@ class TableSinkTask(SinkTask):
         """The last of each key counts, with the columns of those before it."""
         target = self._targets[record.topic]
         try:
-            row, key = _parsed(record, target.key)
+            row, key = _parsed(record, target)
         except ValueError as error:
             if self._config.text("malformed") == "fail":
                 place = TopicPartition(record.topic, record.partition)
@@ -265,21 +268,28 @@ class TableSinkTask(SinkTask):
         self._database.close()
 
 
-def _parsed(record: SinkRecord, key: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+def _parsed(record: SinkRecord, target: Target) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """The row, None if it is deleted, and its key."""
     row = None if record.value is None else parse_row(record.value)
-    given: Any = None
-    if record.key is not None:
-        try:
-            given = json.loads(record.key)
-        except ValueError:
-            given = record.key.decode()  # a plain text
+    given = None if record.key is None else _parsed_key(record.key, target)
+    key = target.key
     values = given if isinstance(given, dict) else {key[0]: given} if len(key) == 1 and given is not None else {}
     found = {name: values[name] if name in values else (row or {}).get(name) for name in key}
     missing = [name for name, value in found.items() if value is None]
     if missing:
         raise ValueError(f"it has no {missing[0]}, which is part of the key")
     return row, found
+
+
+def _parsed_key(data: bytes, target: Target) -> Any:
+    """A plain key of a text column may look like a number: `1.10` and `1.1` are two of them."""
+    text = data.decode()
+    try:
+        given = json.loads(text, parse_float=Decimal)
+    except ValueError:
+        return text
+    plain_text = target.types[target.key[0]] == "text" and not isinstance(given, str | dict | None)
+    return text if plain_text else given
 
 
 def _check_types(

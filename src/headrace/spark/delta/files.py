@@ -22,9 +22,10 @@ class TableFiles:
     def open(cls, options: TableOptions) -> TableFiles:
         if "://" not in options.path:
             return cls(fs.LocalFileSystem(), os.path.abspath(options.path))
-        if options.path.startswith(("s3://", "s3a://")) and options.storage:
-            return cls(_s3(options), options.path.partition("://")[2])
-        return cls(*fs.FileSystem.from_uri(options.path))
+        address = options.path.replace("s3a://", "s3://", 1)  # as Hadoop calls it; pyarrow knows only the other
+        if address.startswith("s3://") and options.storage:
+            return cls(_s3(options), address.partition("://")[2])
+        return cls(*fs.FileSystem.from_uri(address))
 
     def write(self, path: str, data: bytes) -> None:
         full = f"{self._root}/{path}"
@@ -56,6 +57,7 @@ def _s3(options: TableOptions) -> fs.FileSystem:
     return fs.S3FileSystem(
         access_key=given.get("AWS_ACCESS_KEY_ID"),
         secret_key=given.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=given.get("AWS_SESSION_TOKEN"),
         region=given.get("AWS_REGION"),
         scheme=endpoint.partition("://")[0] or None,
         endpoint_override=endpoint.partition("://")[2] or None,

@@ -67,13 +67,22 @@ def test_an_archive_in_object_storage(bootstrap: str, endpoint: str) -> None:
             m.commit(store, m.load(store), m.Commit(m.load(store).number + 1, "", {}, ()))
 
 
-def test_a_delta_table_in_object_storage(endpoint: str) -> None:
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+@pytest.mark.parametrize("settings", ["options", "environment"])
+def test_a_delta_table_in_object_storage(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, scheme: str, settings: str
+) -> None:
+    """`s3a` is what Spark's own formats call it; settings may also be where every other tool looks for them."""
     from headrace.spark.delta.reading import FileReading, snapshot
     from headrace.spark.delta.table import TableOptions
     from headrace.spark.delta.writing import TableWriting
 
     storage = {**KEYS, "AWS_ENDPOINT_URL": f"http://{endpoint}", "AWS_ALLOW_HTTP": "true"}
-    options = TableOptions(f"s3://{BUCKET}/table", app_id="app", storage=storage)
+    if settings == "environment":
+        for name, value in storage.items():
+            monkeypatch.setenv(name, value)
+        storage = {}
+    options = TableOptions(f"{scheme}://{BUCKET}/table", app_id="app", storage=storage)
     schema = pa.schema([pa.field("id", pa.int64())])
     writing = TableWriting(options, schema)
     for version in (0, 0, 1):

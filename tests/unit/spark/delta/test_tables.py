@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headrace.spark.delta.files import TableFiles
 from headrace.spark.delta.reading import FileReading, FileTask, added, snapshot
 from headrace.spark.delta.table import TableOptions, open_table, parse_options
 from headrace.spark.delta.writing import FilesWritten, TableWriting
@@ -203,3 +204,11 @@ def test_options() -> None:
             parse_options(wrong)
     with pytest.raises(SourceError, match="no Delta table"):
         open_table(TableOptions("/nowhere/at/all"))
+
+
+def test_temporary_keys_of_an_object_store_come_with_their_token() -> None:
+    """Without it the store refuses the data files, after it has accepted the table's log."""
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_SESSION_TOKEN": "the token"}
+    given = {f"storage.{name}": value for name, value in {**keys, "AWS_REGION": "eu-west-1"}.items()}
+    files = TableFiles.open(parse_options({"path": "s3a://lake/table", **given}))
+    assert "'session_token': 'the token'" in repr(files._system.__reduce__())
