@@ -20,6 +20,8 @@ from headrace.security.scram import (
     AuthenticationFailed,
     ScramCredential,
     ScramServer,
+    ScramShape,
+    shapes_of,
 )
 from headrace.security.tokens import OAUTHBEARER, CheckedToken, OAuthServer
 
@@ -88,16 +90,35 @@ class SaslListener:
     """Of OAUTHBEARER."""
 
 
-FindCredential = Callable[[str, str], ScramCredential | None]
-"""By mechanism and user."""
+class ScramUsers:
+    """The credentials of all users, by name and mechanism."""
+
+    def __init__(self, users: Mapping[str, Mapping[str, ScramCredential]]) -> None:
+        self.users = users
+        self._shapes: dict[str, tuple[ScramShape, ...]] = {}
+
+    def find(self, mechanism: str, user: str) -> ScramCredential | None:
+        return self.users.get(user, {}).get(mechanism)
+
+    def shapes(self, mechanism: str) -> tuple[ScramShape, ...]:
+        known = self._shapes.get(mechanism)
+        if known is None:
+            credentials = (one[mechanism] for one in self.users.values() if mechanism in one)
+            known = self._shapes[mechanism] = shapes_of(credentials)
+        return known
 
 
 def begin(
-    mechanism: str, listener: SaslListener, find: FindCredential, random: Callable[[int], bytes], secret: bytes
+    mechanism: str,
+    listener: SaslListener,
+    users: ScramUsers,
+    random: Callable[[int], bytes],
+    secret: bytes,
 ) -> Mechanism:
     if mechanism == PLAIN:
         return PlainServer(listener.passwords)
     if mechanism == OAUTHBEARER:
         assert listener.check_token is not None
         return OAuthServer(listener.check_token)
-    return ScramServer(mechanism, lambda user: find(mechanism, user), random(NONCE_BYTES), secret)
+    nonce = random(NONCE_BYTES)
+    return ScramServer(mechanism, lambda user: users.find(mechanism, user), nonce, secret, users.shapes(mechanism))

@@ -6,8 +6,8 @@
     server final    v=SIGNATURE
 
 What is kept of a password cannot be used to log in: a salted hash of a hash. A user that does not exist is
-answered with a salt of its own, the same every time, and fails where a wrong password fails: nobody learns who
-exists.
+answered with a salt of its own, the same every time and of a shape that users have, and fails where a wrong
+password fails: nobody learns who exists.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MECHANISMS: dict[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """By name, the hash function."""
@@ -28,6 +30,12 @@ MAX_ITERATIONS = 16_384
 SALT_BYTES = 24
 NONCE_BYTES = 24
 MAX_MESSAGE_BYTES = 4096
+MAX_SHAPES = 16
+"""From which those of made up credentials are chosen."""
+JAVA_SALT_BITS = 130
+JAVA_SALT_LENGTHS = (23, 24, 25, 26)
+"""Of nearly all of them."""
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _NO_CHANNEL_BINDING = "biws"
 
 
@@ -60,13 +68,51 @@ def new_credential(
     return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
 
 
+class ScramShape(NamedTuple):
+    """What everybody sees of a credential before knowing the password."""
+
+    iterations: int = MIN_ITERATIONS
+    salt_bytes: int | None = SALT_BYTES
+    """None for a salt as Java's tools make it: a number of 130 bits in base 36."""
+
+    def salt(self, seed: bytes) -> bytes:
+        if self.salt_bytes is None:
+            return _in_base_36(int.from_bytes(seed, "big") >> 8 * len(seed) - JAVA_SALT_BITS)
+        return hashlib.shake_256(seed).digest(self.salt_bytes)
+
+
+def shapes_of(credentials: Iterable[ScramCredential]) -> tuple[ScramShape, ...]:
+    """Those that users have, the usual ones first; our own if there are no users."""
+    found = Counter(ScramShape(one.iterations, _salt_bytes(one.salt)) for one in credentials)
+    return tuple(shape for shape, _ in found.most_common(MAX_SHAPES)) or (ScramShape(),)
+
+
+def _salt_bytes(salt: bytes) -> int | None:
+    java = JAVA_SALT_LENGTHS[0] <= len(salt) <= JAVA_SALT_LENGTHS[-1] and not salt.strip(_DIGITS)
+    return None if java else len(salt)
+
+
+def _in_base_36(number: int) -> bytes:
+    digits = bytearray()
+    while number:
+        number, digit = divmod(number, 36)
+        digits.append(_DIGITS[digit])
+    return bytes(reversed(digits))
+
+
 class ScramServer:
     """One authentication as the broker sees it: `step` twice, then `user` is who it is."""
 
     def __init__(
-        self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: bytes, secret: bytes
+        self,
+        mechanism: str,
+        find: Callable[[str], ScramCredential | None],
+        nonce: bytes,
+        secret: bytes,
+        shapes: tuple[ScramShape, ...] = (ScramShape(),),
     ) -> None:
-        """`nonce` is random and used once. `secret` makes the salts of users that do not exist."""
+        """`nonce` is random and used once. `secret` makes the salts of users that do not exist, in `shapes`."""
+        self._shapes = shapes
         self._function = MECHANISMS[mechanism]
         self._find = find
         self._nonce = base64.b64encode(nonce).decode()
@@ -96,7 +142,9 @@ class ScramServer:
         self.user = user
         found = self._find(user)
         self._exists = found is not None
-        self._credential = found or self._made_up(user)
+        # Made in any case, so that the time says nothing.
+        made_up = self._made_up(user)
+        self._credential = found or made_up
         self._first = bare
         # What is repeated of the header in the last message: nobody between us has changed it.
         self._binding = base64.b64encode(text[: len(text) - len(bare)].encode()).decode()
@@ -126,10 +174,14 @@ class ScramServer:
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, said, self._function))
 
     def _made_up(self, user: str) -> ScramCredential:
-        """The same for a name whenever it is asked for, and another for every other."""
+        """The same for a name whenever it is asked for, and another for every other.
+
+        The shape too stays the same while others come and go: the one that scores highest with the name.
+        """
         seed = hmac.digest(self._secret, user.encode(), "sha512")
+        shape = max(self._shapes, key=lambda one: hmac.digest(seed, repr(tuple(one)).encode(), "sha256"))
         size = hashlib.new(self._function).digest_size
-        return ScramCredential(seed[:SALT_BYTES], MIN_ITERATIONS, seed[-size:], seed[:size])
+        return ScramCredential(shape.salt(seed), shape.iterations, seed[-size:], seed[:size])
 
 
 class ScramClient:

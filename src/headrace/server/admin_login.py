@@ -1,7 +1,7 @@
 """Who may see the admin port: users of the cluster by HTTP basic authentication, and bearers of a token in a file.
 
 A user needs the right to describe the cluster where there are access rules. The file is read at every request, so
-that tokens can be exchanged. A wrong password takes as long as a right one, and so does a user that is not there.
+that tokens can be exchanged. Whoever is refused is refused after the same time, whether the user exists or not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.env import Env
 from headrace.env.env import READ_ONLY
 from headrace.handlers.broker import Broker
 from headrace.security.acl import Operation
-from headrace.security.scram import MIN_ITERATIONS, ScramCredential, new_credential
+from headrace.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential, new_credential
 from headrace.server.audit_lines import audit, pairs
 from headrace.server.authorization.guard import AclGuard
 from headrace.server.line_limit import LineLimit
@@ -36,6 +36,8 @@ class AdminLogin:
 
     async def allows(self, authorization: str, host: str) -> bool:
         """`authorization` is the header of that name."""
+        clock = self._broker.env.clock
+        began = clock.monotonic()
         scheme, _, value = authorization.partition(" ")
         user = ""
         allowed = False
@@ -47,7 +49,8 @@ class AdminLogin:
         if not allowed and authorization:
             line = pairs("login-failed", user=user or None, host=host, mechanism="admin port")
             self._lines.say_pairs(logging.WARNING, "audit event=login-failed", line)
-            await self._broker.env.clock.sleep(self._delay)
+            # How long the check took is part of it: more iterations take longer.
+            await clock.sleep(max(began + self._delay - clock.monotonic(), 0.0))
         return allowed
 
     def _may(self, user: str, host: str) -> bool:
@@ -81,10 +84,11 @@ def _is_one_of(given: str, known: Sequence[str]) -> bool:
 
 
 def _matches(known: Mapping[str, ScramCredential], password: str, secret: bytes) -> bool:
-    """Against each of a user's credentials; without any against one that nobody has, so that it takes its time."""
+    """Against a credential of each mechanism; one that the user lacks takes its time all the same."""
     nobodys = ScramCredential(secret, MIN_ITERATIONS, b"", b"")
     found = False
-    for mechanism, credential in (known or {"SCRAM-SHA-512": nobodys}).items():
+    for mechanism in MECHANISMS:
+        credential = known.get(mechanism, nobodys)
         made = new_credential(mechanism, password, credential.salt, credential.iterations)
         found |= hmac.compare_digest(made.stored_key, credential.stored_key)
     return found

@@ -15,8 +15,8 @@ from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context, LoginStep, SaslConversation
 from headrace.handlers.registry import Api, ColdHandler, HotHandler
 from headrace.model.errors import ErrorCode
-from headrace.security.sasl import FAILURE, Mechanism, SaslListener, begin
-from headrace.security.scram import AuthenticationFailed, ScramCredential
+from headrace.security.sasl import FAILURE, Mechanism, SaslListener, ScramUsers, begin
+from headrace.security.scram import AuthenticationFailed
 from headrace.security.tokens import UnknownKey
 from headrace.server.audit_lines import audit, pairs
 from headrace.server.authorization.table import OPEN
@@ -96,6 +96,7 @@ class LoginGuard:
         self._lines = LineLimit(broker.env.clock, audit)
         self.now = broker.env.clock.monotonic
         self._delay = broker.config.integer("connection.failed.authentication.delay.ms") / 1000
+        self._users = ScramUsers(broker.metadata.image.users)
         self.keys = {
             name: TokenKeys(broker.env, settings.oauth)
             for name, settings in broker.config.sasl.items()
@@ -119,10 +120,9 @@ class LoginGuard:
 
     def begin(self, mechanism: str, listener: SaslListener) -> Mechanism:
         image = self._broker.metadata.image
-        return begin(mechanism, listener, self._credential, self._broker.env.rng.bytes, image.secret)
-
-    def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
-        return self._broker.metadata.image.users.get(user, {}).get(mechanism)
+        if self._users.users is not image.users:
+            self._users = ScramUsers(image.users)
+        return begin(mechanism, listener, self._users, self._broker.env.rng.bytes, image.secret)
 
     async def refresh_keys(self, listener: str, unknown: UnknownKey) -> None:
         await self.keys[listener].refresh(unknown)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.security.sasl import PlainServer, plain_message
+from headrace.security.sasl import PlainServer, SaslListener, ScramUsers, begin, plain_message
 from headrace.security.scram import (
     MECHANISMS,
     AuthenticationFailed,
@@ -18,6 +18,7 @@ from headrace.security.scram import (
     new_credential,
 )
 
+MECHANISM = "SCRAM-SHA-256"
 SALT, NONCE, OTHER_NONCE, SECRET = b"s" * 24, b"c" * 24, b"n" * 24, b"x" * 32
 
 
@@ -57,6 +58,39 @@ def test_a_user_that_does_not_exist_has_a_salt_of_its_own() -> None:
     }
     assert salts["eve"] != salts["mallory"]
     assert server("SCRAM-SHA-256").step(b"n,,n=eve,r=x").split(b",")[1] == salts["eve"]
+
+
+def said_salt(users: dict[str, ScramCredential], user: str) -> tuple[bytes, bytes]:
+    """The salt and the iterations that somebody without a password gets to see."""
+    known = ScramUsers({name: {MECHANISM: credential} for name, credential in users.items()})
+    broker = begin(MECHANISM, SaslListener((MECHANISM,)), known, lambda size: bytes(size), SECRET)
+    parts = dict(part.split(b"=", 1) for part in broker.step(f"n,,n={user},r=x".encode()).split(b","))
+    return base64.b64decode(parts[b"s"]), parts[b"i"]
+
+
+def test_a_user_that_does_not_exist_looks_like_one_of_the_users() -> None:
+    """Clients choose salts and iterations: librdkafka takes 64 bytes, Java a number in base 36."""
+    java = new_credential(MECHANISM, "p", b"1h0kd8mrh8hhl9gk9fjs5v3tkm", 8192)
+    long = new_credential(MECHANISM, "p", bytes(range(64)), 4096)
+    for users, lengths, iterations in (
+        ({"long": long}, {64}, {b"4096"}),
+        ({"java": java}, {25, 26}, {b"8192"}),
+        ({"java": java, "long": long}, {25, 26, 64}, {b"4096", b"8192"}),
+        ({}, {24}, {b"4096"}),
+    ):
+        seen = [said_salt(users, f"nobody-{number}") for number in range(100)]
+        assert {len(salt) for salt, _ in seen} >= lengths
+        assert {said for _, said in seen} == iterations
+        assert len({salt for salt, _ in seen}) == 100
+        for salt, said in seen:
+            assert said != b"8192" or salt.decode().isalnum()
+
+
+def test_a_user_that_does_not_exist_stays_the_same_while_others_come_and_go() -> None:
+    users = {str(number): new_credential(MECHANISM, "p", bytes(20 + number)) for number in range(3)}
+    more = {**users, "another": new_credential(MECHANISM, "p", bytes(22))}
+    for number in range(20):
+        assert said_salt(users, f"nobody-{number}") == said_salt(more, f"nobody-{number}")
 
 
 def test_names_with_commas_and_equals_signs() -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.setting import ConfigError
-from headrace.env.real import real_env
+from headrace.env.real import RealClock, real_env
 from headrace.failures import StartError
+from headrace.metadata.image import MetadataImage
 from headrace.metadata.user_decisions import UserAlteration
 from headrace.node import Node
 from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
-from headrace.security.scram import new_credential
+from headrace.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential, new_credential
+from headrace.server import admin_login
 from headrace.server.admin import AdminServer, Page, json_page
 from headrace.testing.in_process import running_node
 
@@ -168,6 +172,50 @@ async def test_users_of_the_cluster(tmp_path: Path, unused_tcp_port: int) -> Non
             assert await ask(port, "/metrics", nonsense) == "401"
     finally:
         await node.stop()
+
+
+@pytest.mark.parametrize("mechanisms", [(), ("SCRAM-SHA-256",), ("SCRAM-SHA-512",), tuple(MECHANISMS)])
+def test_a_wrong_password_is_compared_as_often_whoever_it_is(
+    mechanisms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, int]] = []
+
+    def noted(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
+        made.append((mechanism, iterations))
+        return new_credential(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr(admin_login, "new_credential", noted)
+    known = {mechanism: new_credential(mechanism, "right", b"salt") for mechanism in mechanisms}
+    assert not admin_login._matches(known, "wrong", b"secret")
+    assert made == [(mechanism, MIN_ITERATIONS) for mechanism in MECHANISMS]
+
+
+class CountingClock(RealClock):
+    """Time passes only when somebody sleeps, and by a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        self.passed += 1
+        return self.passed
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+async def test_the_time_of_the_check_is_part_of_the_pause() -> None:
+    clock = CountingClock()
+    settings = {"headrace.admin.auth": "users", "connection.failed.authentication.delay.ms": "10000"}
+    broker: Any = SimpleNamespace(
+        env=replace(real_env(), clock=clock),
+        config=BrokerConfig.build(flags=settings),
+        metadata=SimpleNamespace(image=MetadataImage(cluster_id="x")),
+    )
+    began = clock.passed + 1
+    assert not await admin_login.AdminLogin(broker, None, ("users",)).allows(basic("alice", "wrong"), "127.0.0.1")
+    assert clock.slept == [10 - (clock.passed - began)]
 
 
 def test_an_open_admin_port_needs_a_login() -> None:
