@@ -47,6 +47,9 @@ _OTHERS = {
     "organizationIdentifier": ("2.5.4.97", _UTF8),
 }
 
+_SPECIAL = re.compile(r'[,=+<>#;"\\]|\A +| +\Z')
+"""What Java puts a backslash before, even if RFC 2253 does not ask for it; spaces only at both ends."""
+
 Subject = Sequence[Sequence[tuple[str, str]]]
 """As the standard library gives it: parts, each of pairs of a type's long name and a value."""
 
@@ -133,9 +136,4 @@ def _der_length(size: int) -> bytes:
 
 
 def _escaped(value: str) -> str:
-    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value)
-    if escaped[:1] in ("#", " "):
-        escaped = "\\" + escaped
-    if value.endswith(" ") and len(value) > 1:
-        escaped = escaped[:-1] + "\\ "
-    return escaped
+    return _SPECIAL.sub(lambda found: "".join(f"\\{character}" for character in found[0]), value)

@@ -30,6 +30,9 @@ MAX_REMEMBERED = 10_000
 MAX_RIGHTS = 10_000
 """Pairs of principal and host that are remembered."""
 
+MAPPED_BITS = 96
+"""Of an IPv6 address that stands for one of IPv4, those before it."""
+
 _INCLUDED_IN: dict[Operation, frozenset[Operation]] = {
     Operation.DESCRIBE: frozenset(
         (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL)
@@ -165,6 +168,16 @@ def _host_fits(pattern: str, host: str) -> bool:
     if "/" not in pattern and ":" not in pattern:
         return False
     try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(pattern)
+        return ipaddress.ip_address(host) in _network(pattern)
     except ValueError:
         return False
+
+
+def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Addresses of IPv4 may be written as IPv6 (`::ffff:10.0.0.0/104`); their clients have the short form."""
+    network = ipaddress.ip_network(pattern)
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - MAPPED_BITS))
+    return network

@@ -157,7 +157,24 @@ def test_names_are_written_as_java_does() -> None:
     with_mail = (*ALICE, (("emailAddress", "a@b.c"),))
     assert distinguished_name(with_mail).startswith("1.2.840.113549.1.9.1=#1605614062")
     assert distinguished_name(((("commonName", "a"), ("userId", "b")),)) == "CN=a+UID=b"
-    assert distinguished_name(((("commonName", " #x "),),)) == r"CN=\ #x\ "
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (" #x ", r"\ \#x\ "),
+        ("  a  b  ", r"\ \ a  b\ \ "),
+        (" ", r"\ "),
+        ("a=b", r"a\=b"),
+        ("a#b", r"a\#b"),
+        ('+"\\<>;,', r"\+\"\\\<\>\;\,"),
+        ("O=x,CN=admin", r"O\=x\,CN\=admin"),
+        ("a\nb\u00e9", "a\nb\u00e9"),
+    ],
+)
+def test_what_is_special_in_a_name_is_escaped_as_java_does(value: str, written: str) -> None:
+    """Seen from `X500Principal.getName` of Java 17, whose names the rules of a Kafka cluster have."""
+    assert distinguished_name(((("commonName", value),),)) == f"CN={written}"
 
 
 @pytest.mark.parametrize(

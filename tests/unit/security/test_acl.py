@@ -100,6 +100,10 @@ class TestDecisions:
             ("fd00::/8", "fd12::1", True),
             ("::1", "0:0:0:0:0:0:0:1", True),
             ("10.0.0.0/8", "not an address", False),
+            ("::ffff:10.1.2.3", "10.1.2.3", True),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", True),
+            ("::ffff:11.0.0.0/104", "10.1.2.3", False),
+            ("::/0", "10.1.2.3", False),
         ],
     )
     def test_hosts(self, pattern: str, host: str, expected: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
+import struct
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from headrace.model.topics import TopicPartition
 from headrace.node import Node
 from headrace.security.acl import AclFilter, Operation, Resource
 from headrace.testing.raw_client import build_batch
+from headrace.wire.api_keys import ApiKey
 from headrace.wire.messages import fetch as fetching
 from headrace.wire.messages import metadata as seeing
 from headrace.wire.messages import offset_commit as committing
@@ -107,3 +110,20 @@ async def test_a_topic_that_is_not_there_yet_is_unknown_where_asking_makes_none(
         answer = await client.ask(asked, seeing.MetadataResponse, version)
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert NEVER not in node.image.topics
+
+
+@pytest.mark.parametrize("rest", [b"", b"\0"])
+async def test_a_cut_off_produce_is_the_clients_mistake(
+    restricted: tuple[Node, int], caplog: pytest.LogCaptureFixture, rest: bytes
+) -> None:
+    """Before the gate has seen whether it has a transactional id: it was called an internal error."""
+    _, port = restricted
+    caplog.set_level(logging.INFO)
+    for version in range(3, 14):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        request = struct.pack(">hhih", ApiKey.PRODUCE, version, 7, -1) + rest
+        writer.write(struct.pack(">i", len(request)) + request)
+        assert await asyncio.wait_for(reader.read(), 60) == b""
+        writer.close()
+    assert "Closed the connection" in caplog.text
+    assert "internal error" not in caplog.text

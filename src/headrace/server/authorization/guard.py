@@ -173,7 +173,7 @@ class AclGuard:
     def _produce(self, handle: HotHandler) -> HotHandler:
         def produce(exchange: Exchange, version: int, frame: memoryview, position: int) -> Any:
             view: Any = exchange.view or self._view(exchange)
-            if version < FLEXIBLE or frame[position]:
+            if version < FLEXIBLE or position >= len(frame) or frame[position]:
                 return handle(self._transactional(view, version, frame, position), version, frame, position)
             return handle(view.writer, version, frame, position)
 
