@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from tests.compat.clients import Confluent, Record, Stored
 from tests.compat.confluent_admin import AdminClient
 from tests.compat.conftest import MakeTopic, unique_name
-from tests.compat.test_cli import Cli, cli, refused, run
+from tests.compat.test_cli import TIMEOUT_S, Cli, cli, launch, refused, run
 
 __all__ = ["cli"]  # the fixture
 
@@ -74,8 +76,20 @@ def test_copies_that_cannot_be(bootstrap: str, cli: Cli, make_topic: MakeTopic) 
     refused(bootstrap, 2, "only 1 partition", "topic", "copy", wide, narrow)
     refused(bootstrap, 4, "There is no topic", "topic", "copy", "nothing-like-it", narrow)
     refused(bootstrap, 2, "not of the form host:port", "topic", "copy", wide, narrow, "--to", "host:port")
+    refused(bootstrap, 3, "given with --to", "topic", "copy", wide, narrow, "--to", "127.0.0.1:1")
     cli("topic", "copy", wide, narrow, "--repartition")
     assert len(Confluent().read(bootstrap, narrow, 0, 5)) == 5
+
+
+def test_a_copy_that_is_interrupted_says_how_far_it_came(bootstrap: str, cli: Cli, make_topic: MakeTopic) -> None:
+    source, copied = make_topic(3), make_topic(3)
+    Confluent().produce(bootstrap, source, RECORDS)
+    copier = launch(bootstrap, "topic", "copy", source, copied, "--follow", stderr=subprocess.PIPE)
+    cli("topic", "consume", copied, "-n", str(len(RECORDS)), "--format", "jsonl")
+    copier.send_signal(signal.SIGINT)
+    _, stderr = copier.communicate(timeout=TIMEOUT_S)
+    assert copier.returncode == 130
+    assert b"Interrupted after copying" in stderr
 
 
 def test_a_table(bootstrap: str, cli: Cli, topic: str) -> None:

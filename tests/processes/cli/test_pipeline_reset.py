@@ -17,6 +17,7 @@ def test_offsets_stay_inside_the_log(files: RunFiles) -> None:
     with Broker() as broker:
         broker.create_topic("orders", partitions=2)
         for where in ("7", "-3"):
-            reset("orders.yml", "--to", where, "--yes", "-b", broker.bootstrap_servers)
+            said = reset("orders.yml", "--to", where, "--yes", "-b", broker.bootstrap_servers)
+            assert ("All partitions end before offset 7" in said) == (where == "7")
             (pipeline,) = replayed([load_pipeline("orders.yml")])
             assert json.loads(pipeline.sources[0].starting) == {"orders": {"0": 0, "1": 0}}

@@ -71,7 +71,8 @@ def parse_span(text: str, now_ms: int) -> Span:
     raise problem
 
 
-def parse_point(text: str, now_ms: int) -> Point:
+def parse_point(text: str, now_ms: int, syntax: str = SYNTAX) -> Point:
+    """ValueError says what can be written: `syntax`."""
     word = text.strip().lower()
     if word in _WORDS:
         return END if _WORDS[word] else START
@@ -79,7 +80,7 @@ def parse_point(text: str, now_ms: int) -> Point:
         return Point(Kind.TIME, parse_time(text.strip()[1:], now_ms))
     match = _NUMBER.fullmatch(word)
     if match is None:
-        raise ValueError(f"{text!r} is not a valid offset; write {SYNTAX}")
+        raise ValueError(f"{text!r} is not a valid offset; write {syntax}")
     kind = {"": Kind.OFFSET, "+": Kind.AFTER_START, "-": Kind.BEFORE_END}[match[1]]
     return Point(kind, int(match[2]))
 

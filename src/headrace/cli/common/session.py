@@ -11,6 +11,7 @@ from headrace.cli.common.errors import explain_client, explain_kafka, missing_to
 from headrace.cli.common.failure import NOT_FOUND, PARTLY_DONE, TIMED_OUT, CommandError
 from headrace.cli.common.login import secured
 from headrace.cli.common.options import Target
+from headrace.cli.common.output import plural
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ClientSettings
@@ -83,7 +84,7 @@ def chosen_partitions(topic: TopicView, wanted: Sequence[int]) -> list[int]:
     for one in wanted:
         if one not in there:
             raise CommandError(
-                f"{topic.name} has no partition {one}; it has {len(there)}: 0 to {len(there) - 1}.", NOT_FOUND
+                f"{topic.name} has no partition {one}, only {plural(len(there), 'partition')}.", NOT_FOUND
             )
     return list(dict.fromkeys(wanted)) or there
 

@@ -111,7 +111,9 @@ async def named_partitions(cluster: Cluster, names: Iterable[str]) -> tuple[Clus
     for topic, wanted in asked:
         numbers = [one.number for one in by_name[topic].partitions]
         if wanted is not None and wanted not in numbers:
-            raise CommandError(f"{topic} has no partition {wanted}; it has {len(numbers)}.", NOT_FOUND)
+            raise CommandError(
+                f"{topic} has no partition {wanted}, only {plural(len(numbers), 'partition')}.", NOT_FOUND
+            )
         found.update((TopicPartition(topic, one), None) for one in (numbers if wanted is None else [wanted]))
     return view, list(found)
 

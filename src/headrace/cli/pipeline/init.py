@@ -46,7 +46,9 @@ def init_pipeline(
     name = name or pipeline_name(topic if output is None else output.stem)
     path = output or Path(f"{name}.yml")
     if path.exists() and not force:
-        raise CommandError(f"{path} already exists.", FAILED, "Choose another with --output, or add --force.")
+        raise CommandError(
+            f"{path} already exists.", FAILED, "Use --output or --force."
+        )
     values = run(target, lambda cluster: latest_values(cluster, topic, records))
     found = guess(values)
     bootstrap = ",".join(map(str, target.bootstrap))

@@ -20,7 +20,7 @@ import click
 from headrace.cli.common.failure import FAILED, CommandError
 from headrace.cli.common.offset_spec import END, START, Kind, Point, parse_point
 from headrace.cli.common.options import bootstrap_override, client_config_option, confirm, yes_option
-from headrace.cli.common.output import note
+from headrace.cli.common.output import note, plural, warn
 from headrace.cli.pipeline.briefly import good_pipelines
 from headrace.cli.pipeline.check import command_settings
 from headrace.spark.pipelines.running.run_files import AlreadyRuns, Claim, RunFiles, run_files
@@ -34,7 +34,7 @@ SYNTAX = "earliest, latest, an offset N, -N (the last N of each partition), or @
 
 def _point(ctx: click.Context, param: click.Parameter, text: str | None) -> Point | None:
     try:
-        return None if text is None else parse_point(text, time.time_ns() // 1_000_000)
+        return None if text is None else parse_point(text, time.time_ns() // 1_000_000, SYNTAX)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -49,21 +49,21 @@ def _point(ctx: click.Context, param: click.Parameter, text: str | None) -> Poin
 def reset_pipeline(
     file: Path, point: Point | None, checkpoint: str | None, yes: bool, bootstrap: str | None
 ) -> None:
-    """Make the next run of pipeline FILE start over: at `starting:` of the file, or with --to at another point.
+    """Make the next run of pipeline FILE start over, at `starting:` in the file or at the point given with --to.
 
     The old checkpoint is moved aside. Sinks keep what was written: topics and Parquet files get the rows again.
 
     \b
-    headrace pipeline reset orders.yml                 from where the file says
+    headrace pipeline reset orders.yml                 start where the file says
     headrace pipeline reset orders.yml --to @-2h       replay the last two hours
     """
     (pipeline,) = good_pipelines([file])
     files = run_files(pipeline.name)
     place = _checkpoint(pipeline, files, checkpoint)
     starting = None if point is None else _starting(pipeline, point, bootstrap)
-    where = "where the file says" if point is None else "at the given point"
+    where = "where the file says" if point is None else _in_words(point)
     if point is None and not place.exists() and not (files.directory / START_FILE).exists():
-        note(f"Pipeline {pipeline.name} has no checkpoint: it starts over anyway.")
+        note(f"Pipeline {pipeline.name} has no checkpoint: its next run starts {where}.")
         return
     confirm(f"The next run of pipeline {pipeline.name} will start {where}. Reset it?", yes)
     try:
@@ -77,7 +77,25 @@ def reset_pipeline(
         raise CommandError(f"P{str(error)[1:]}.", FAILED, advice) from None
     except OSError as error:
         raise CommandError(f"Cannot move {place} aside: {error.strerror}.") from None
-    note(f"Reset pipeline {pipeline.name}." + (f" Its old checkpoint is {moved}." if moved else ""))
+    note(f"Reset pipeline {pipeline.name}: its next run starts {where}.")
+    if moved:
+        note(f"The old checkpoint is {moved}.")
+
+
+def _in_words(point: Point) -> str:
+    if point in (START, END):
+        return "at the first record" if point == START else "at the end"
+    return {
+        Kind.TIME: f"at {_moment(point)}",
+        Kind.OFFSET: f"at offset {point.value}",
+        Kind.AFTER_START: f"{plural(point.value, 'record')} after the first one of each partition",
+        Kind.BEFORE_END: f"at the last {plural(point.value, 'record')} of each partition",
+    }[point.kind]
+
+
+def _moment(point: Point) -> str:
+    moment = datetime.fromtimestamp(point.value / 1000, UTC).isoformat(timespec="milliseconds")
+    return moment.replace("+00:00", "Z")
 
 
 def _checkpoint(pipeline: Pipeline, files: RunFiles, given: str | None) -> Path:
@@ -135,8 +153,7 @@ def _starting(pipeline: Pipeline, point: Point, bootstrap: str | None) -> dict[s
     if point in (START, END):
         return {source.name: "earliest" if point == START else "latest" for source in streams}
     if point.kind is Kind.TIME:
-        moment = datetime.fromtimestamp(point.value / 1000, UTC).isoformat(timespec="milliseconds")
-        return {source.name: moment.replace("+00:00", "Z") for source in streams}
+        return {source.name: _moment(point) for source in streams}
     from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP
 
     address = bootstrap or pipeline.bootstrap or DEFAULT_BOOTSTRAP
@@ -164,6 +181,8 @@ def _offsets(pipeline: Pipeline, bootstrap: str, names: list[str], point: Point)
         raise explain_kafka(error) from None
     except ClientError as error:
         raise explain_client(error) from None
+    if point.kind is Kind.OFFSET and all(one and one.offset < point.value for one in end.values()):
+        warn(f"All partitions end before offset {point.value}: only new records will be read.")
     found: dict[str, dict[str, int]] = {}
     for place in places:
         begins, ends = first[place], end[place]

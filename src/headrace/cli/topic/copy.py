@@ -5,6 +5,7 @@ Key, value, headers, timestamp and partition stay; offsets are those of the dest
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 
 import click
 
-from headrace.cli.common.errors import explain_kafka
-from headrace.cli.common.failure import USAGE, CommandError
+from headrace.cli.common.errors import explain_client, explain_kafka
+from headrace.cli.common.failure import UNREACHABLE, USAGE, CommandError
 from headrace.cli.common.offset_spec import END, SYNTAX, Span, resolve, span_type
 from headrace.cli.common.options import Target, cluster_options, topic_argument
 from headrace.cli.common.output import note, plural, size_text
@@ -24,6 +25,7 @@ from headrace.cli.topic.consume import ISOLATION, poll
 from headrace.client.address import Address, parse_bootstrap
 from headrace.client.admin import BROKER_DEFAULT, ConfigResource, NewTopic, describe_configs
 from headrace.client.cluster import Cluster
+from headrace.client.errors import NoneReachable
 from headrace.client.fetching import Fetched, FetchLimits, RecordReader
 from headrace.client.offsets import offset_ranges
 from headrace.client.producer import PlacedRecord, Producer, ProducerSettings
@@ -83,9 +85,9 @@ def copy(
     options = CopyOptions(topic, destination, span, ISOLATION[isolation], compression, repartition, follow)
     elsewhere = _addresses(other)
     if elsewhere is None and topic == destination:
-        raise click.UsageError("A topic cannot be copied to itself; --to names another cluster.")
+        raise click.UsageError("A topic cannot be copied to itself. Give another cluster with --to.")
     if follow and span.end is not None:
-        raise click.UsageError("--follow has no end: give -o a beginning only.")
+        raise click.UsageError("--follow copies without end: give -o only a start.")
 
     async def work(cluster: Cluster) -> int:
         async with _destination_cluster(cluster, elsewhere) as receiving:
@@ -120,7 +122,7 @@ async def _copy(source: Cluster, receiving: Cluster, options: CopyOptions) -> in
     if not options.repartition and producer.partition_count < len(places):
         here, there = plural(len(places), "partition"), plural(producer.partition_count, "partition")
         raise CommandError(
-            f"{options.source} has {here}, {options.destination} only {there}.",
+            f"{options.source} has {here}, but {options.destination} has only {there}.",
             USAGE,
             "Add partitions with `headrace topic add-partitions`, or choose them by key with --repartition.",
         )
@@ -135,7 +137,11 @@ async def _copy(source: Cluster, receiving: Cluster, options: CopyOptions) -> in
 
 async def _prepare(source: Cluster, receiving: Cluster, options: CopyOptions, partitions: int) -> None:
     """Create the destination with the partitions and settings of the source, unless it exists."""
-    view = await receiving.metadata([options.destination])
+    try:
+        view = await receiving.metadata([options.destination])
+    except NoneReachable as unreachable:
+        message = explain_client(unreachable).message
+        raise CommandError(message, UNREACHABLE, "Check the address given with --to.") from None
     if view.errors.get(options.destination) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return
     entries = await describe_configs(source, ConfigResource(ResourceType.TOPIC, options.source))
@@ -151,17 +157,27 @@ async def _transfer(
     reader: RecordReader, producer: Producer, end: Mapping[TopicPartition, int] | None, repartition: bool
 ) -> int:
     progress = _Progress(reader, end)
-    while reader.positions:
-        fetched = await poll(reader)
-        records = [one for each in fetched for one in _records(each, end, repartition)]
-        if records:
-            await producer.send_placed(records)
-        for each in fetched:
-            if end is not None and each.next_offset >= end[each.partition]:
-                reader.drop(each.partition)
-        progress.add(records)
+    try:
+        while reader.positions:
+            fetched = await poll(reader)
+            records = [one for each in fetched for one in _records(each, end, repartition)]
+            if records:
+                await producer.send_placed(records)
+            for each in fetched:
+                if end is not None and each.next_offset >= end[each.partition]:
+                    reader.drop(each.partition)
+            progress.add(records)
+    except asyncio.CancelledError:
+        progress.draw()
+        _note_interruption(progress.count, follow=end is None)
+        raise
     progress.draw()
     return progress.count
+
+
+def _note_interruption(count: int, *, follow: bool) -> None:
+    again = "" if follow else " The same command copies them again: delete the destination first."
+    note(f"Interrupted after copying {plural(count, 'record')}.{again if count else ''}")
 
 
 def _records(fetched: Fetched, end: Mapping[TopicPartition, int] | None, repartition: bool) -> list[PlacedRecord]:

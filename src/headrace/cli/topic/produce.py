@@ -189,8 +189,8 @@ def _checked(placed: PlacedRecord, topic: str, partition_count: int) -> PlacedRe
     partition = placed[0]
     if partition is not None and partition >= partition_count:
         raise CommandError(
-            f"{topic} has no partition {partition}; it has {partition_count}. --repartition chooses "
-            "partitions by key."
+            f"{topic} has no partition {partition}, only {plural(partition_count, 'partition')}. "
+            "Choose partitions by key with --repartition."
         )
     return placed
 

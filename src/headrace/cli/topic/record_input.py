@@ -77,7 +77,7 @@ class JsonRules:
                 _headers(found.get("headers")),
             )
         except ValueError as error:
-            raise CommandError(f"This line is not a record in JSON: {shortened(line)}: {error}.") from None
+            raise CommandError(f"This is not a record in JSON: {error}. The line is {shortened(line)}.") from None
         return None if self.repartition else partition, record
 
 

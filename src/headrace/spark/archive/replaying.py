@@ -88,8 +88,11 @@ class Replay:
         self._plan = plan
         self._manifest = m.load(store)
         if plan.slice.topic not in self._manifest.topics:
-            there = ", ".join(sorted(self._manifest.topics)) or "nothing yet"
-            raise ArchiveError(f"Topic {plan.slice.topic} is not in the archive.", f"It has: {there}.")
+            there = ", ".join(sorted(self._manifest.topics))
+            raise ArchiveError(
+                f"Topic {plan.slice.topic} is not in the archive.",
+                f"It has: {there}." if there else "It is still empty: fill it with `headrace archive run`.",
+            )
         self._ranges = self._manifest.of(plan.slice.topic)
         self._fingerprint = self._name = ""
         self._partitions = 0
@@ -99,11 +102,13 @@ class Replay:
     def count(self) -> int:
         """How many records the slice has, without writing any."""
         choose = self._plan.slice.chooser()
-        return sum(
+        count = sum(
             choose(rows_of_range(self._store, one)).num_rows
             for one in self._ranges
             if self._plan.slice.may_have(one)
         )
+        choose.refuse_unknown_fields()
+        return count
 
     def prepare(self) -> list[str]:
         """Create the destination if it does not exist, or check it; returns warnings."""
@@ -189,6 +194,8 @@ class Replay:
                 if count >= ROWS_PER_TRANSACTION or size >= BYTES_PER_TRANSACTION:
                     yield min(begin + first + step, reached), waiting
                     waiting, count, size = [], 0, 0
+        if position == 0:  # else an earlier run may have met them
+            choose.refuse_unknown_fields()
         if reached > position:
             yield reached, waiting
 

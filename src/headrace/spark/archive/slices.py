@@ -5,7 +5,8 @@ Conditions are `FIELD OPERATOR VALUE`, all of which must hold:
     key=ann    value~error    value.order.total>=100    header.source=shop    partition!=3    offset<1000
 
 `value.a.b` is a field of a JSON value; a record whose value is not JSON, or has no such field, is left out, also
-by `!=`. `~` is "contains". Both sides are compared as numbers if both are numbers, else as text.
+by `!=`. A field that no record has is an error. `~` is "contains". Both sides are compared as numbers if both are
+numbers, else as text.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Condition:
         name = self.field.partition(".")[0]
         return c.HEADERS if name == "header" else name
 
-    def holds(self, cell: Any) -> bool:
-        """`cell` is that of its column."""
-        found = self._found(cell)
+    def holds(self, found: Any) -> bool:
+        """`found` is what `look_up` returns."""
         return found is not _ABSENT and _compare(found, self.operator, self.value)
 
-    def _found(self, cell: Any) -> Any:
+    def look_up(self, cell: Any) -> Any:
+        """The field in a cell of the column, or _ABSENT."""
         name, _, path = self.field.partition(".")
         if name == "header":
             values = [one["value"] for one in cell or () if one["key"] == path and one["value"] is not None]
@@ -58,6 +59,15 @@ class Condition:
         if not path:
             return _text(cell) if isinstance(cell, bytes) else cell
         return _json_field(cell, path.split("."))
+
+    def fields_of(self, cell: Any) -> list[str]:
+        """What a cell has where this field was looked for: other names, or nothing."""
+        *parents, _ = self.field.split(".")[1:]
+        if self.column == c.HEADERS:
+            return sorted({f"header.{one['key']}" for one in cell or () if one["value"] is not None})
+        while (found := _json_field(cell or b"", parents)) is _ABSENT and parents:
+            parents.pop()
+        return sorted(".".join(["value", *parents, name]) for name in found) if isinstance(found, dict) else []
 
 
 def parse_condition(text: str) -> Condition:
@@ -105,23 +115,50 @@ class Slice:
             for file in one.files
         )
 
-    def chooser(self) -> Callable[[pa.Table], pa.Table]:
-        """From rows of its partitions to those that are meant."""
-        keep = load_function(self.function) if self.function else None
-        return lambda rows: self._chosen(rows, keep)
+    def chooser(self) -> Chooser:
+        return Chooser(self, load_function(self.function) if self.function else None)
 
-    def _chosen(self, rows: pa.Table, keep: Keep | None) -> pa.Table:
-        rows = _filtered(rows, _inside(_numbers(rows, c.OFFSET), self.start_offset, self.end_offset))
-        rows = _filtered(rows, _inside(_numbers(rows, c.TIMESTAMP) // 1000, self.start_ms, self.end_ms))
-        if self.keys:
-            wanted = {key.encode() for key in self.keys}
-            rows = _filtered(rows, np.array([key in wanted for key in rows.column(c.KEY).to_pylist()], np.bool_))
-        for one in self.where:
-            cells = rows.column(one.column).to_pylist()
-            rows = _filtered(rows, np.array([one.holds(cell) for cell in cells], np.bool_))
-        if keep is not None and rows.num_rows:
-            rows = _filtered(rows, _asked(keep, rows, self.function))
+
+class Chooser:
+    """From rows of a slice's partitions to those that are meant."""
+
+    def __init__(self, wanted: Slice, keep: Keep | None) -> None:
+        self._slice = wanted
+        self._keep = keep
+        self._without: dict[Condition, Any] = {}
+        """Conditions whose field no record has had so far, with the cell of one."""
+        self._met: set[Condition] = set()
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        wanted = self._slice
+        rows = _filtered(rows, _inside(_numbers(rows, c.OFFSET), wanted.start_offset, wanted.end_offset))
+        rows = _filtered(rows, _inside(_numbers(rows, c.TIMESTAMP) // 1000, wanted.start_ms, wanted.end_ms))
+        if wanted.keys:
+            keys = {key.encode() for key in wanted.keys}
+            rows = _filtered(rows, np.array([key in keys for key in rows.column(c.KEY).to_pylist()], np.bool_))
+        for one in wanted.where:
+            rows = _filtered(rows, self._holds(one, rows.column(one.column).to_pylist()))
+        if self._keep is not None and rows.num_rows:
+            rows = _filtered(rows, _asked(self._keep, rows, wanted.function))
         return rows
+
+    def _holds(self, condition: Condition, cells: list[Any]) -> NDArray[np.bool_]:
+        found = [condition.look_up(cell) for cell in cells]
+        if any(one is not _ABSENT for one in found):
+            self._met.add(condition)
+        elif cells:
+            self._without.setdefault(condition, cells[0])
+        return np.array([condition.holds(one) for one in found], np.bool_)
+
+    def refuse_unknown_fields(self) -> None:
+        """After all rows: a field that none of them had is probably misspelt."""
+        for condition, cell in self._without.items():
+            if "." in condition.field and condition not in self._met:
+                there = ", ".join(condition.fields_of(cell))
+                raise ArchiveError(
+                    f"No record that was read has the field {condition.field}.",
+                    f"One of them has {there}." if there else None,
+                )
 
 
 def load_function(spelled: str) -> Keep:

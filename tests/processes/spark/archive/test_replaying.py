@@ -13,7 +13,7 @@ import pytest
 from headrace.spark.archive import replaying
 from headrace.spark.archive.errors import ArchiveError
 from headrace.spark.archive.replaying import Replay, ReplayPlan, ReplayProgress, restoring
-from headrace.spark.archive.slices import Slice
+from headrace.spark.archive.slices import Slice, parse_condition
 from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.client.producing import BatchProducer
 from headrace.spark.client.transactions import TransactionClient
@@ -104,6 +104,19 @@ def test_slices(
     expected = [one for one in topics.read(original, range(3)) if test(one)]
     assert expected
     assert content(topics.read(copy, range(3))) == content(expected)
+
+
+def test_a_misspelt_field_is_an_error_and_the_job_can_be_repeated(
+    topics: Topics, original: str, store: ArchiveStore
+) -> None:
+    copy = topics.new_name()
+    plan = ReplayPlan(Slice(original, where=(parse_condition("value.hours=3"),)), copy, job="j")
+    with pytest.raises(ArchiveError, match=r"has the field value\.hours"):
+        replayed(store, topics, plan)
+    with pytest.raises(ArchiveError, match=r"has the field value\.hours"):
+        Replay(store, connect(topics.bootstrap), plan).count()
+    right = ReplayPlan(Slice(original, where=(parse_condition("value.hour=3"),)), copy, job="j")
+    assert replayed(store, topics, right).written == 20
 
 
 def test_keys_choose_partitions_of_another_count(topics: Topics, original: str, store: ArchiveStore) -> None:

@@ -88,7 +88,7 @@ async def test_mistakes(headrace: CommandLine) -> None:
         (["move", "t"], 2, "Give a destination"),
         (["move", "--replicas", "1"], 2, "Name the partitions"),
         (["move", "t", "--replicas", "1,9"], 4, "There is no broker 9; the brokers are 1, 2, 3, 4."),
-        (["move", "t:7", "--replicas", "1"], 4, "t has no partition 7; it has 1."),
+        (["move", "t:7", "--replicas", "1"], 4, "t has no partition 7, only 1 partition."),
         (["move", "u", "--replicas", "1"], 4, "There is no topic u."),
         (["move", "t", "-r", "9"], 1, "9 replicas need as many brokers, and 4 are alive."),
         (["move", "--file", "/nowhere.json"], 4, "/nowhere.json cannot be read"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -61,16 +62,27 @@ def test_a_checkpoint_of_its_own(files: RunFiles, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "starting"),
-    [("earliest", "earliest"), ("latest", "latest"), ("@1767225600", "2026-01-01T00:00:00.000Z")],
+    ("where", "starting", "words"),
+    [
+        ("earliest", "earliest", "at the first record"),
+        ("latest", "latest", "at the end"),
+        ("@1767225600", "2026-01-01T00:00:00.000Z", "at 2026-01-01T00:00:00.000Z"),
+    ],
 )
-def test_a_point_to_start_at(files: RunFiles, where: str, starting: str) -> None:
-    reset("orders.yml", "--to", where, "--yes")
+def test_a_point_to_start_at(files: RunFiles, where: str, starting: str, words: str) -> None:
+    said = reset("orders.yml", "--to", where, "--yes")
+    assert f"Reset pipeline orders: its next run starts {words}." in said
     (pipeline,) = replayed([load_pipeline("orders.yml")])
     assert pipeline.sources[0].starting == starting
     assert pipeline.sources[1] == load_pipeline("orders.yml").sources[1], "a table is always read whole"
     reset("orders.yml", "--yes")
     assert replayed([load_pipeline("orders.yml")])[0].sources[0].starting == "latest"
+
+
+def test_a_point_that_is_none_is_answered_with_what_reset_takes(files: RunFiles) -> None:
+    with pytest.raises(click.BadParameter, match=r"write earliest, latest, an offset N, .*@TIME") as found:
+        reset("orders.yml", "--to", "noon", "--yes")
+    assert "range" not in found.value.message
 
 
 def test_not_while_it_runs_and_not_unasked(files: RunFiles) -> None:

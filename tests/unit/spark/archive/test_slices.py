@@ -117,3 +117,26 @@ def test_ranges_without_any_of_them_are_left_alone() -> None:
             Slice("t", end_ms=5_000),
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("condition", "message", "advice"),
+    [
+        ("value.totl>5", "has the field value.totl", "value.by, value.total"),
+        ("value.by.crad=visa", "has the field value.by.crad", "value.by.card"),
+        ("value.buy.card=visa", "has the field value.buy.card", "value.by, value.total"),
+        ("header.source=shop", "has the field header.source", "header.src"),
+    ],
+)
+def test_a_field_that_no_record_has_is_an_error(condition: str, message: str, advice: str) -> None:
+    chooser = Slice("t", where=(parse_condition(condition),)).chooser()
+    assert chooser(table()).num_rows == 0
+    with pytest.raises(ArchiveError, match=message) as found:
+        chooser.refuse_unknown_fields()
+    assert found.value.advice == f"One of them has {advice}."
+
+
+def test_a_field_that_only_some_records_have_is_accepted() -> None:
+    chooser = Slice("t", where=(parse_condition("value.total=7"), parse_condition("key=x"))).chooser()
+    assert chooser(table().slice(2)).num_rows == chooser(table()).num_rows == 0
+    chooser.refuse_unknown_fields()
