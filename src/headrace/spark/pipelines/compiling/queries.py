@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -59,6 +60,7 @@ from headrace.spark.pipelines.compiling.views import Blaming, compile_views, sin
 from headrace.spark.pipelines.compiling.writing import Branches, Letters
 from headrace.spark.pipelines.connecting import cluster_settings, connection_options
 from headrace.spark.pipelines.definition import Part, Pipeline, PipelineError, Problem, Sink, Source, Step
+from headrace.spark.pipelines.explaining.spark_words import Told, told
 from headrace.spark.pipelines.explaining.sql_errors import NO_WORKER
 from headrace.spark.pipelines.formats.choosing import DECODED
 from headrace.spark.pipelines.graph import upstream
@@ -420,11 +422,16 @@ def _check_checkpoint(
 
 @contextmanager
 def _refusals(pipeline: Pipeline, part: Part) -> Iterator[None]:
-    """A checkpoint that is not this pipeline's becomes a problem at the part that it was meant for."""
+    """A checkpoint that is not this pipeline's, or cannot be opened, is a problem at the part that it was meant for."""
     try:
         yield
     except CheckpointRefused as refused:
-        kind = type(part).__name__.lower()
-        line, column = part.at("checkpoint")
-        what = f"{kind} {part.name}: {refused.what}"
-        raise PipelineError([Problem(pipeline.path, line, column, what, refused.advice)]) from None
+        problem = Told(refused.what, refused.advice)
+    except Py4JError as error:
+        what, advice = told(error)
+        problem = Told(f"the checkpoint cannot be opened: {what}", advice)
+    else:
+        return
+    line, column = part.at("checkpoint")
+    what = f"{type(part).__name__.lower()} {part.name}: {problem.what}"
+    raise PipelineError([Problem(pipeline.path, line, column, what, problem.advice)]) from None

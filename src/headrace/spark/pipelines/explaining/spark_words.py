@@ -184,8 +184,9 @@ def _no_file_system(match: re.Match[str]) -> Told:
 
 def _no_s3(match: re.Match[str]) -> Told:
     return Told(
-        "Spark cannot open s3a:// here: hadoop-aws is missing",
-        "Add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, in the version of Spark's Hadoop.",
+        "Spark cannot open s3a:// here: hadoop-aws is missing, or one of the jars that it needs",
+        "Add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, in the version of Spark's Hadoop: "
+        "it brings the others.",
     )
 
 
@@ -232,7 +233,7 @@ _START_OVER = (
 _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Told]], ...] = (
     (re.compile(r"Failed to find (?:the )?data source: (\S+)"), _no_format),
     (re.compile(r'No FileSystem for scheme "?([\w+.-]+)'), _no_file_system),
-    (re.compile(r"S3AFileSystem not found"), _no_s3),
+    (re.compile(r"S3AFileSystem not found|NoClassDefFoundError: software/amazon/"), _no_s3),
     (re.compile(r"Failed to create plan for direct query on files: (\w+)"), _unread_in_sql),
     (re.compile(r"No suitable driver"), _no_driver),
     (re.compile(r"Queries with streaming sources must be executed with"), _executed_stream),

@@ -74,9 +74,15 @@ CASES = [
         Py4JError(
             f"{CALL}java.lang.RuntimeException: java.lang.ClassNotFoundException: Class S3AFileSystem not found"
         ),
-        "Spark cannot open s3a:// here: hadoop-aws is missing",
+        "Spark cannot open s3a:// here: hadoop-aws is missing, or one of the jars that it needs",
         "spark.jars.packages",
         id="s3 without its jar",
+    ),
+    pytest.param(
+        Py4JError(f"{CALL}java.lang.NoClassDefFoundError: software/amazon/s3/analyticsaccelerator/A{TRACE}"),
+        "Spark cannot open s3a:// here: hadoop-aws is missing, or one of the jars that it needs",
+        "it brings the others",
+        id="s3 with some of its jars",
     ),
     pytest.param(
         Py4JError(
