@@ -79,14 +79,14 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.STRING,
         None,
         Importance.LOW,
-        "The issuer (iss) that tokens must name; any if it is not set.",
+        "The issuer (iss) that tokens must name; if not set, any is accepted.",
     ),
     Setting(
         AUDIENCE,
         ConfigType.LIST,
         None,
         Importance.LOW,
-        "The audiences (aud) of which tokens must name one; any if it is not set.",
+        "The audiences (aud), one of which tokens must name; if not set, any is accepted.",
     ),
     Setting(
         SKEW,
@@ -123,7 +123,7 @@ OAUTH_SETTINGS: tuple[Setting, ...] = (
         ConfigType.LONG,
         "100",
         Importance.LOW,
-        "How long to wait before a failed reading of the keys is retried; it doubles each time.",
+        "How long to wait before reading the keys is retried; it doubles with each failure.",
         minimum=10,
     ),
     Setting(

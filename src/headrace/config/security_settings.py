@@ -72,7 +72,7 @@ TLS_SETTINGS: tuple[Setting, ...] = (
     ),
     _tls_row(
         "ssl.principal.mapping.rules",
-        "How the name in a client's certificate becomes a user's: RULE:pattern/replacement/ and L or U, DEFAULT.",
+        "How a client certificate's name is mapped to a user: RULE:pattern/replacement/ and L or U, DEFAULT.",
         "DEFAULT",
         importance=Importance.LOW,
     ),
@@ -82,7 +82,7 @@ TLS_SETTINGS: tuple[Setting, ...] = (
     _tls_row("ssl.protocol", "TLSv1.2 leaves out TLSv1.3 where ssl.enabled.protocols is not set.", "TLSv1.3"),
     _tls_row(
         "ssl.cipher.suites",
-        "The cipher suites, by Java's names or OpenSSL's; of TLS 1.3 all or none. Empty for OpenSSL's choice.",
+        "The cipher suites, by Java's names or OpenSSL's; those of TLS 1.3 all or none. Empty: OpenSSL's choice.",
         "",
         ConfigType.LIST,
         Importance.LOW,
@@ -114,7 +114,7 @@ TLS_SETTINGS: tuple[Setting, ...] = (
         ConfigType.INT,
         "10000",
         Importance.LOW,
-        "How often key and trust stores are looked at; those that changed are used from then on. 0 for never.",
+        "How often key and trust stores are checked for changes, and reloaded if they changed; 0 for never.",
         minimum=0,
     ),
 )
@@ -126,7 +126,7 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         "",
         Importance.MEDIUM,
         "How clients of SASL listeners log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. "
-        "The prefix listener.name.NAME. is for one listener.",
+        "With the prefix listener.name.NAME. it applies to one listener.",
     ),
     Setting(
         "sasl.jaas.config",

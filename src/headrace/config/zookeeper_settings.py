@@ -40,7 +40,7 @@ ZOOKEEPER_SECURITY: tuple[Setting, ...] = (
         ConfigType.BOOLEAN,
         "false",
         Importance.MEDIUM,
-        "Whether ZooKeeper is spoken to with TLS.",
+        "Whether connections to ZooKeeper use TLS.",
     ),
     Setting(
         "zookeeper.ssl.truststore.location",
@@ -84,6 +84,6 @@ ZOOKEEPER_SECURITY: tuple[Setting, ...] = (
         ConfigType.STRING,
         "HTTPS",
         Importance.LOW,
-        "HTTPS checks that ZooKeeper's certificate is for the host that is connected to; empty, it does not.",
+        "With HTTPS, ZooKeeper's certificate must be for its host name; empty accepts any name.",
     ),
 )

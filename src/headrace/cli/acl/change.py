@@ -43,14 +43,14 @@ class Wanted(NamedTuple):
 def rule_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say which rules are meant, given to the command as a `Wanted`."""
     options = (
-        click.option("-u", "--principal", "principals", multiple=True, metavar="USER", help="Who."),
+        click.option("-u", "--principal", "principals", multiple=True, metavar="USER", help="The user."),
         click.option(
             "-t", "--topic", "topics", multiple=True, metavar="NAME", help="A topic, or '*' for all topics."
         ),
         click.option("-g", "--group", "groups", multiple=True, metavar="NAME", help="A consumer group."),
         click.option("--transactional-id", "transactions", multiple=True, metavar="NAME"),
         click.option("--cluster", "on_cluster", is_flag=True, help="The cluster itself."),
-        click.option("--prefix", is_flag=True, help="Names are prefixes."),
+        click.option("--prefix", is_flag=True, help="Treat names as prefixes."),
         click.option(
             "-o",
             "--operation",

@@ -54,7 +54,11 @@ def offsets_type(text: str) -> tuple[int | None, int | None]:
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only this partition; repeatable.")
 @click.option("-k", "--key", "keys", multiple=True, help="Only records with this key; repeatable.")
 @click.option(
-    "-w", "--where", multiple=True, metavar="CONDITION", help="Only if value.total>=100, ...; repeatable."
+    "-w",
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only records where value.total>=100, ...",
 )
 @click.option(
     "--filter", "function", default="", metavar="FILE:NAME", help="Only records a Python function keeps."
@@ -70,8 +74,8 @@ def replay(target: Target, archive: str, topic: str, destination: str | None, **
     """Put records of TOPIC from ARCHIVE back into the topic DESTINATION, with keys, headers and timestamps.
 
     Each is written once: after a kill the same command continues where the last transaction ended, and when all is
-    done it writes nothing more, unless --job gives it another name. DESTINATION is made like TOPIC if it does not
-    exist. TIME is a date, a time such as 2026-05-01T12:30, or seconds since 1970.
+    done it writes nothing more, unless --job gives it another name. DESTINATION is created like TOPIC if it does
+    not exist. TIME is a date, a time such as 2026-05-01T12:30, or seconds since 1970.
 
     \b
     headrace replay backup orders orders-again --from 2026-05-01 --to 2026-05-02T12:00

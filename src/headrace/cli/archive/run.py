@@ -28,7 +28,7 @@ def run_archive(target: Target, archive: str, every_s: float | None, accept_loss
     """Archive what is new in the topics of ARCHIVE.
 
     Can be stopped and killed at any time: the next run continues after the last commit. Exit code 6 if some
-    topics or partitions could not be archived, and the rest was.
+    topics or partitions could not be archived.
 
     \b
     headrace archive run backup

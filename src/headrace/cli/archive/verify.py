@@ -23,11 +23,11 @@ from headrace.cli.common.output import emit_data, note, plural
 @click.command()
 @archive_argument
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
-@click.option("--offline", is_flag=True, help="Manifest and files only: do not compare with the log.")
+@click.option("--offline", is_flag=True, help="Check only the manifest and files, not the log.")
 @click.option("--format", "format", type=click.Choice(("text", "json")), default="text", show_default=True)
 @cluster_options
 def verify(target: Target, archive: str, topics: tuple[str, ...], offline: bool, format: str) -> None:
-    """Check that ARCHIVE is whole, and the same as the log as far as the log still has it.
+    """Check that ARCHIVE is complete and undamaged, and equal to the records that the log still has.
 
     Every file is read and its checksum compared; every record of the log is compared with the archived one, in all
     columns. Exit code 1 if anything is wrong.

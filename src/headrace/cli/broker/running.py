@@ -124,9 +124,9 @@ def _answers(address: str, timeout_s: float) -> bool:
     "--force", is_flag=True, help="Kill brokers that have not stopped by then. No acknowledged record is lost."
 )
 def stop(file: Path | None, data_dir: str | None, broker_id: int | None, timeout_s: float, force: bool) -> None:
-    """Stop the brokers of a data directory: flush, close, and end.
+    """Stop the brokers of a data directory cleanly.
 
-    With --broker, only that one, even if `start --workers` started several; it is not restarted.
+    With --broker, stop only that one, even if `start --workers` started several; it is not restarted.
     """
     directory, found = _brokers(file, data_dir, broker_id)
     owner = BrokerRunFiles.pid if broker_id is not None else _owner

@@ -89,8 +89,8 @@ def start(
 ) -> None:
     """Start a broker, or with --workers several, in the foreground.
 
-    Settings have Kafka's names. A flag wins over an environment variable (HEADRACE_NUM_PARTITIONS for
-    num.partitions), and that over the file.
+    Settings have Kafka's names. A flag overrides an environment variable (HEADRACE_NUM_PARTITIONS for
+    num.partitions), which overrides the file.
     """
     if supervisor is not None:
         from headrace.cli.broker.parent import end_with_parent

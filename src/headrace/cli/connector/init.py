@@ -15,10 +15,12 @@ from headrace.connect.definition import NAME
 
 @click.command()
 @click.argument("name")
-@click.option("--sink", "is_sink", is_flag=True, help="A sink instead of a source.")
-@click.option("-d", "--directory", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where.")
+@click.option("--sink", "is_sink", is_flag=True, help="Write a sink, not a source.")
+@click.option(
+    "-d", "--directory", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where to."
+)
 def init(name: str, is_sink: bool, directory: Path) -> None:
-    """Write a connector NAME to begin with: a Python file, a file that declares it, and a test that kills it."""
+    """Write a template for a connector NAME: a Python file, a file that declares it, and a test that kills it."""
     if not NAME.fullmatch(name):
         raise CommandError(
             f"{name!r} is not a valid connector name.", USAGE, "Use lower case letters, digits, - and _."

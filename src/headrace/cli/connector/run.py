@@ -55,7 +55,7 @@ FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...", type
 def run_connectors(files: tuple[Path, ...], once: bool, metrics_port: int | None, bootstrap: str | None) -> None:
     """Run the connectors that FILEs declare, until Ctrl-C or SIGTERM.
 
-    A connector that was stopped or killed continues where it was.
+    A connector that was stopped or killed continues where it left off.
     """
     definitions = [_load(file) for file in files]
     names = [one.name for one in definitions]
@@ -87,7 +87,7 @@ def run_connectors(files: tuple[Path, ...], once: bool, metrics_port: int | None
 @click.command()
 @FILES
 def check(files: tuple[Path, ...]) -> None:
-    """Check FILEs without running anything: names, options and what they say together."""
+    """Check FILEs without running anything: names, options, and whether they fit together."""
     for file in files:
         definition = _load(file)
         kind = "source" if definition.sink_input is None else "sink"

@@ -34,9 +34,9 @@ SILENT_AFTER_S = 4 * STATUS_EVERY_S
 @format_option
 @cluster_options
 def status(target: Target, format: str) -> None:
-    """Show the connectors of a cluster: whether they run, what they have done, where they are.
+    """Show the connectors of a cluster: whether and where they run, and what they have done.
 
-    One that has said nothing for some time, and did not say that it ended, was killed.
+    One that stopped reporting without reporting its end was killed.
     """
     state = run(target, read_state)
     emit_rows(rows_of(state, real_env().clock.wall_ms()), COLUMNS, format, "No connector has run in this cluster.")

@@ -42,7 +42,7 @@ BATCH_COLUMNS = (
 def dump_log(files: tuple[Path, ...], with_records: bool, in_hex: bool, format: str) -> None:
     """Show segments, indexes, snapshots and checkpoints, and report damage.
 
-    Exit code 1 if there is any. Files of a running broker may end in the middle of a write.
+    Exit code 1 if any is damaged. Files of a running broker may end in the middle of a write.
     """
     problems = 0
     for position, path in enumerate(files):

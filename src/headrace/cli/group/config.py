@@ -32,7 +32,7 @@ def config(
 ) -> None:
     """Show the settings of GROUP that differ from the default, or the NAMEs given.
 
-    --set and --delete change them; members pick it up with their next heartbeat.
+    --set and --delete change them; members get the change with their next heartbeat.
     """
     resource = ConfigResource(ResourceType.GROUP, group)
     if sets or unsets:

@@ -21,9 +21,9 @@ _CHOICE = re.compile(r"([^:]*)(?::(\d*)(-(\d*))?)?")
 
 
 @click.command("kafka-get-offsets")
-@click.option("--topic", help="A regular expression; all topics if not given.")
+@click.option("--topic", help="Regular expression.  [default: all topics]")
 @click.option("--partitions", default="", metavar="0,1,...")
-@click.option("--topic-partitions", default="", metavar="TOPIC:0,TOPIC:2-5,...", help="Ranges exclude their end.")
+@click.option("--topic-partitions", default="", metavar="TOPIC:0,TOPIC:2-5,...", help="Ranges exclude the end.")
 @click.option(
     "--time", "moment", default="latest", show_default=True, help="latest, earliest, max-timestamp or ms."
 )

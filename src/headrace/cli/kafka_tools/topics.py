@@ -32,7 +32,7 @@ from headrace.model.topics import topic_id_text
 @click.option("--describe", is_flag=True)
 @click.option("--alter", is_flag=True)
 @click.option("--delete", is_flag=True)
-@click.option("--topic", help="A name; for all but --create and --alter a regular expression.")
+@click.option("--topic", help="Name; except with --create and --alter, a regular expression.")
 @click.option("--partitions", type=click.IntRange(min=1))
 @click.option("--replication-factor", type=click.IntRange(min=1))
 @click.option("--replica-assignment", metavar="0:1,1:2,...", help="Brokers of each partition.")

@@ -27,7 +27,7 @@ FETCH_BYTES = 8 * 1024 * 1024
 @format_option
 @cluster_options
 def consume(target: Target, topic: str, records: int | None, format: str) -> None:
-    """Read everything in TOPIC and measure. Records are counted from batch headers, not decoded."""
+    """Read everything in TOPIC and measure throughput. Records are counted from batch headers, not decoded."""
     report(run(target, lambda cluster: _read_all(cluster, topic, records)), format)
 
 

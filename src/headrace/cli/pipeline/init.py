@@ -22,9 +22,15 @@ from headrace.model.topics import TopicPartition
 
 @click.command("init")
 @click.argument("topic")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: NAME.yml.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="[default: NAME.yml]")
 @click.option("--name", help="Name of the pipeline.  [default: from the file or the topic]")
-@click.option("--records", type=click.IntRange(1), default=100, show_default=True, help="How many to look at.")
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Records to look at.",
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @cluster_options
 def init_pipeline(
@@ -46,9 +52,7 @@ def init_pipeline(
     name = name or pipeline_name(topic if output is None else output.stem)
     path = output or Path(f"{name}.yml")
     if path.exists() and not force:
-        raise CommandError(
-            f"{path} already exists.", FAILED, "Use --output or --force."
-        )
+        raise CommandError(f"{path} already exists.", FAILED, "Use --output or --force.")
     values = run(target, lambda cluster: latest_values(cluster, topic, records))
     found = guess(values)
     bootstrap = ",".join(map(str, target.bootstrap))

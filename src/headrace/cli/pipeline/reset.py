@@ -42,7 +42,7 @@ def _point(ctx: click.Context, param: click.Parameter, text: str | None) -> Poin
 @click.command("reset")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--to", "point", callback=_point, metavar="WHERE", help=f"Where to start: {SYNTAX}.")
-@click.option("--checkpoint", metavar="DIRECTORY", help="As given to `run --checkpoint`.")
+@click.option("--checkpoint", metavar="DIRECTORY", help="The directory given to `run --checkpoint`.")
 @yes_option
 @bootstrap_override
 @client_config_option

@@ -53,14 +53,14 @@ def read_schedule(ctx: click.Context, param: click.Parameter, text: str | None) 
     "--schedule",
     callback=read_schedule,
     metavar="TIME",
-    help='Process what is new every 10m, 1h, ..., or at the times of a cron schedule: "30 2 * * mon-fri", @daily.',
+    help='Process new records every 10m, 1h, ..., or at the times of a cron schedule: "30 2 * * mon-fri", @daily.',
 )
 @click.option("--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, yarn, k8s://...")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @click.option("--checkpoint", metavar="DIRECTORY", help="Checkpoint directory, or s3a://... (one FILE only).")
 @click.option("--metrics-port", type=PORT, help="Serve Prometheus /metrics on this port; 0 chooses a free one.")
 @click.option("--format", "format", type=click.Choice(("table", "jsonl")), default="table", show_default=True)
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 @bootstrap_override
 @client_config_option
 def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, quiet: bool, **given: Any) -> None:

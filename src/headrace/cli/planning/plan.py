@@ -85,8 +85,8 @@ def plan(ctx: click.Context, /, target: Target, format: str, measure_s: float, *
     Rates are bytes per second (50MB/s, 200k), durations are 7d or 12h. Plan for growth: partitions can
     be added later, but then keys map to other partitions.
 
-    With -b it plans for the cluster that exists: write rate, replication factor, retention, groups and
-    disks are taken from there unless they are given, and the result is compared with what it has.
+    With -b it plans for that cluster: write rate, replication factor, retention, groups and
+    disks are taken from it unless they are given, and the result is compared with what it has.
     """
     named = ctx.get_parameter_source("bootstrap") is ParameterSource.COMMANDLINE
     found: MeasuredCluster | None = None

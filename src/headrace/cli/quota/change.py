@@ -57,9 +57,9 @@ def entity_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-u", "--user", metavar="NAME", help="A user."),
         click.option("-c", "--client-id", metavar="NAME", help="A client id; with --user, of that user."),
         click.option("--ip", metavar="ADDRESS", help="An address that clients connect from."),
-        click.option("--default-user", is_flag=True, help="Every user without a quota of its own."),
-        click.option("--default-client-id", is_flag=True, help="Every client id without a quota of its own."),
-        click.option("--default-ip", is_flag=True, help="Every address without a quota of its own."),
+        click.option("--default-user", is_flag=True, help="All users without their own quota."),
+        click.option("--default-client-id", is_flag=True, help="All client ids without their own quota."),
+        click.option("--default-ip", is_flag=True, help="All addresses without their own quota."),
     )
 
     def command(
@@ -111,7 +111,7 @@ def list_command(target: Target, parts: Parts, format: str) -> None:
 @cluster_options
 @entity_options
 def describe(target: Target, parts: Parts, format: str) -> None:
-    """Show which quotas hold for a client, and for whom each of them was set.
+    """Show which quotas apply to a client, and for whom each of them was set.
 
     headrace quota describe --user alice --client-id billing
     """
@@ -136,7 +136,7 @@ def _whole_rate(text: str) -> float:
 @cluster_options
 @click.option("--produce", type=_whole_rate, metavar="BYTES/S", help="Maximum write rate, such as 10MB.")
 @click.option("--fetch", type=_whole_rate, metavar="BYTES/S", help="Maximum read rate.")
-@click.option("--requests", type=float, metavar="PERCENT", help="Its share of a broker's event loop.")
+@click.option("--requests", type=float, metavar="PERCENT", help="Maximum share of a broker's event loop.")
 @click.option("--mutations", type=float, metavar="N/S", help="Maximum rate of created and deleted partitions.")
 @click.option("--connections", type=float, metavar="N/S", help="Maximum rate of new connections from an address.")
 @entity_options

@@ -8,7 +8,7 @@ _SINKS = "headrace.cli.sink.sinks"
 
 sink = noun(
     "sink",
-    "Exactly-once sinks of Spark: list them, end what they left open.",
+    "Exactly-once sinks of Spark: list them, end their open transactions.",
     {
         "list": (f"{_SINKS}:list_sinks", "List the sinks: their last batch, and open transactions."),
         "commit": (f"{_SINKS}:commit", "Commit the decided batch of a sink, abort everything else."),

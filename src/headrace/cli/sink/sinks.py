@@ -65,9 +65,9 @@ def sink_row(view: SinkView) -> dict[str, Any]:
 @yes_option
 @cluster_options
 def commit(target: Target, name: str, yes: bool) -> None:
-    """Commit the decided batch of SINK, and abort its transactions that belong to no decision.
+    """Commit the decided batch of SINK, and abort its other open transactions.
 
-    It is what the next driver of the query does first. A driver that is still running is fenced, and its query
+    The next driver of the query would do the same first. A driver that is still running is fenced, and its query
     fails.
     """
 

@@ -40,10 +40,16 @@ DEFAULT_DAYS = 90
     "clients",
     multiple=True,
     metavar="NAME",
-    help="Client that gets a certificate too; may be repeated.",
+    help="Also make a certificate for this client; may be repeated.",
 )
-@click.option("--days", type=click.IntRange(1, 825), default=DEFAULT_DAYS, show_default=True, help="Validity.")
-@click.option("--network", is_flag=True, help="Allow hosts other than this machine.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 825),
+    default=DEFAULT_DAYS,
+    show_default=True,
+    help="Days of validity.",
+)
+@click.option("--network", is_flag=True, help="Allow names and addresses of other machines as --host.")
 def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int, network: bool) -> None:
     """Create a certificate authority (CA) and certificates for trying out TLS, in PEM.
 

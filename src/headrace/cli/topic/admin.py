@@ -153,8 +153,8 @@ def changes_of(sets: tuple[str, ...], unsets: tuple[str, ...]) -> list[tuple[str
 
 @click.command("add-partitions")
 @topic_argument
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Number to add.")
-@click.option("-t", "--total", type=click.IntRange(min=1), help="Total number afterwards.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Number of partitions to add.")
+@click.option("-t", "--total", type=click.IntRange(min=1), help="Number of partitions afterwards.")
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Only check whether it would work.")
 @cluster_options

@@ -61,7 +61,7 @@ class ReadOptions:
     type=click.Choice(list(ISOLATION)),
     default="read_uncommitted",
     show_default=True,
-    help="With read_committed, no records of open or aborted transactions.",
+    help="read_committed hides records of open and aborted transactions.",
 )
 @click.option(
     "--format",

@@ -37,8 +37,8 @@ _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Send all records to this partition.")
 @click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="Separates the records of the input.")
-@click.option("-Z", "--null", "empty_is_null", is_flag=True, help="An empty value is null (a tombstone).")
-@click.option("--null-marker", metavar="TEXT", help="A key or value that is this text is null.")
+@click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Write an empty value as null (a tombstone).")
+@click.option("--null-marker", metavar="TEXT", help="Write a key or value with this text as null.")
 @click.option(
     "--timestamp",
     "timestamp_ms",

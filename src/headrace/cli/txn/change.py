@@ -40,7 +40,7 @@ POLL_SECONDS = 0.05
 def commit(target: Target, transactional_id: str, yes: bool, format: str) -> None:
     """Commit the open transaction of TRANSACTIONAL-ID on behalf of its producer, which is fenced.
 
-    For a prepared transaction whose producer is gone for good, when you know that the other parts of the
+    Use it for a prepared transaction whose producer will not return, when you know that the other parts of the
     distributed transaction were committed. Records that its producer never sent are missing.
     """
     _end(target, transactional_id, "commit", yes, format)
@@ -48,9 +48,9 @@ def commit(target: Target, transactional_id: str, yes: bool, format: str) -> Non
 
 @click.command()
 @click.argument("transactional_id", required=False, metavar="[TRANSACTIONAL-ID]")
-@click.option("--topic", shell_complete=complete_topics, help="Topic of a hanging transaction,")
-@click.option("--partition", type=int, help="its partition,")
-@click.option("--start-offset", type=int, help="and its first offset; `find-hanging` shows them.")
+@click.option("--topic", shell_complete=complete_topics, help="Topic of a hanging transaction.")
+@click.option("--partition", type=int, help="Its partition.")
+@click.option("--start-offset", type=int, help="Its first offset; `find-hanging` shows all three.")
 @yes_option
 @format_option
 @cluster_options

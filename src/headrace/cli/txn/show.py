@@ -150,7 +150,7 @@ def find_hanging(target: Target, topics: tuple[str, ...], idle: float, format: s
     """Find transactions that are open in a partition and that no coordinator will ever end.
 
     Readers of committed records stop before them. Since partitions ask the coordinator before a transaction begins
-    in them (KIP-890) there should be none; other and older systems can have them.
+    in them (KIP-890) there should be none; other and older clusters can have them.
     """
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
