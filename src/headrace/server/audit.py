@@ -197,15 +197,23 @@ def _configured(request: Any) -> Iterable[AuditSubject]:
     for resource in request.resources:
         kind = _member(ResourceType, resource.resource_type)
         named = f"{kind}:{resource.resource_name}"
-        values = ",".join(_config(config) for config in resource.configs)
+        of_broker = resource.resource_type == ResourceType.BROKER
+        values = ",".join(_config(config, of_broker) for config in resource.configs)
         yield (resource.resource_type, resource.resource_name), {"resource": named, "configs": values}
 
 
-def _config(config: Any) -> str:
-    known = BROKER_SETTINGS.get(config.name.rpartition("sasl.jaas.config")[1] or config.name)
-    if known is not None and known.sensitive:
-        return f"{config.name}=(hidden)"
-    return f"{config.name}-removed" if config.value is None else f"{config.name}={config.value}"
+def _config(config: Any, of_broker: bool) -> str:
+    if config.value is None:
+        return f"{config.name}-removed"
+    return f"{config.name}=(hidden)" if _is_secret(config.name, of_broker) else f"{config.name}={config.value}"
+
+
+def _is_secret(name: str, of_broker: bool) -> bool:
+    """Also with the prefix of a listener and a mechanism. A mistyped name may be that of a password."""
+    words = name.lower().split(".")
+    known = [BROKER_SETTINGS.get(".".join(words[start:])) for start in range(len(words))]
+    found = [setting for setting in known if setting is not None]
+    return any(setting.sensitive for setting in found) or (of_broker and not found)
 
 
 def _config_results(response: Any) -> AuditResults:

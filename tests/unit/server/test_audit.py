@@ -177,3 +177,34 @@ async def test_a_huge_request_leaves_a_bounded_trace(tmp_path: Path, caplog: pyt
     lines = told(caplog)
     assert MAX_KINDS <= len(lines) <= MAX_KINDS + 2, "refused ones of more kinds are one kind"
     assert lines[-1]["more"] == "50"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shown"),
+    [
+        ("listener.name.plaintext.ssl.keystore.password", False),
+        ("listener.name.plaintext.ssl.keystore.key", False),
+        ("listener.name.plaintext.plain.sasl.jaas.config", False),
+        ("ssl.keystore.password", False),
+        ("SSL.Keystore.Password", False),
+        ("ssl.keystore.pasword", False),
+        ("listener.name.plaintext.max.connections", True),
+        ("log.cleaner.threads", True),
+    ],
+)
+async def test_sensitive_settings_of_brokers_are_hidden(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_shown: bool
+) -> None:
+    """Whether they are accepted or not: what is not known may be a mistyped password."""
+    node, client = await started(tmp_path, authorizer_class_name="headrace", super_users="User:ANONYMOUS")
+    config = configs.AlterableConfig(name=name, config_operation=0, value="1234567")
+    resource = configs.AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    request = configs.IncrementalAlterConfigsRequest(resources=[resource])
+    try:
+        with caplog.at_level(logging.INFO, "headrace.audit"):
+            await client.ask(request, configs.IncrementalAlterConfigsResponse, 1)
+    finally:
+        await node.stop()
+    (line,) = [line for line in told(caplog) if line["api"] == "IncrementalAlterConfigs"]
+    assert line["configs"] == (f"{name}=1234567" if is_shown else f"{name}=(hidden)")
+    assert is_shown or "1234567" not in caplog.text
