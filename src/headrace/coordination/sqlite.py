@@ -281,12 +281,9 @@ class _StoreThread:
         """Tell the loop which watched nodes have changed, whoever did it. What fails is due again."""
         if not tree.session_alive() and not self._closing:
             self._lose_session("another process removed it")
-        changed = []
-        for path, before in self._stamps.items():
-            now = tree.stamp(path)
-            if now != before:
-                self._stamps[path] = now
-                changed.append(path)
+        stamps = {path: tree.stamp(path) for path in self._stamps}
+        changed = [path for path, stamp in stamps.items() if stamp != self._stamps[path]]
+        self._stamps = stamps
         tree.wrote = False
         if changed:
             self._tell(self.on_changes, changed)

@@ -108,7 +108,8 @@ class ZooKeeperStore:
         self._observers: dict[str, Callable[[WatchedEvent], None]] = {}
         """One function for each watched path: kazoo keeps a set, so setting it twice calls it once."""
         self._loop = asyncio.get_running_loop()
-        self._must_sync = False
+        self._doubts = self._synced = 0
+        """How often the server may have come to lack something that was written, and up to which it caught up."""
         self._closed = False
         client.on_connected = self._on_connected
         client.on_lost = session.end
@@ -140,9 +141,10 @@ class ZooKeeperStore:
 
     async def _read(self, requests: Sequence[ZookeeperCall], paths: Sequence[str]) -> list[Any]:
         self._check_open()
-        if self._must_sync:
+        while self._synced < self._doubts:
+            doubts = self._doubts
             await self._client.call(lambda kazoo: kazoo.sync_async(self._path(ROOT)), ROOT)
-            self._must_sync = False
+            self._synced = max(self._synced, doubts)  # there may be another by now
         return await self._client.call_all(requests, paths)
 
     # Writing
@@ -186,7 +188,7 @@ class ZooKeeperStore:
         try:
             results = await self._client.call(send, ops[0].path)
         except Unknown:
-            self._must_sync = True
+            self._doubts += 1
             raise
         for op, result in zip(ops, results, strict=True):
             if isinstance(result, BaseException) and not isinstance(result, _NOT_THE_CAUSE):
@@ -278,7 +280,7 @@ class ZooKeeperStore:
             self._loop.call_soon_threadsafe(self._follow, [path])
 
     def _on_connected(self) -> None:
-        self._must_sync = True
+        self._doubts += 1
         self._follow(list(self._watches))
 
     def _follow(self, paths: Sequence[str]) -> None:

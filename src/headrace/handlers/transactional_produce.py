@@ -138,8 +138,8 @@ class TransactionalProduce(Pending):
         """Never raises: a failure only ends the connection."""
         try:
             reply = await self._verified_and_appended()
-        except CloseConnection as error:
-            self.fail(error)
+        except CloseConnection:
+            self.hang_up()  # with an error that does not hold the request: nobody waits for an answer to acks=0
         except Exception as error:
             log.exception("A Produce of a transaction failed")
             self.fail(error)

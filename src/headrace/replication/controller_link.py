@@ -83,7 +83,10 @@ class ControllerLink:
             if on_doubt is not None:
                 on_doubt()
             if self._env.clock.monotonic() + RETRY_SECONDS >= deadline:
-                raise problem
+                try:
+                    raise problem
+                finally:
+                    del problem  # with its traceback it would hold itself, and the request
             await self._env.clock.sleep(RETRY_SECONDS)
 
     async def create_topics(self, topics: Sequence[TopicCreation]) -> list[TopicOutcome]:

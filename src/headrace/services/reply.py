@@ -51,7 +51,10 @@ class Pending:
 
     def result(self) -> Body:
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                self._error = None  # its traceback holds this, and what it was made of, until the collector comes
         assert self._body is not None
         return self._body
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from copy import copy
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,8 @@ class DirectoryHealth:
 
     def fail(self, error: OSError) -> None:
         if self.failure is None:
-            self.failure = error
-            logger.error("The data directory %s is offline: %s", self.path, error)
+            self.failure = copy(error)  # without its traceback, whose frames hold the request that met it
+            logger.error("The data directory %s is offline: %s", self.path, self.failure)
 
     def judge(self, error: OSError) -> None:
         """A read, a write, or the making of a file failed."""

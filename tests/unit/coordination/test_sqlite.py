@@ -14,7 +14,7 @@ import pytest
 
 from headrace.coordination.contract import IncompatibleStore, NodeExists, SessionLost, TreeNode, Unknown
 from headrace.coordination.sqlite import open_sqlite_store
-from headrace.coordination.sqlite_tree import SCHEMA_VERSION, SqliteTree
+from headrace.coordination.sqlite_tree import ABSENT, SCHEMA_VERSION, SqliteTree
 from headrace.env.real import real_env
 from headrace.testing.faulty_disk import FaultyDisk
 
@@ -145,6 +145,36 @@ async def test_a_bug_in_a_poll_is_reported_and_the_store_still_answers(
         await reported.wait()
         assert await store.get("/a") is None
         await store.close()
+
+
+async def test_a_change_is_told_although_the_look_for_it_failed_halfway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that it had come to were taken for told: a broker missed the change until the next one."""
+    path = str(tmp_path / "cluster.db")
+    store = await open_sqlite_store(ENV, path)
+    other = await open_sqlite_store(ENV, path)
+    first, second = asyncio.Event(), asyncio.Event()
+    await store.watch("/first", first.set)
+    await store.watch("/second", second.set)
+    look = SqliteTree.stamp
+    failures: list[str] = []
+
+    def busy_once(tree: SqliteTree, node: str) -> tuple[int, int]:
+        if node == "/second" and not failures and look(tree, "/first") != ABSENT:
+            failures.append(node)
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorname = "SQLITE_BUSY"
+            raise error
+        return look(tree, node)
+
+    monkeypatch.setattr(SqliteTree, "stamp", busy_once)
+    async with asyncio.timeout(60):
+        await other.create("/first", b"")
+        await first.wait()
+    assert failures
+    await other.close()
+    await store.close()
 
 
 async def test_a_write_after_the_session_was_removed_does_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.records.builder import NewRecord, build_batch
 from headrace.storage import log as log_module
 from headrace.storage.log import Log
 from headrace.storage.resources import StorageResources
@@ -63,6 +66,20 @@ def test_a_failed_read_is_a_storage_error_and_the_directory_is_given_up(
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert store.log.failure is not None
     assert store.log.failure.errno == errno.EIO
+
+
+def test_a_failed_write_does_not_keep_its_batch(store: Any, disk: FaultyDisk) -> None:
+    """Why the directory is offline is remembered for as long as the broker runs; a request can have 100 MB."""
+    disk.fail(store.directory, errno.EIO, "pwrite")
+    request = bytearray(build_batch([NewRecord(b"v")]))
+    gc.disable()
+    try:
+        with contextlib.suppress(KafkaError):  # pytest.raises would keep its traceback
+            store.log.append_as_leader(memoryview(request), 0)
+        assert store.log.failure is not None
+        request.append(0)  # raises BufferError while anything refers to the batch
+    finally:
+        gc.enable()
 
 
 def test_too_many_open_files_pass(store: Any, disk: FaultyDisk) -> None:
