@@ -422,7 +422,7 @@ def _check_checkpoint(
 
 @contextmanager
 def _refusals(pipeline: Pipeline, part: Part) -> Iterator[None]:
-    """A checkpoint that is not this pipeline's, or cannot be opened, is a problem at the part that it was meant for."""
+    """A checkpoint that is another's, or cannot be opened, is a problem at the part that it was meant for."""
     try:
         yield
     except CheckpointRefused as refused:
