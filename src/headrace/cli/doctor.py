@@ -25,6 +25,7 @@ from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import open_connection
 from headrace.client.errors import CannotReach, Reason
+from headrace.client.reassigning import with_moves
 from headrace.client.view import ClusterView
 from headrace.config.coordination_settings import parse_zookeeper_connect
 
@@ -131,7 +132,7 @@ def _port(port: int, purpose: str) -> Finding:
 
 
 async def _cluster(cluster: Cluster) -> list[Finding]:
-    view = await cluster.metadata()
+    view = await with_moves(cluster, await cluster.metadata())
     entry = (await cluster.entry()).address
     findings = [Finding(OK, f"{entry} answers, cluster {view.cluster_id}, {plural(len(view.brokers), 'broker')}.")]
     for broker in view.brokers.values():

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import Outcome, kafka_error
-from headrace.model.errors import ErrorCode
+from headrace.client.errors import ClientError, Outcome, kafka_error
+from headrace.client.view import ClusterView, TopicView
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -62,21 +63,44 @@ async def alter_reassignments(
 
 async def list_reassignments(cluster: Cluster) -> dict[TopicPartition, MovingPartition]:
     """The moves that are under way."""
+    return await cluster.retrying(lambda: _moves_now(cluster))
+
+
+async def _moves_now(cluster: Cluster) -> dict[TopicPartition, MovingPartition]:
     request = ListPartitionReassignmentsRequest(timeout_ms=_timeout_ms(cluster))
+    response = await (await cluster.controller()).request(request, ListPartitionReassignmentsResponse)
+    if response.error_code:
+        raise kafka_error(response.error_code, response.error_message)
+    return {
+        TopicPartition(topic.name, row.partition_index): MovingPartition(
+            tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    }
 
-    async def attempt() -> dict[TopicPartition, MovingPartition]:
-        response = await (await cluster.controller()).request(request, ListPartitionReassignmentsResponse)
-        if response.error_code:
-            raise kafka_error(response.error_code, response.error_message)
-        return {
-            TopicPartition(topic.name, row.partition_index): MovingPartition(
-                tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
-            )
-            for topic in response.topics
-            for row in topic.partitions
-        }
 
-    return await cluster.retrying(attempt)
+async def with_moves(cluster: Cluster, view: ClusterView) -> ClusterView:
+    """The same topics, with what moves are adding to them, or as they are if that cannot be learned."""
+    if not any(one.under_replicated for topic in view.topics.values() for one in topic.partitions):
+        return view
+    try:
+        moving = await _moves_now(cluster)
+        # Again, for a move that has ended in between would leave its new replicas as missing ones.
+        now = await cluster.metadata() if moving else view
+    except (ClientError, KafkaError):
+        return view
+    topics = {name: _with_adding(now.topics[name], moving) for name in view.topics if name in now.topics}
+    return view._replace(topics=topics)
+
+
+def _with_adding(topic: TopicView, moving: Mapping[TopicPartition, MovingPartition]) -> TopicView:
+    def told(number: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        state = moving.get(TopicPartition(topic.name, number))
+        return tuple(one for one in state.adding if one in replicas) if state is not None else ()
+
+    partitions = tuple(one._replace(adding=told(one.number, one.replicas)) for one in topic.partitions)
+    return topic._replace(partitions=partitions)
 
 
 async def elect_leaders(

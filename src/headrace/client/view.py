@@ -27,6 +27,24 @@ class PartitionView(NamedTuple):
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     offline: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    """Those of the replicas that a move is adding, which Metadata does not tell (`reassigning.with_moves`)."""
+
+    @property
+    def factor(self) -> int:
+        """How many replicas it should have in sync: while it moves, as many as before."""
+        return len(self.replicas) - len(self.adding)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Replicas that should be in sync and are not."""
+        expected = {*self.in_sync, *self.adding}
+        return tuple(broker for broker in self.replicas if broker not in expected)
+
+    @property
+    def under_replicated(self) -> bool:
+        """By Kafka's rule: what a move adds is not missed, but can stand in for what is."""
+        return len(self.in_sync) < self.factor
 
 
 class TopicView(NamedTuple):

@@ -41,7 +41,7 @@ class ReplicationFigures:
         yield gauge(f"{MANAGER}_leadercount", "Partitions that this broker leads.", len(led))
         yield gauge(
             f"{MANAGER}_underreplicatedpartitions",
-            "Led partitions with fewer replicas in sync than there are.",
+            "Led partitions with fewer replicas in sync than there are, without those that a move adds.",
             sum(map(_is_under_replicated, led)),
         )
         yield gauge(
@@ -95,7 +95,7 @@ def _partition_families(led: list[Partition]) -> Iterator[Family]:
         ("kafka_topic_partition_in_sync_replica", "Replicas in sync.", lambda held: len(_image(held).isr)),
         (
             "kafka_topic_partition_under_replicated_partition",
-            "1 if fewer replicas are in sync than there are.",
+            "1 if fewer replicas are in sync than there are, without those that a move adds.",
             lambda held: int(_is_under_replicated(held)),
         ),
         (
@@ -115,4 +115,4 @@ def _image(partition: Partition) -> PartitionImage:
 
 def _is_under_replicated(partition: Partition) -> bool:
     image = _image(partition)
-    return len(image.isr) < len(image.replicas)
+    return len(image.isr) < len(image.replicas) - len(image.adding)

@@ -11,7 +11,7 @@ from headrace.cli.cluster.partition_findings import (
     absent_brokers,
     leader_skew,
     partition_findings,
-    under_replicated_topics,
+    topics_not_in_sync,
 )
 from headrace.cli.cluster.show import directories
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
@@ -22,6 +22,7 @@ from headrace.cli.common.store import why_unreachable, zookeeper_setting
 from headrace.client.admin import controller_of
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
+from headrace.client.reassigning import with_moves
 from headrace.client.view import ClusterView
 from headrace.config.coordination_settings import parse_zookeeper_connect
 from headrace.model.errors import KafkaError
@@ -41,7 +42,7 @@ def health(target: Target, format: str) -> None:
     """Report problems with brokers, controller, partitions, disks and ZooKeeper. Exit code 1 if there are any."""
 
     async def work(cluster: Cluster) -> list[Finding]:
-        view = await cluster.metadata()
+        view = await with_moves(cluster, await cluster.metadata())
         silent = await _silent_brokers(cluster, view)
         return [
             *_brokers(view, silent),
@@ -92,7 +93,7 @@ def controller_finding(controller: int, view: ClusterView, silent: Collection[in
 
 
 async def _partitions(cluster: Cluster, view: ClusterView, silent: Collection[int]) -> list[Finding]:
-    minimums, unread = await minimums_in_sync(cluster, under_replicated_topics(view))
+    minimums, unread = await minimums_in_sync(cluster, topics_not_in_sync(view))
     return [*unread, *partition_findings(view, minimums, silent)]
 
 

@@ -41,9 +41,11 @@ def partition_findings(
     cut_off = [(name, one) for name, one in partitions if one.leader in silent]
     doubtful = any(broker in silent for _, one in partitions for broker in one.in_sync)
     offline = [(name, one) for name, one in partitions if one.leader == NO_LEADER]
-    lagging = [(name, one) for name, one in partitions if one.leader != NO_LEADER and _lags(one)]
+    lagging = [(name, one) for name, one in partitions if one.leader != NO_LEADER and one.under_replicated]
     refused = [
-        (name, one) for name, one in lagging if len(one.in_sync) < min(minimums.get(name, 1), len(one.replicas))
+        (name, one)
+        for name, one in partitions
+        if one.leader != NO_LEADER and len(one.in_sync) < min(minimums.get(name, 1), one.factor)
     ]
     minimal = [(name, one) for name, one in lagging if len(one.in_sync) == minimums.get(name, 0)]
     misplaced = [
@@ -79,7 +81,9 @@ def partition_findings(
         )
     if not offline and not lagging and not doubtful:
         whole = "The partition has" if len(partitions) == 1 else f"All {len(partitions):,} partitions have"
-        findings.append(Finding(OK, f"{whole} a leader and all replicas in sync."))
+        coming = sum(len(set(one.adding) - set(one.in_sync)) for _, one in partitions)
+        moves = f"; moves are adding {plural(coming, 'replica')}" if coming else ""
+        findings.append(Finding(OK, f"{whole} a leader and all replicas in sync{moves}."))
     return findings
 
 
@@ -112,7 +116,7 @@ def _behind(view: ClusterView, lagging: Sequence[Named]) -> str:
     """`3 (12, down), 1 (4, failed disk)`."""
     counts: Counter[tuple[int, str]] = Counter()
     for _, one in lagging:
-        for broker in set(one.replicas) - set(one.in_sync):
+        for broker in one.missing:
             failed = _disk_failed(view, one, broker)
             why = "failed disk" if failed else "behind, see its log" if broker in view.brokers else "down"
             counts[broker, why] += 1
@@ -135,12 +139,17 @@ def leader_skew(view: ClusterView) -> list[Finding]:
     return [Finding(DOUBT, what, advice)]
 
 
-def under_replicated_topics(view: ClusterView) -> list[str]:
-    return [topic.name for topic in view.topics.values() if any(_lags(one) for one in topic.partitions)]
+def topics_not_in_sync(view: ClusterView) -> list[str]:
+    """Those that may have too few replicas in sync for acks=all."""
+    return [
+        topic.name
+        for topic in view.topics.values()
+        if any(len(one.in_sync) < len(one.replicas) for one in topic.partitions)
+    ]
 
 
 def count_under_replicated(view: ClusterView) -> int:
-    return sum(_lags(one) for _, one in _all(view))
+    return sum(one.under_replicated for _, one in _all(view))
 
 
 def count_leaderless(view: ClusterView) -> int:
@@ -149,10 +158,6 @@ def count_leaderless(view: ClusterView) -> int:
 
 def _all(view: ClusterView) -> list[Named]:
     return [(topic.name, one) for topic in view.topics.values() for one in topic.partitions]
-
-
-def _lags(partition: PartitionView) -> bool:
-    return len(partition.in_sync) < len(partition.replicas)
 
 
 def _count(partitions: list[Named]) -> str:

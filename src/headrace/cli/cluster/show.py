@@ -24,6 +24,7 @@ from headrace.cli.common.store import store_name, zookeeper_setting
 from headrace.client.admin import controller_of, describe_log_dirs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import kafka_error
+from headrace.client.reassigning import with_moves
 
 BROKER_COLUMNS = (
     number("id", "ID"),
@@ -44,7 +45,7 @@ def info(target: Target, format: str) -> None:
     """Show the cluster's id, its brokers and how partitions are spread over them."""
 
     async def work(cluster: Cluster) -> dict[str, Any]:
-        view, controller = await cluster.metadata(), await controller_of(cluster)
+        view, controller = await with_moves(cluster, await cluster.metadata()), await controller_of(cluster)
         partitions = [one for topic in view.topics.values() for one in topic.partitions]
         brokers = [
             {

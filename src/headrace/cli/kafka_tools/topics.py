@@ -20,6 +20,7 @@ from headrace.client.admin import (
     describe_configs,
 )
 from headrace.client.cluster import Cluster
+from headrace.client.reassigning import with_moves
 from headrace.client.view import NO_LEADER, PartitionView, TopicView
 from headrace.model.config_resources import ResourceType
 from headrace.model.errors import ErrorCode
@@ -103,7 +104,7 @@ class _Shown:
         self.if_exists = if_exists
 
     def wants(self, one: PartitionView) -> bool:
-        lagging = self.under_replicated and len(one.in_sync) < len(one.replicas)
+        lagging = self.under_replicated and one.under_replicated
         return self.all or lagging or (self.unavailable and one.leader == NO_LEADER)
 
 
@@ -130,7 +131,7 @@ async def _grow(cluster: Cluster, topic: str, total: int) -> None:
 
 
 async def matching(cluster: Cluster, pattern: str | None, exclude_internal: bool = False) -> list[TopicView]:
-    topics = (await cluster.metadata()).topics.values()
+    topics = (await with_moves(cluster, await cluster.metadata())).topics.values()
     try:
         wanted = re.compile(pattern or ".*")
     except re.error as error:

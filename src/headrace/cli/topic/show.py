@@ -21,6 +21,7 @@ from headrace.cli.common.output import PEOPLE, Column, Row, count, emit_data, em
 from headrace.cli.common.session import chosen_partitions, run, topic_of, topics_of
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import MAX_TIMESTAMP, list_offsets, offset_ranges
+from headrace.client.reassigning import with_moves
 from headrace.client.view import NO_LEADER, TopicView
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition, topic_id_text
@@ -55,7 +56,7 @@ def list_command(target: Target, pattern: re.Pattern[str] | None, internal: bool
     """List the topics, or those whose whole name matches the regular expression PATTERN."""
 
     async def work(cluster: Cluster) -> list[Row]:
-        topics = (await cluster.metadata()).topics.values()
+        topics = (await with_moves(cluster, await cluster.metadata())).topics.values()
         return [
             summary(topic)
             for topic in topics
@@ -77,7 +78,7 @@ def summary(topic: TopicView) -> dict[str, Any]:
         "internal": topic.internal,
         "partitions": len(topic.partitions),
         "replication_factor": topic.replication_factor,
-        "under_replicated": sum(len(one.in_sync) < len(one.replicas) for one in topic.partitions),
+        "under_replicated": sum(one.under_replicated for one in topic.partitions),
         "offline": sum(one.leader == NO_LEADER for one in topic.partitions),
     }
 

@@ -6,7 +6,12 @@ import pytest
 
 from headrace.cli.cluster import check as cluster_check
 from headrace.cli.cluster import health as cluster_health
-from headrace.cli.cluster.partition_findings import absent_brokers, leader_skew, partition_findings
+from headrace.cli.cluster.partition_findings import (
+    absent_brokers,
+    count_under_replicated,
+    leader_skew,
+    partition_findings,
+)
 from headrace.cli.cluster.spread import spread_findings
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding
 from headrace.client.address import Address
@@ -220,3 +225,22 @@ def test_many_partitions_are_told_by_topic() -> None:
 def test_partitions_at_their_minimum() -> None:
     minimal, _ = partition_findings(cluster(3, (1, 2, 3), in_sync=(1, 2)), {"t": 2})
     assert (minimal.state, "at min.insync.replicas" in minimal.what) == (DOUBT, True)
+
+
+def test_what_a_move_adds_is_not_missed_and_can_stand_in() -> None:
+    """Kafka's rule: the replicas in sync, of whatever kind, against those from before the move."""
+    view = cluster(4, (3, 4, 1, 2), in_sync=(1, 2))
+
+    def moving(in_sync: tuple[int, ...]) -> ClusterView:
+        (partition,) = view.topics["t"].partitions
+        partition = partition._replace(in_sync=in_sync, adding=(3, 4), replicas=(1, 2, 3, 4))
+        return view._replace(topics={"t": view.topics["t"]._replace(partitions=(partition,))})
+
+    (fine,) = partition_findings(moving((1, 2)), {"t": 2})
+    assert (fine.state, "moves are adding 2 replicas" in fine.what) == (OK, True)
+    assert states(partition_findings(moving((1, 3)), {"t": 2})) == [OK]
+    refused, lagging = partition_findings(moving((1,)), {"t": 2})
+    assert "below min.insync.replicas" in refused.what
+    assert lagging.advice == "Not in sync, by broker: 2 (1, behind, see its log)."
+    assert count_under_replicated(moving((1, 2))) == 0
+    assert count_under_replicated(moving((1,))) == 1

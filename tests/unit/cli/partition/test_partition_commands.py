@@ -17,6 +17,7 @@ from headrace.metadata.image import PartitionImage
 from headrace.model.topics import TopicPartition
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
 from tests.unit.replication.test_three_brokers import create, produce
+from tests.unit.services.test_replication_figures import PARTITION, UNDER_REPLICATED, figures
 
 T0 = TopicPartition("t", 0)
 
@@ -45,7 +46,7 @@ class CommandLine:
 
 @pytest.fixture
 async def headrace(tmp_path: Path) -> AsyncIterator[CommandLine]:
-    async with running_cluster(tmp_path / "data", 4) as cluster:
+    async with running_cluster(tmp_path / "data", 4, headrace_admin_port="0") as cluster:
         await create(cluster, 1, [1, 2])
         for _ in range(3):
             await cluster.until(lambda: cluster.replica(1, T0).is_leader)
@@ -115,6 +116,26 @@ async def test_status_and_cancel(headrace: CommandLine) -> None:
     assert "Cancelled the moves of 1 partition." in (await headrace("partition", "cancel", "t", "-y")).stderr
     assert "None of them is being moved." in (await headrace("partition", "cancel", "--all", "-y")).stderr
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
+
+
+async def test_replicas_that_a_move_adds_are_not_missed(headrace: CommandLine) -> None:
+    cluster = headrace.cluster
+    copy_nothing(cluster, 4)
+    await headrace("partition", "move", "t", "--replicas", "4,2", "--yes", "--no-wait")
+    await cluster.until(lambda: all_see(cluster, lambda state: state.adding == (4,)))
+    healthy = (await headrace("cluster", "health")).stdout
+    assert "all replicas in sync; moves are adding 1 replica" in healthy
+    assert (
+        json.loads((await headrace("cluster", "info", "--format", "json")).stdout)["under_replicated_partitions"]
+        == 0
+    )
+    (listed,) = json.loads((await headrace("topic", "list", "--format", "json")).stdout)
+    assert listed["under_replicated"] == 0
+    shown = await headrace("kafka-topics", "--describe", "--under-replicated-partitions")
+    assert shown.stdout == ""
+    told = await figures(cluster, 1)
+    assert (told[UNDER_REPLICATED], told[f"kafka_topic_partition_replicas{PARTITION}"]) == (0, 3)
+    assert told[f"kafka_topic_partition_under_replicated_partition{PARTITION}"] == 0
 
 
 def all_see(cluster: InProcessCluster, holds: Callable[[PartitionImage], bool]) -> bool:
