@@ -29,9 +29,7 @@ MAX_PER_REQUEST = 1000
 
 async def carry_out(cluster: Cluster, moves: Sequence[Move], bytes_per_second: int | None, wait: bool) -> None:
     """Begin all moves; with `wait` until they are done, and their first replicas lead."""
-    limited = [move.partition.topic for move in moves] if bytes_per_second is not None else []
-    if bytes_per_second is not None:
-        await throttle.limit(cluster, moves, bytes_per_second)
+    limited = None if bytes_per_second is None else await throttle.limit(cluster, moves, bytes_per_second)
     begun = await _begin(cluster, moves)
     if not begun:
         await _lift(cluster, limited)
@@ -54,10 +52,14 @@ async def carry_out(cluster: Cluster, moves: Sequence[Move], bytes_per_second: i
         raise CommandError(f"{plural(len(moves) - len(begun), 'partition')} did not move.", PARTLY_DONE)
 
 
-async def _lift(cluster: Cluster, topics: Sequence[str]) -> None:
+async def _lift(cluster: Cluster, limited: throttle.Pairs | None) -> None:
     """The limits of brokers hold for all moves: the last one to end takes them away."""
-    if topics:
-        await throttle.lift(cluster, topics, brokers=not await list_reassignments(cluster))
+    if limited is None:
+        return
+    moving = await list_reassignments(cluster)
+    await throttle.lift_pairs(cluster, limited, moving)
+    if not moving:
+        await throttle.lift(cluster, ())
 
 
 async def _elect(cluster: Cluster, moves: Sequence[Move]) -> None:

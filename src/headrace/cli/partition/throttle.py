@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headrace.cli.partition.planning import Move
 from headrace.client.admin import ConfigResource, alter_configs, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.model.config_resources import ConfigOperation, ResourceType
+from headrace.model.topics import TopicPartition
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+ALL = "*"
 
 
-async def limit(cluster: Cluster, moves: Sequence[Move], bytes_per_second: int) -> None:
-    """On every broker that sends or gets copies, for these partitions."""
-    await limit_topics(cluster, moves)
+Pairs = dict[tuple[str, str], list[str]]
+"""By topic and setting: partition:broker pairs."""
+
+
+async def limit(cluster: Cluster, moves: Sequence[Move], bytes_per_second: int) -> Pairs:
+    """On every broker that sends or gets copies, for these partitions. The pairs that were not limited before."""
+    added = await limit_topics(cluster, moves)
     await limit_brokers(cluster, {one for move in moves for one in (*move.before, *move.after)}, bytes_per_second)
+    return added
 
 
 async def limit_brokers(cluster: Cluster, brokers: Iterable[int], bytes_per_second: int) -> None:
@@ -26,28 +33,52 @@ async def limit_brokers(cluster: Cluster, brokers: Iterable[int], bytes_per_seco
         await alter_configs(cluster, ConfigResource(ResourceType.BROKER, str(broker)), changes)
 
 
-async def limit_topics(cluster: Cluster, moves: Sequence[Move]) -> None:
+async def limit_topics(cluster: Cluster, moves: Sequence[Move]) -> Pairs:
+    """In addition to what other moves of the same topics have limited."""
+    added: Pairs = {}
     for topic in dict.fromkeys(move.partition.topic for move in moves):
-        own = [move for move in moves if move.partition.topic == topic]
-        sending = [f"{move.partition.partition}:{one}" for move in own for one in move.before]
-        getting = [f"{move.partition.partition}:{one}" for move in own for one in move.adding]
-        changes: list[tuple[str, ConfigOperation, str | None]] = [
-            (name, ConfigOperation.SET, ",".join(pairs))
-            for name, pairs in ((LEADERS, sending), (FOLLOWERS, getting))
-            if pairs
-        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        before = await _values(cluster, resource)
+        wanted = _pairs([move for move in moves if move.partition.topic == topic])
+        changes: list[tuple[str, ConfigOperation, str | None]] = []
+        for name, pairs in wanted.items():
+            there = [pair.strip() for pair in before.get(name, "").split(",")]
+            new = [] if ALL in there else [pair for pair in pairs if pair not in there]
+            if new:
+                changes.append((name, ConfigOperation.APPEND, ",".join(new)))
+                added[topic, name] = new
         if changes:
-            await alter_configs(cluster, ConfigResource(ResourceType.TOPIC, topic), changes)
+            await alter_configs(cluster, resource, changes)
+    return added
 
 
-async def lift(cluster: Cluster, topics: Iterable[str], brokers: bool = True) -> list[str]:
+def _pairs(moves: Sequence[Move]) -> dict[str, list[str]]:
+    """Who sends and who gets copies of one topic."""
+    return {
+        LEADERS: [f"{move.partition.partition}:{one}" for move in moves for one in move.before],
+        FOLLOWERS: [f"{move.partition.partition}:{one}" for move in moves for one in move.adding],
+    }
+
+
+async def lift_pairs(cluster: Cluster, added: Pairs, moving: Collection[TopicPartition]) -> None:
+    """Of one plan, but not of partitions that are moving again. The topics' other pairs stay."""
+    alive = (await cluster.metadata()).topics
+    for (topic, name), pairs in added.items():
+        done = [one for one in pairs if TopicPartition(topic, int(one.partition(":")[0])) not in moving]
+        if topic not in alive or not done:
+            continue
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        await alter_configs(cluster, resource, [(name, ConfigOperation.SUBTRACT, ",".join(done))])
+        if (await _values(cluster, resource)).get(name) == "":
+            await alter_configs(cluster, resource, [(name, ConfigOperation.DELETE, None)])
+
+
+async def lift(cluster: Cluster, topics: Iterable[str]) -> list[str]:
     """Take the limits away from all brokers and these topics; what was limited."""
-    lifted = []
-    for what, (resource, names) in (await limits(cluster, topics)).items():
-        if brokers or resource.type is not ResourceType.BROKER:
-            await alter_configs(cluster, resource, [(name, ConfigOperation.DELETE, None) for name in names])
-            lifted.append(what)
-    return lifted
+    limited = await limits(cluster, topics)
+    for resource, names in limited.values():
+        await alter_configs(cluster, resource, [(name, ConfigOperation.DELETE, None) for name in names])
+    return list(limited)
 
 
 async def limits(cluster: Cluster, topics: Iterable[str]) -> dict[str, tuple[ConfigResource, list[str]]]:
@@ -63,6 +94,12 @@ async def limits(cluster: Cluster, topics: Iterable[str]) -> dict[str, tuple[Con
         if topic in view.topics and (names := await _set(cluster, resource, (LEADERS, FOLLOWERS), "topic")):
             found[f"topic {topic}"] = resource, names
     return found
+
+
+async def _values(cluster: Cluster, resource: ConfigResource) -> dict[str, str]:
+    """The pairs that a topic has, by setting, of those that are set."""
+    entries = await describe_configs(cluster, resource, (LEADERS, FOLLOWERS))
+    return {entry.name: entry.value or "" for entry in entries if entry.source == "topic"}
 
 
 async def _set(cluster: Cluster, resource: ConfigResource, names: Sequence[str], source: str) -> list[str]:

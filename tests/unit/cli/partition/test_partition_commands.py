@@ -197,6 +197,30 @@ async def test_a_move_that_is_refused_leaves_no_throttle(headrace: CommandLine) 
     await cluster.until(lambda: not cluster.image(1).topics["t"].configs)
 
 
+async def test_two_throttled_moves_of_one_topic(headrace: CommandLine) -> None:
+    """Each limits its own partitions, and takes only those limits away; what somebody had set stays."""
+    cluster = headrace.cluster
+    await headrace("kafka-topics", "--create", "--topic", "u", "--replica-assignment", "1:2,1:2")
+    user = "follower.replication.throttled.replicas=7:9"
+    await headrace("topic", "alter", "u", "--set", user)
+    await cluster.until(lambda: len(cluster.image(2).topics["u"].configs) == 1)
+    throttled = ("--yes", "--throttle", "50MB/s")
+    copy_nothing(cluster, 4)
+    await headrace("partition", "move", "u:0", "--replicas", "4,2", "--no-wait", *throttled)
+    await cluster.until(lambda: bool(cluster.image(2).topics["u"].partitions[0].target))
+    await headrace("partition", "move", "u:1", "--replicas", "3,2", *throttled)
+    await cluster.until(
+        lambda: (
+            cluster.image(2).topics["u"].configs
+            == {
+                "leader.replication.throttled.replicas": "0:1,0:2",
+                "follower.replication.throttled.replicas": "7:9,0:4",
+            }
+        )
+    )
+    assert cluster.image(2).broker_configs["2"], "the other move still needs the rates"
+
+
 async def test_a_throttle_that_nothing_needs_any_more_is_reported(headrace: CommandLine) -> None:
     cluster = headrace.cluster
     copy_nothing(cluster, 4)
