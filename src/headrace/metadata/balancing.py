@@ -39,10 +39,15 @@ def balance(brokers: Mapping[int, Location], assignment: PartitionReplicas) -> d
     return {name: now for name, now in plan.replicas.items() if now != assignment[name]}
 
 
-def evacuate(brokers: Mapping[int, Location], assignment: PartitionReplicas) -> dict[TopicPartition, Replicas]:
-    """The least that must change so that nothing is on a broker which is not in the list."""
+def evacuate(
+    brokers: Mapping[int, Location], assignment: PartitionReplicas, broker: int
+) -> dict[TopicPartition, Replicas]:
+    """The least that must change so that nothing is on a broker which is not in the list.
+
+    Others that are not in it, because they are down, keep what they have: they may be back in a minute.
+    """
     plan = _Plan(brokers, assignment)
-    plan.leave_the_others()
+    plan.leave_the_others(only=broker)
     return {name: now for name, now in plan.replicas.items() if now != assignment[name]}
 
 
@@ -110,17 +115,17 @@ class _Plan:
 
         return min(free, key=cost, default=None)
 
-    def leave_the_others(self) -> None:
+    def leave_the_others(self, only: int | None = None) -> None:
         for name, replicas in list(self.replicas.items()):
             now = replicas
             for broker in replicas:
-                if broker in self._brokers:
+                if broker in self._brokers or only not in (None, broker):
                     continue
                 kept = tuple(one for one in now if one != broker)
                 taker = self._best(name, tuple(one for one in kept if one in self._brokers))
                 if taker is not None and taker not in kept:
                     now = tuple(taker if one == broker else one for one in now)
-                elif kept:
+                elif any(one in self._brokers for one in kept):
                     now = kept
             if now != replicas:
                 self._set(name, now)

@@ -69,14 +69,14 @@ def test_racks_come_first() -> None:
 
 def test_a_broker_is_emptied_with_one_copy_for_each_replica() -> None:
     before = topic((1, 2), (2, 3), (3, 1), (1, 3))
-    plan = evacuate(on_hosts(2, 3, 4), before)
+    plan = evacuate(on_hosts(2, 3, 4), before, 1)
     assert copies(before, plan) == 3
     assert 1 not in counts({**before, **plan})
 
 
 def test_without_anybody_to_take_over_there_are_fewer_replicas() -> None:
-    assert evacuate(on_hosts(2), topic((1, 2))) == topic((2,))
-    assert evacuate({}, topic((1, 2))) == topic((2,)), "somebody must stay"
+    assert evacuate(on_hosts(2), topic((1, 2)), 1) == topic((2,))
+    assert evacuate({}, topic((1, 2)), 1) == {}, "2 is down: somebody who lives must stay"
 
 
 def test_fewer_replicas_are_those_that_live() -> None:

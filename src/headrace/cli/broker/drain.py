@@ -9,7 +9,7 @@ from headrace.cli.common.failure import FAILED, NOT_FOUND, TIMED_OUT, CommandErr
 from headrace.cli.common.options import Target, cluster_options
 from headrace.cli.common.output import note, plural
 from headrace.cli.common.session import run
-from headrace.cli.partition.move import Plan, Way, evacuation, show_and_carry_out, way_options
+from headrace.cli.partition.move import Plan, Wanted, Way, evacuation, show_and_carry_out, way_options
 from headrace.cli.partition.planning import assignment, destination, some
 from headrace.cli.partition.progress import seen_soon
 from headrace.client.admin import ConfigResource, alter_configs
@@ -83,7 +83,8 @@ def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
             return Plan(view, moving, {})
         if len([one for one in view.brokers if one != broker]) == 0:
             raise CommandError(f"There is no other broker that could take over from broker {broker}.")
-        return Plan(view, moving, evacuation(view, moving, broker))
+        wanted = evacuation(view, moving, broker)
+        return Plan(view, moving, wanted, _waiting(view, wanted, broker))
 
     async def cordon(cluster: Cluster) -> None:
         if broker in (await cluster.metadata([])).brokers:
@@ -92,6 +93,21 @@ def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
     show_and_carry_out(target, way, make, f"Nothing can move off broker {broker}.", cordon)
     if not way.dry_run and not way.no_wait:
         run(target, lambda cluster: _check_empty(cluster, broker))
+
+
+def _waiting(view: ClusterView, wanted: Wanted, broker: int) -> str:
+    """Of the partitions that also have a replica on a broker that is down: a move ends once all are in sync."""
+    down = sorted({one for to in wanted.values() for one in to if one not in view.brokers})
+    if not down:
+        return ""
+    ids = ", ".join(map(str, down))
+    who = f"Broker {ids} is down, and keeps its" if len(down) == 1 else f"Brokers {ids} are down, and keep their"
+    names = [name for name, to in wanted.items() if set(to) & set(down)]
+    return (
+        f"{who} replicas of {plural(len(names), 'partition')}: {some(names)}. A partition leaves broker {broker} "
+        "when all of its other replicas are in sync, so these wait. If what is down is lost, replace it first: "
+        "`headrace partition move --offline`."
+    )
 
 
 async def _check_empty(cluster: Cluster, broker: int) -> None:

@@ -98,6 +98,8 @@ class Plan(NamedTuple):
     view: ClusterView
     moving: Moving
     wanted: Wanted
+    warning: str = ""
+    """What to know before it is confirmed."""
 
 
 def show_and_carry_out(
@@ -113,26 +115,28 @@ def show_and_carry_out(
     """
 
     async def work(cluster: Cluster) -> None:
-        moves = await planned(cluster)
+        moves, warning = await planned(cluster)
         if way.format in PEOPLE:
             emit_rows([table_row(move) for move in moves], COLUMNS, way.format, empty)
         else:
             emit_data([move.row() for move in moves], way.format)
         if moves:
             note(f"{summary(moves)}.")
+        if warning:
+            note(warning)
         if way.dry_run:
             return
         if moves:
             confirm("Move them?", way.yes)
         if prepare is not None:
             await prepare(cluster)
-            moves = await planned(cluster)
+            moves, _ = await planned(cluster)
         if moves:
             await carry_out(cluster, moves, way.throttle, not way.no_wait)
 
-    async def planned(cluster: Cluster) -> list[Move]:
-        view, moving, wanted = await make(cluster)
-        return await moves_of(cluster, view, wanted, moving)
+    async def planned(cluster: Cluster) -> tuple[list[Move], str]:
+        plan = await make(cluster)
+        return await moves_of(cluster, plan.view, plan.wanted, plan.moving), plan.warning
 
     run(target, work)
 
@@ -255,7 +259,7 @@ def evacuation(view: ClusterView, moving: Moving, broker: int) -> Wanted:
     }
     held = {name: there[name] for name, to in assignment(view).items() if broker in to and name in led}
     leaving = {name: to for name, to in held.items() if broker not in to}
-    return leaving | dict(evacuate(others, held))
+    return leaving | dict(evacuate(others, held, broker))
 
 
 def _without_offline(view: ClusterView, moving: Moving) -> Wanted:

@@ -131,6 +131,22 @@ async def test_a_dead_broker_is_replaced_and_forgotten(headrace: CommandLine) ->
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
 
 
+async def test_a_drain_leaves_alone_what_is_on_another_broker_that_is_down(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 4, auto_leader_rebalance_enable="false") as cluster:
+        headrace = CommandLine(cluster)
+        await create(cluster, 1, [1, 3])
+        await cluster.until(lambda: cluster.replica(1, T0).is_leader)
+        await cluster.stop(3)
+        await cluster.until(lambda: all_see(cluster, lambda state: state.isr == (1,)))
+        await cluster.until(lambda: all(3 not in cluster.image(n).brokers for n in cluster.nodes))
+        done = await headrace("broker", "drain", "1", "--yes", "--no-wait")
+        assert "Broker 3 is down, and keeps its replicas of 1 partition: t:0." in done.stderr
+        taker, kept = cluster.state(T0).target
+        assert (taker in (2, 4), kept) == (True, 3)
+        await cluster.start(3)
+        await cluster.until(lambda: cluster.state(T0).replicas == (taker, 3))
+
+
 async def test_what_is_offline_is_never_just_dropped(headrace: CommandLine) -> None:
     """Where nobody can take a lost replica it stays, and where nothing is left to copy from no move is begun."""
     cluster = headrace.cluster
