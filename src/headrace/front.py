@@ -16,6 +16,7 @@ from headrace.metadata.image import Endpoint, MetadataImage
 from headrace.metrics.exposition import CONTENT_TYPE, render
 from headrace.outside import Outside
 from headrace.server.admin import AdminServer, Page, PageMaker, json_page
+from headrace.server.authentication import listeners_without_users
 from headrace.server.connection_rates import rates_of
 from headrace.server.connections import ConnectionLimits
 from headrace.server.dispatch import Dispatcher
@@ -76,7 +77,18 @@ class Front:
                     security_protocol=wanted.security_protocol,
                 )
             )
+        self._tell_where_nobody_can_log_in(image)
         return tuple(endpoints)
+
+    def _tell_where_nobody_can_log_in(self, image: MetadataImage) -> None:
+        for name in listeners_without_users(self._config, image):
+            mechanisms = self._config.sasl[name].mechanisms
+            log.warning(
+                "Nobody can log in at the listener %s: it offers only %s, and no user has a password for that. "
+                "Stop the broker and add the first user with `headrace user add NAME --mechanism %s --offline "
+                "FILE`, where FILE has the broker's settings; where another listener lets you in, leave that out",
+                *(name, " and ".join(mechanisms), mechanisms[0]),
+            )
 
     async def serve(self) -> None:
         for listener in self.listeners:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from headrace.config.broker_config import BrokerConfig
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context, LoginStep, SaslConversation
 from headrace.handlers.registry import Api, ColdHandler, HotHandler
+from headrace.metadata.image import MetadataImage
 from headrace.model.errors import ErrorCode
 from headrace.security.sasl import FAILURE, Mechanism, SaslListener, ScramUsers, begin
-from headrace.security.scram import AuthenticationFailed
+from headrace.security.scram import MECHANISMS, AuthenticationFailed
 from headrace.security.tokens import UnknownKey
 from headrace.server.audit_lines import audit, pairs
 from headrace.server.authorization.table import OPEN
@@ -85,6 +87,16 @@ class SaslLogin:
         self._expires = self._guard.now() + session_ms / 1000 if session_ms else 0.0
         self.for_ever = not session_ms
         return LoginStep(answer=answer, session_ms=session_ms)
+
+
+def listeners_without_users(config: BrokerConfig, image: MetadataImage) -> list[str]:
+    """Those at which nobody can log in: all their mechanisms are SCRAM's, for which nobody has a password."""
+    known = {mechanism for mechanisms in image.users.values() for mechanism in mechanisms}
+    return [
+        name
+        for name, settings in config.sasl.items()
+        if set(settings.mechanisms) <= MECHANISMS.keys() and not known & set(settings.mechanisms)
+    ]
 
 
 class LoginGuard:

@@ -26,10 +26,12 @@ from headrace.wire.messages.fetch import FetchRequest, FetchResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.unit.cli.command_line import headrace
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{PLAIN} required username="admin" password="a" user_admin="a" user_alice="secret" user_bob="secret";'
+SCRAM_JAAS = f'{SCRAM} required username="admin" password="a";'
 MECHANISM = "SCRAM-SHA-256"
 
 
@@ -134,6 +136,44 @@ async def test_the_mechanisms_are_told(address: str) -> None:
     answer = await handshake(client, "GSSAPI")
     assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
     assert (await handshake(client)).error_code == 0, "and another may be tried"
+
+
+async def test_a_command_with_another_mechanism_is_told_which_there_are(address: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={MECHANISM}\nsasl.username=u\nsasl.password=p\n"
+    )
+    done = await asyncio.to_thread(headrace, "topic", "list", "-b", address, "--client-config", str(file))
+    assert done.returncode == 5, done
+    assert f"The broker does not offer {MECHANISM}, only PLAIN" in done.stderr
+    assert "Set sasl.mechanism" in done.stderr
+
+
+async def test_a_listener_at_which_nobody_can_log_in_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        found = [line.getMessage() for line in caplog.records if "Nobody can log in" in line.getMessage()]
+        caplog.clear()
+        return found
+
+    file = settings(tmp_path, sasl_enabled_mechanisms=MECHANISM)
+    own = {"sasl.mechanism.inter.broker.protocol": MECHANISM}
+    file = {**file, **own, f"listener.name.sasl_plaintext.{MECHANISM.lower()}.sasl.jaas.config": SCRAM_JAAS}
+    async with started(file):
+        (line,) = told()
+        assert "listener SASL_PLAINTEXT: it offers only SCRAM-SHA-256" in line
+        assert f"`headrace user add NAME --mechanism {MECHANISM} --offline FILE`" in line
+    store = await open_store(real_env(), BrokerConfig.build(file=file))
+    await store_user(real_env(), store, "u", "SCRAM-SHA-512", new_credential("SCRAM-SHA-512", "p", b"salt", 4096))
+    async with started(file):
+        assert len(told()) == 1, "that is a password for another mechanism"
+    await store_user(real_env(), store, "u", MECHANISM, new_credential(MECHANISM, "p", b"salt", 4096))
+    await store.close()
+    async with started(file):
+        assert told() == []
+    async with started({**file, "sasl.enabled.mechanisms": f"PLAIN,{MECHANISM}", "log.dirs": str(tmp_path / "o")}):
+        assert told() == [], "users of PLAIN are in the settings"
 
 
 async def test_steps_out_of_order(address: str) -> None:

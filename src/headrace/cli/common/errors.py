@@ -18,6 +18,7 @@ _EXIT_CODES: dict[ErrorCode, int] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: DENIED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: DENIED,
     ErrorCode.SASL_AUTHENTICATION_FAILED: DENIED,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: DENIED,
     ErrorCode.REQUEST_TIMED_OUT: TIMED_OUT,
 }
 
@@ -38,6 +39,8 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.INVALID_TXN_STATE: "`headrace txn describe` shows its state.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
     ErrorCode.KAFKA_STORAGE_ERROR: "`headrace cluster health` shows which disks are full or have failed.",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "Set sasl.mechanism in the file of --client-config to one that the "
+    "broker offers, and use a user who has a password for it.",
     ErrorCode.UNSUPPORTED_VERSION: "The broker is too old or too new for this command.",
 }
 

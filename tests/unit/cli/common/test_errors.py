@@ -33,6 +33,7 @@ HERE = Address("broker", 9092)
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 5),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 5),
         (ErrorCode.SASL_AUTHENTICATION_FAILED, 5),
+        (ErrorCode.UNSUPPORTED_SASL_MECHANISM, 5),
         (ErrorCode.REQUEST_TIMED_OUT, 124),
         (ErrorCode.INVALID_CONFIG, 1),
         (ErrorCode.UNKNOWN_SERVER_ERROR, 1),
