@@ -35,6 +35,10 @@ from headrace.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
+_BACK_AGAIN = (
+    "records that were deleted with DeleteRecords can be read again if their segment files are still there. "
+    "Delete them once more"
+)
 Logs = Mapping[TopicPartition, Log]
 Offsets = dict[TopicPartition, int]
 
@@ -42,7 +46,18 @@ Offsets = dict[TopicPartition, int]
 class DirectoryCheckpoints:
     """Everything here blocks. `logs` is always the owner's live mapping: it is looked at under the lock."""
 
-    __slots__ = ("_closed", "_dirty", "_disk", "_ids", "_path", "_points", "_starts", "_writing", "_written")
+    __slots__ = (
+        "_closed",
+        "_dirty",
+        "_disk",
+        "_ids",
+        "_path",
+        "_points",
+        "_starts",
+        "_starts_known",
+        "_writing",
+        "_written",
+    )
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -54,18 +69,23 @@ class DirectoryCheckpoints:
         """As the file has them; None if there is none."""
         self._points: Offsets = {}
         self._starts: Offsets = {}
+        self._starts_known = True
         self._written: Offsets = {}
         self._dirty: Offsets = {}
 
     # At start
 
-    def read(self) -> None:
+    def read(self, has_logs: bool = False, was_closed: bool = False) -> None:
+        """`was_closed`: the last stop was clean, and has written all of them."""
         ids = read_topic_ids(self._disk, f"{self._path}/{TOPIC_IDS}")
         if ids is None:
             self._tell_if_unreadable(TOPIC_IDS)
         self._ids = ids
         self._points = self._read(RECOVERY_POINTS)
         self._starts = self._read(LOG_START_OFFSETS)
+        self._starts_known = not has_logs or self._disk.exists(f"{self._path}/{LOG_START_OFFSETS}")
+        if not self._starts_known:
+            self._tell_that_starts_are_lost(was_closed)
         self._written = self._read(WRITTEN_OFFSETS)
         self._dirty = self._read(CLEANER_OFFSETS)
 
@@ -77,11 +97,27 @@ class DirectoryCheckpoints:
 
     def _tell_if_unreadable(self, name: str) -> None:
         if self._disk.exists(f"{self._path}/{name}"):
+            found_again = "what it said is found again from the logs"
             logger.warning(
-                "%s/%s cannot be read and counts as absent: what it said is found again from the logs",
+                "%s/%s cannot be read and counts as absent: %s",
                 self._path,
                 name,
+                _BACK_AGAIN if name == LOG_START_OFFSETS else found_again,
             )
+
+    def _tell_that_starts_are_lost(self, was_closed: bool) -> None:
+        is_sure = was_closed or any(
+            self._disk.exists(f"{self._path}/{name}") for name in (WRITTEN_OFFSETS, TOPIC_IDS)
+        )
+        early = "" if is_sure else " (unless the broker was killed in its first minute with this directory)"
+        logger.log(
+            logging.ERROR if is_sure else logging.WARNING,
+            "%s/%s is missing%s: %s",
+            self._path,
+            LOG_START_OFFSETS,
+            early,
+            _BACK_AGAIN,
+        )
 
     def topic_id(self, partition: TopicPartition) -> TopicId:
         """Whose log the last checkpoint saw there; NO_TOPIC_ID if it does not say."""
@@ -90,7 +126,7 @@ class DirectoryCheckpoints:
     def hints(self, partition: TopicPartition, topic_id: TopicId, stop: LastStop) -> LoadHints:
         """What is known of the log of a topic; nothing if the numbers are those of another one."""
         if self._ids is not None and self._ids.get(partition) != topic_id:
-            return LoadHints(power_lost=stop.power_lost)
+            return LoadHints(power_lost=stop.power_lost, starts_known=self._starts_known)
         written = self._written.get(partition, 0)
         return LoadHints(
             # A log without a recovery point was made after the last checkpoint.
@@ -102,6 +138,7 @@ class DirectoryCheckpoints:
             first_dirty_offset=self._dirty.get(partition, -1),
             written_offset=written,
             power_lost=stop.power_lost,
+            starts_known=self._starts_known,
         )
 
     def read_high_watermarks(self, logs: Logs) -> Offsets:

@@ -37,6 +37,9 @@ class LoadHints:
     written_offset: int = 0
     """Where the log ended at the last checkpoint, of whatever boot."""
 
+    starts_known: bool = True
+    """There is a checkpoint of start offsets, which has those of the logs that do not begin with a segment."""
+
     @property
     def known_end(self) -> int:
         """The log reached this far once, whatever is left of it."""
@@ -72,6 +75,17 @@ class LoadHints:
             base_offset,
         )
         return base_offset
+
+    def tell_what_was_deleted(self, directory: str, start_offset: int, first_epoch_offset: int) -> None:
+        """Without the checkpoint of start offsets: a log's first leader epoch begins where the log began."""
+        if not self.starts_known and first_epoch_offset > start_offset:
+            logger.error(
+                "%s: the records below offset %d had been deleted, and are there again from offset %d on, since "
+                "the checkpoint of start offsets is missing. Delete them once more",
+                directory,
+                first_epoch_offset,
+                start_offset,
+            )
 
     def dirty_from(self, directory: str, start_offset: int, end_offset: int) -> int:
         """Up to where the log was compacted; -1 if it never was."""

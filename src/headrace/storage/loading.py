@@ -106,6 +106,8 @@ def load_log(
     log.topic_id = topic_id
     start_offset = hints.start_of(directory, recovery.segments[0].base_offset, end_offset)
     log.first_dirty_offset = hints.dirty_from(directory, min(start_offset, end_offset), end_offset)
+    if saved_epochs:
+        hints.tell_what_was_deleted(directory, start_offset, saved_epochs[0][1])
     log.load_offsets(min(start_offset, end_offset), end_offset, min(hints.recovery_point, end_offset))
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log.start_offset)

@@ -129,7 +129,8 @@ class LogDirectory:
         disk, began = self._disk, self._resources.env.clock.monotonic()
         kinds = disk.list_entries(self.path)
         self._set_aside_what_is_no_file(kinds, OF_A_DIRECTORY)
-        self._checkpoints.read()
+        has_logs = any(_LOG_NAME.fullmatch(name) for name in kinds)
+        self._checkpoints.read(has_logs, self.clean_stop)
         entries, told = sorted(kinds.items(), key=itemgetter(0)), began
         for number, (name, kind) in enumerate(entries):
             if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:

@@ -15,7 +15,13 @@ from headrace.env import Env
 from headrace.env.real import RealDisk
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.builder import NewRecord, build_batch
-from headrace.storage.checkpoints import RECOVERY_POINTS, TOPIC_IDS, WRITTEN_OFFSETS, read_offsets
+from headrace.storage.checkpoints import (
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TOPIC_IDS,
+    WRITTEN_OFFSETS,
+    read_offsets,
+)
 from headrace.storage.identity import DirectoryRefused
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directory import LogDirectory
@@ -430,3 +436,37 @@ def test_a_log_that_is_shorter_than_it_was_is_suspected_alone(env: Env, tmp_path
     told.trust()
     told.close()
     assert not opened(env, tmp_path).may_have_lost
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("gone", ["all", "starts"])
+def test_deleted_records_that_are_back_are_reported(
+    env: Env, tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool, gone: str
+) -> None:
+    """Without the checkpoint of start offsets they are: the log says which, as far as its leader epochs tell."""
+    directory = opened(env, tmp_path)
+    for partition in (ONE, TWO):
+        directory.create_log(partition, TOPIC_ID, LogConfig())
+        append(directory, partition, 5)
+        append(directory, partition, 5)
+    directory.logs[ONE].delete_records_to(7)
+    directory.checkpoint()
+    directory.close(clean=clean)
+    again = opened(env, tmp_path)
+    assert (again.logs[ONE].start_offset, "deleted" in caplog.text) == (7, False)
+    again.checkpoint()
+    again.close(clean=clean)
+    for file in Path(directory.path).glob("*-checkpoint"):
+        if gone == "all" or file.name == LOG_START_OFFSETS:
+            file.unlink()
+    again = opened(env, tmp_path)
+    assert again.logs[ONE].start_offset == 0
+    assert f"{LOG_START_OFFSETS} is missing" in caplog.text
+    assert "records that were deleted with DeleteRecords can be read again" in caplog.text
+    assert "orders.eu-0: the records below offset 7 had been deleted" in caplog.text
+    assert "a-b-11: the records" not in caplog.text
+    again.checkpoint()
+    again.close(clean=clean)
+    caplog.clear()
+    opened(env, tmp_path).close()
+    assert "deleted" not in caplog.text, "said once"
