@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_TIMEOUT_SECONDS = 5.0
+MAX_CONNECTIONS = 100
+"""At a time. What comes beyond is closed, so that whoever floods this port takes no descriptors from clients."""
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
@@ -51,6 +53,7 @@ class AdminServer:
         self._pages = dict(pages)
         self._login = login
         self._server: asyncio.Server | None = None
+        self._connections = 0
         self.port = 0
 
     async def open(self, host: str, port: int) -> None:
@@ -62,6 +65,10 @@ class AdminServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._connections += 1
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -72,6 +79,7 @@ class AdminServer:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             pass  # whoever it was does not speak HTTP, or left
         finally:
+            self._connections -= 1
             writer.close()
 
     async def _page(self, head: bytes, host: str) -> Page:

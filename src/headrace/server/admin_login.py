@@ -6,6 +6,7 @@ that tokens can be exchanged. Whoever is refused is refused after the same time,
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -32,6 +33,8 @@ class AdminLogin:
         self._rights = rights
         self._ways = ways
         self._lines = LineLimit(broker.env.clock, audit)
+        self._checking = asyncio.Lock()
+        """One password after the other: comparing them is work, and threads are there for the disk too."""
         self._delay = broker.config.integer("connection.failed.authentication.delay.ms") / 1000
 
     async def allows(self, authorization: str, host: str) -> bool:
@@ -64,7 +67,8 @@ class AdminLogin:
         plain = _is_one_of(password, passwords)
         known = broker.metadata.image.users.get(user, {})
         secret = broker.metadata.image.secret
-        scram = await broker.env.run_blocking(lambda: _matches(known, password, secret))
+        async with self._checking:
+            scram = await broker.env.run_blocking(lambda: _matches(known, password, secret))
         return bool(user and password) and (plain or scram)
 
     async def _knows_token(self, token: str) -> bool:

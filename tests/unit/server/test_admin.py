@@ -21,7 +21,7 @@ from headrace.node import Node
 from headrace.security.acl import Acl, Operation, Pattern, Permission, Resource
 from headrace.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential, new_credential
 from headrace.server import admin_login
-from headrace.server.admin import AdminServer, Page, json_page
+from headrace.server.admin import MAX_CONNECTIONS, AdminServer, Page, json_page
 from headrace.testing.in_process import running_node
 
 
@@ -172,6 +172,59 @@ async def test_users_of_the_cluster(tmp_path: Path, unused_tcp_port: int) -> Non
             assert await ask(port, "/metrics", nonsense) == "401"
     finally:
         await node.stop()
+
+
+async def test_connections_at_a_time_have_a_limit() -> None:
+    server = AdminServer({"/page": lambda: Page("hello\n")})
+    await server.open("127.0.0.1", 0)
+    request = b"GET /page HTTP/1.1\r\n\r\n"
+    silent = []
+    try:
+        for _ in range(MAX_CONNECTIONS):
+            silent.append(await asyncio.open_connection("127.0.0.1", server.port))
+        assert await is_refused(server.port)
+        for _, writer in silent:
+            writer.close()
+        while await is_refused(server.port):
+            await asyncio.sleep(0.01)
+        assert await get(server.port, request) == ("HTTP/1.1 200 OK", "hello\n")
+    finally:
+        server.close()
+
+
+async def is_refused(port: int) -> bool:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET /page HTTP/1.1\r\n\r\n")
+        return await asyncio.wait_for(reader.read(), 60) == b""
+    except ConnectionError:
+        return True
+    finally:
+        writer.close()
+
+
+async def test_passwords_are_compared_one_after_the_other() -> None:
+    """Many wrong ones at once must not take all threads and cores."""
+    at_once: list[int] = []
+    running = 0
+
+    async def run_blocking(work: Any) -> bool:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(0)
+        running -= 1
+        return False
+
+    env = SimpleNamespace(clock=CountingClock(), run_blocking=run_blocking)
+    settings = {"headrace.admin.auth": "users"}
+    image = MetadataImage(cluster_id="x")
+    broker: Any = SimpleNamespace(
+        env=env, config=BrokerConfig.build(flags=settings), metadata=SimpleNamespace(image=image)
+    )
+    login = admin_login.AdminLogin(broker, None, ("users",))
+    await asyncio.gather(*(login.allows(basic("alice", "wrong"), "127.0.0.1") for _ in range(5)))
+    assert at_once == [1] * 5
 
 
 @pytest.mark.parametrize("mechanisms", [(), ("SCRAM-SHA-256",), ("SCRAM-SHA-512",), tuple(MECHANISMS)])
