@@ -95,7 +95,7 @@ def check_served(listener: ConfiguredListener, authenticates: bool, allow_insecu
         ways = "ssl.client.auth=required, or SASL_SSL with SCRAM"
     raise ConfigError(
         f"listener {listener} lets everybody on the network read and write without authentication. "
-        f"Two ways out: authenticate clients ({ways}), or accept "
+        f"Either authenticate clients ({ways}), or accept "
         "the risk with --insecure (headrace.allow.insecure=true). "
         "To serve this machine only, listen on 127.0.0.1."
     )

@@ -114,7 +114,7 @@ def _parse(option: ConfigOption, raw: object) -> OptionValue:
 
 def _text(raw: object) -> str:
     if isinstance(raw, list | tuple | dict):
-        raise ValueError("it must be a single text")
+        raise ValueError("it must be a string")
     return str(raw)
 
 

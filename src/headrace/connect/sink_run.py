@@ -200,4 +200,4 @@ class _Copying:
             if must:
                 raise error
             if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
-                log.info("The position of %s could not be shown in the group: %s", place, error)
+                log.info("The position of %s could not be committed to the group: %s", place, error)

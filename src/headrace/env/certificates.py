@@ -73,7 +73,7 @@ def read_certificate(certificate: bytes, key: bytes) -> Certificate:
     """`ValueError` if they were not made here."""
     private = load_pem_private_key(key, None)
     if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key is of another kind than those made here")
+        raise ValueError("the key is not one that `headrace tls dev` creates")
     return Certificate(x509.load_pem_x509_certificate(certificate), private)
 
 

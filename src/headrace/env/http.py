@@ -35,5 +35,5 @@ def fetch(
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"it took longer than {seconds:g} s")
     except http.client.HTTPException as error:
-        raise ConnectionError(f"it does not speak HTTP as it should: {error!r}") from None
+        raise ConnectionError(f"it does not speak valid HTTP: {error!r}") from None
     return b"".join(parts)

@@ -240,7 +240,7 @@ class Membership:
         try:
             _write(self._env.disk, self._note_path, session_id.encode())
         except OSError as error:
-            _logger.warning("The session could not be noted in %s: %s", self._note_path, error)
+            _logger.warning("The session could not be saved in %s: %s", self._note_path, error)
 
 
 def _write(disk: Disk, path: str, note: bytes) -> None:

@@ -137,11 +137,11 @@ class InSyncKeeper:
         try:
             response = await self._link.ask(request, AlterPartitionResponse, ATTEMPT_SECONDS, on_doubt=in_doubt)
         except KafkaError as error:
-            logger.warning("The controller could not be asked for %d in-sync sets: %s", len(partitions), error)
+            logger.warning("Could not ask the controller to change %d in-sync sets: %s", len(partitions), error)
             in_doubt()
             return False
         if response.error_code:
-            logger.info("The controller refused in-sync sets: %s", ErrorCode(response.error_code).name)
+            logger.info("The controller refused changes of in-sync sets: %s", ErrorCode(response.error_code).name)
             in_doubt()
             return False
         results = {

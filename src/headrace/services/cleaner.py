@@ -281,7 +281,7 @@ class Cleaner:
         )
         if report.batches_unread:
             log.warning(
-                "%s: %d batches could not be read as records and stay as they are",
+                "%s: %d batches could not be read as records and are kept unchanged",
                 held.partition,
                 report.batches_unread,
             )

@@ -97,9 +97,9 @@ class DirectoryCheckpoints:
 
     def _tell_if_unreadable(self, name: str) -> None:
         if self._disk.exists(f"{self._path}/{name}"):
-            found_again = "what it said is found again from the logs"
+            found_again = "its content is rebuilt from the logs"
             logger.warning(
-                "%s/%s cannot be read and counts as absent: %s",
+                "%s/%s cannot be read and is ignored: %s",
                 self._path,
                 name,
                 _BACK_AGAIN if name == LOG_START_OFFSETS else found_again,

@@ -67,7 +67,7 @@ class LoadHints:
             )
             return start
         logger.error(
-            "%s: the checkpoint of start offsets says %d, and the log ends at %d: that is not believed, and the "
+            "%s: the checkpoint of start offsets says %d, and the log ends at %d: that value is ignored, and the "
             "log starts at %d. Records that were deleted before may be there again; delete them once more if so",
             directory,
             start,

@@ -274,7 +274,7 @@ class _Recovery:
         if end_offset >= recovery_point:
             return end_offset
         logger.warning(
-            "%s: the checkpoints vouch for everything up to offset %d, but the log ends at %d: all is verified",
+            "%s: checkpoints say that all is valid up to offset %d, but the log ends at %d: it is verified again",
             self.segments[0].directory,
             recovery_point,
             end_offset,
@@ -381,7 +381,7 @@ class _Recovery:
             segment.first_timestamp = -1
         if end < size:
             logger.warning(
-                "%s: cut %d bytes at position %d, where offset %d should begin: they are no whole record batch",
+                "%s: cut %d bytes at position %d, where offset %d should begin: no complete record batch",
                 segment.path(LOG),
                 size - end,
                 end,
@@ -407,7 +407,7 @@ class _Recovery:
             if not segment.has_aborted or segment.base_offset >= end_offset:
                 continue
             if not is_sane(self._disk, segment.path(TRANSACTION_INDEX), segment.base_offset, min(end, end_offset)):
-                logger.warning("%s makes no sense: it is made again", segment.path(TRANSACTION_INDEX))
+                logger.warning("%s is invalid and is rebuilt", segment.path(TRANSACTION_INDEX))
                 raise _Distrusted
 
     def _restore_producers(self, end_offset: int) -> None:

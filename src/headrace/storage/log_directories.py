@@ -100,9 +100,7 @@ class LogDirectories:
         if directory is not None:
             log = directory.logs[partition]
             if log.topic_id == NO_TOPIC_ID:
-                logger.warning(
-                    "%s does not say whose it is: by its name it belongs to %s", log.directory, partition
-                )
+                logger.warning("%s has no topic id; by its name it belongs to %s", log.directory, partition)
                 log.adopt(topic_id)
             if log.topic_id == topic_id:
                 log.update_config(config)

@@ -135,7 +135,7 @@ class LogDirectory:
         for number, (name, kind) in enumerate(entries):
             if (now := self._resources.env.clock.monotonic()) - told >= PROGRESS_SECONDS:
                 told = now
-                logger.info("%s: looked at %d of %d logs", self.path, number, len(entries))
+                logger.info("%s: opened %d of %d logs", self.path, number, len(entries))
             if name.endswith((STRAY, MOVED)):
                 self._resources.strays.add(f"{self.path}/{name}")
             elif kind is EntryKind.DIRECTORY and _DELETED_NAME.fullmatch(name):

@@ -256,7 +256,7 @@ class ProducerStates:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch {marker.producer_epoch} of producer {marker.producer_id} is that of its open transaction; "
-                "the end of it takes a new epoch",
+                "ending it needs a new epoch",
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(

@@ -52,8 +52,8 @@ def _unchecked(header: BatchHeader, batch: Buffer, config: LogConfig, now_ms: in
         # The code at which Java's producer makes two batches of one.
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"A batch of {header.record_count} records, each of which must be looked at: "
-            f"at most {MAX_CHECKED_RECORDS} are taken",
+            f"A batch of {header.record_count} records, each of which must be checked: "
+            f"at most {MAX_CHECKED_RECORDS} are accepted",
         )
     latest = max(header.base_timestamp, header.max_timestamp)
     if latest > now_ms + config.message_timestamp_after_max_ms:

@@ -61,7 +61,7 @@ class SegmentCheck:
         where = f"at position {position}, where offset {self.offset} should begin,"
         data = self._disk.pread(self._file.fd, HEADER_SIZE, position)
         if len(data) < HEADER_SIZE or not HEADER_SIZE <= parse_header(data).size <= self._end - position:
-            return f"{where} there is no whole record batch"
+            return f"{where} there is no complete record batch"
         header = parse_header(data)
         batch = self._disk.pread(self._file.fd, header.size, position)
         if crc32c(memoryview(batch)[CRC_START:]) != header.crc:

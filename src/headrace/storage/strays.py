@@ -120,4 +120,4 @@ class Strays:
                 disk.remove_tree(path)
             except FileNotFoundError:
                 continue
-            logger.info("%s was set aside long enough ago, and is deleted now", path)
+            logger.info("%s was set aside, and its retention time is over: it is deleted", path)

@@ -92,8 +92,8 @@ async def test_whole_logs_are_found_whole(bench: Bench) -> None:
     ("position", "data", "words"),
     [
         (70, b"X", "checksum of a record batch does not match"),
-        (8, b"\xff\xff", "there is no whole record batch"),
-        (8, b"\0\0\0\1", "there is no whole record batch"),
+        (8, b"\xff\xff", "there is no complete record batch"),
+        (8, b"\0\0\0\1", "there is no complete record batch"),
         (7, b"\x63", "there is a batch of offsets"),
     ],
 )

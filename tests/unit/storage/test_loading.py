@@ -290,9 +290,9 @@ ABSURD = 2**63 - 1
     [
         ({"start_offset": 41}, "start offsets says 41"),
         ({"start_offset": ABSURD}, "start offsets says"),
-        ({"recovery_point": 41}, "vouch for everything up to offset 41"),
-        ({"recovery_point": ABSURD}, "vouch for everything"),
-        ({"verified_point": ABSURD}, "vouch for everything"),
+        ({"recovery_point": 41}, "all is valid up to offset 41"),
+        ({"recovery_point": ABSURD}, "all is valid up to offset"),
+        ({"verified_point": ABSURD}, "all is valid up to offset"),
         ({"first_dirty_offset": 41}, "cleaner's checkpoint says 41"),
         ({"start_offset": 5_000_000_000_000, "written_offset": 9_000_000_000_000}, "start offsets says"),
         ({"start_offset": ABSURD, "written_offset": ABSURD}, "start offsets says"),

@@ -104,7 +104,7 @@ def replay(target: Target, archive: str, topic: str, destination: str | None, **
 
             done = work.run(told)
     if done.was_done:
-        note("This replay was done before, and nothing was written. Another --job does it again.")
+        note("This replay was already done, and nothing was written. To repeat it, give another --job.")
     else:
         note(f"Replayed {plural(done.written, 'record')} from {topic} in {archive} to {destination}.")
 
@@ -140,5 +140,5 @@ def _plan(topic: str, destination: str, given: dict[str, Any]) -> ReplayPlan:
     if not given["restore"]:
         return plan
     if wanted != Slice(topic):
-        raise click.UsageError("--restore is for the whole topic: leave out what chooses records.")
+        raise click.UsageError("--restore restores the whole topic: leave out the options that select records.")
     return restoring(plan)

@@ -55,14 +55,14 @@ def status(target: Target, archive: str, offline: bool, format: str) -> None:
         shown = [{**row, "size": size_text(row["size"])} for row in rows]
         emit_rows(shown, COLUMNS, format, f"Nothing is archived yet. Run: headrace archive run {archive}")
         time = manifest.last.time if manifest.last else "never"
-        note(f"{plural(sum(row['rows'] for row in rows), 'record')}; last run with something new: {time}.")
+        note(f"{plural(sum(row['rows'] for row in rows), 'record')}; last run that found new records: {time}.")
     else:
         emit_rows(rows, COLUMNS, format)
     lost = sum(row["lost"] for row in rows)
     if lost:
         warn(f"{plural(lost, 'offset')} were deleted before they were archived.")
     if problems:
-        raise CommandError("The archive is not whole:\n" + "\n".join(problems), FAILED)
+        raise CommandError("The archive is damaged or incomplete:\n" + "\n".join(problems), FAILED)
 
 
 def _ends(target: Target, manifest: Manifest) -> dict[TopicPartition, int]:

@@ -61,4 +61,4 @@ def verify(target: Target, archive: str, topics: tuple[str, ...], offline: bool,
     if result.problems:
         raise CommandError("\n".join(result.problems), FAILED)
     if format != "json":
-        note("The archive is whole.")
+        note("The archive is complete and undamaged.")

@@ -177,7 +177,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError(f"{question} Not a terminal, so nobody can confirm: add --yes.", USAGE)
+        raise CommandError(f"{question} There is no terminal to confirm on: add --yes.", USAGE)
     if not click.confirm(question, err=True):
         raise CommandError("Nothing was done.")
 

@@ -290,7 +290,7 @@ async def _forget(cluster: Cluster, names: Sequence[str], choices: Sequence[Part
         except KafkaError as error:
             raise explain_kafka(error, f"group {name}") from None
         conclude({str(place): error for place, error in outcomes.items()}, "partition")
-        note(f"Group {name} no longer has {plural(len(places), 'offset')} there.")
+        note(f"Deleted {plural(len(places), 'offset')} of group {name}.")
 
 
 async def held_places(cluster: Cluster, group: str, choices: Sequence[PartitionChoice]) -> list[TopicPartition]:

@@ -46,7 +46,7 @@ def kafka_get_offsets(
         numbers = {int(one) for one in partitions.split(",") if one.strip()}
     except ValueError:
         raise click.UsageError(
-            "--time is latest, earliest, max-timestamp or a number; so are partitions."
+            "--time must be latest, earliest, max-timestamp or a number, and partitions must be numbers."
         ) from None
     choices: list[Choice] = [_choice(part) for part in topic_partitions.split(",") if part]
     if not choices:

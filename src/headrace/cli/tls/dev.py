@@ -80,16 +80,14 @@ def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days:
     except ValueError as error:
         raise CommandError(f"{directory / 'ca.pem'} and ca.key cannot be used: {error}.") from None
     made = ", ".join(["ca.pem", "broker.pem", *(f"{name}.pem" for name in clients)])
-    note(
-        f"Made {made} in {directory}, valid for {days} days. For trying things out only: keep ca.key to yourself."
-    )
+    note(f"Made {made} in {directory}, valid for {days} days. Use them only for testing, and keep ca.key secret.")
 
 
 def _check_hosts(hosts: tuple[str, ...], network: bool) -> None:
     outside = [host for host in hosts if not _is_local(host)]
     if outside and not network:
         raise CommandError(
-            f"{outside[0]} is not this machine. These certificates are for trying things out: for a network, use "
+            f"{outside[0]} is not this machine. These certificates are for testing: on a network, use "
             "those of your own CA, or add --network to create these anyway.",
             USAGE,
         )

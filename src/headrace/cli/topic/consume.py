@@ -105,7 +105,7 @@ def consume(
         raise click.UsageError(
             "--group continues at the group's offsets: -o can only be start or end, for partitions that have none."
             if not partitions
-            else "--group shares out the partitions itself: leave out -p."
+            else "--group assigns partitions itself: leave out -p."
         )
     if exit_at_end and span.end is None:
         span = Span(span.begin, END)

@@ -159,7 +159,7 @@ class QuickCommits:
         try:
             size = add_records(records, events, batch.now_ms)
         except Exception:
-            log.exception("A commit of group '%s' could not be written; nothing of it was done", group_id)
+            log.exception("A commit of group '%s' could not be written; none of it took effect", group_id)
             commit.tell(append_error(ErrorCode.UNKNOWN_SERVER_ERROR))
             return commit
         if batch.commits and batch.size + size > batch.limit:

@@ -435,7 +435,7 @@ class _Work:
             if records:
                 self._write(records, now_ms)
         except Exception:
-            log.exception("A decision about group '%s' failed; nothing of it was done", self._group_id)
+            log.exception("A decision about group '%s' failed; none of it took effect", self._group_id)
             self.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         if not records:

@@ -73,7 +73,7 @@ def _decode(transactional_id: str, raw: bytes) -> Transaction:
     value = TransactionLogValue.from_bytes(raw)
     state = TransactionState(value.transaction_status) if 0 <= value.transaction_status <= 7 else None
     if state not in _STORED:
-        raise ProtocolError(f"'{transactional_id}' is in a state with the number {value.transaction_status}")
+        raise ProtocolError(f"'{transactional_id}' has the unknown state {value.transaction_status}")
     partitions = frozenset(
         TopicPartition(topic.topic, index)
         for topic in value.transaction_partitions or ()

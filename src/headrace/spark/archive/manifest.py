@@ -256,7 +256,7 @@ def _parsed(name: str, data: bytes) -> dict[str, Any]:
 def _description(found: dict[str, Any]) -> Description:
     version = found.pop("format", None)
     if version != FORMAT:
-        raise ArchiveError(f"The archive has format {version}; this version of Headrace knows {FORMAT}.")
+        raise ArchiveError(f"The archive has format {version}; this version of Headrace supports {FORMAT}.")
     return Description(**{**found, "topics": tuple(found["topics"])})
 
 

@@ -28,7 +28,7 @@ def _rows(store: ArchiveStore, file: m.DataFile, check: bool) -> pa.Table:
     if data is None:
         raise ArchiveError(f"{file.path} is missing.")
     if check and hashlib.sha256(data).hexdigest() != file.sha256:
-        raise ArchiveError(f"{file.path} is not what was written: it has another checksum.")
+        raise ArchiveError(f"{file.path} is damaged: its checksum is wrong.")
     try:
         rows = pq.ParquetFile(pa.BufferReader(data)).read(list(c.ALL_COLUMNS))
     except pa.ArrowInvalid as error:

@@ -230,7 +230,7 @@ class Replay:
         settings = topic_settings(self._cluster, self._plan.destination, own_only=False)
         if settings.get(TIMESTAMP_TYPE, CREATE_TIME) != CREATE_TIME:
             raise ArchiveError(
-                f"{self._plan.destination} gives records the time at which they are written, not their own.",
+                f"{self._plan.destination} replaces the timestamps of records with the time of the append.",
                 f"Change it: headrace topic alter {self._plan.destination} --set {TIMESTAMP_TYPE}={CREATE_TIME}",
             )
         retention_ms = int(settings.get("retention.ms", "-1"))

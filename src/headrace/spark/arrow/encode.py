@@ -162,7 +162,7 @@ def encode(
             rows.table, rows.headers, indices, timestamps, start, limit, max_records, sizes
         )
         if size + HEADER_SIZE > _LARGEST_BATCH:
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"A record of {size} bytes fits into no batch")
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"A record of {size} bytes does not fit into a batch")
         mine = slice(start, start + count)
         batch = bytearray(HEADER_SIZE + size)
         out = np.frombuffer(batch, np.uint8)[HEADER_SIZE:]

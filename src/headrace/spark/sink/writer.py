@@ -196,7 +196,7 @@ def make_stream_writer(given: Mapping[str, str], schema: StructType, overwrite: 
         raise SinkError("jobId is for batch writes: a stream has the option sinkId")
     if options.sink is None and options.delivery != AT_LEAST_ONCE:
         raise SinkError(
-            "exactly once needs a name for the sink that stays: set checkpointLocation on this query, or the "
+            "exactly once needs a permanent name for the sink: set checkpointLocation on this query, or the "
             f"option sinkId; or write with delivery={AT_LEAST_ONCE}"
         )
     if HAS_STREAM_ARROW_WRITER:

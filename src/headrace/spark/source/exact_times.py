@@ -30,9 +30,9 @@ class ExactTimes:
     def __post_init__(self) -> None:
         asked = [self.start.default, self.end.default, *self.start.named.values(), *self.end.named.values()]
         if any(position.kind is PositionKind.AGO for position in asked):
-            raise OptionError(OPTION, "it needs times that stay the same", "write a time, not how long ago")
+            raise OptionError(OPTION, "it needs fixed times", "write a time, not how long ago")
         if not any(position.kind is PositionKind.TIMESTAMP for position in asked):
-            raise OptionError(OPTION, "no start and no end is a time", "set startingTimestamp or endingTimestamp")
+            raise OptionError(OPTION, "no start or end is a time", "set startingTimestamp or endingTimestamp")
 
     def planned_end(self) -> Positions:
         """Ends by time are looked for in all that is there."""

@@ -309,7 +309,7 @@ class GroupPositions:
         try:
             shared_cluster(self._settings).commit_offsets(self._group, positions)
         except (KafkaError, ClientError) as error:
-            log.warning("Group %s looks behind, its positions were not committed: %s", self._group, error)
+            log.warning("The offsets of group %s were not committed, so it appears to lag: %s", self._group, error)
 
 
 def _now_ms() -> int:

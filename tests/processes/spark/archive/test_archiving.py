@@ -281,7 +281,7 @@ def damaged_bytes(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (damaged_bytes, "another checksum"),
+        (damaged_bytes, "its checksum is wrong"),
         (lambda path: path.unlink(), "is missing"),
         (
             lambda path: path.with_name("copy.parquet").write_bytes(path.read_bytes()),

@@ -63,7 +63,7 @@ def written_columns(frame: DataFrame, sink: Sink) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SinkProblem(
-            "from", f"{sink.input} has several columns called {twice[0]}", "Give each a name of its own."
+            "from", f"{sink.input} has several columns called {twice[0]}", "Give each a different name."
         )
     if not names:
         raise SinkProblem(
@@ -173,7 +173,7 @@ def _text_column(frame: DataFrame, sink: Sink, names: Sequence[str]) -> str:
     chosen = "value" if "value" in names else others[0]
     if "value" not in names and len(others) > 1:
         raise SinkProblem(
-            "format", f"text writes one column, and there are {', '.join(others)}", "Call one of them value."
+            "format", f"text writes one column, but there are {', '.join(others)}", "Call one of them value."
         )
     if not isinstance(frame.schema[chosen].dataType, StringType | BinaryType):
         kind = frame.schema[chosen].dataType.simpleString()

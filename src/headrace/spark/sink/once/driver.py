@@ -226,7 +226,9 @@ def commit_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id:
         try:
             _sweep(client, journal, plan, decided)
         except (KafkaError, ClientError) as error:
-            log.warning("Sink %s: what lost attempts left open is swept later: %s", plan.sink.sink_id, error)
+            log.warning(
+                "Sink %s: open transactions of lost attempts will be aborted later: %s", plan.sink.sink_id, error
+            )
 
 
 def _decide(journal: Journal, plan: Plan, decision: Decision) -> SinkLog:
