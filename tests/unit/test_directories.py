@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,14 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.env.real import RealDisk
 from headrace.failures import StartError
 from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
 from headrace.node import Node
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
+from headrace.replication.replica_set import ReplicaSet
+from headrace.storage.log import Log
+from headrace.storage.log_directories import LogDirectories
+from headrace.storage.log_directory import LogDirectory
 from headrace.storage.moving import Place, finish_moves
 from headrace.storage.scan import split_batches
 from headrace.storage.strays import Strays
@@ -216,6 +222,35 @@ async def test_a_failed_directory_takes_only_its_partitions_offline(places: Plac
         }
         await create(client, "later", 3)
         assert [await produce(client, "later", index) for index in range(3)] == [0, 0, 0]
+
+
+async def test_a_directory_that_fails_while_logs_are_made_in_it_takes_them_too(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were installed after the others had been taken offline, led without a disk, and were not replaced."""
+    make, take = LogDirectories.open_log, ReplicaSet.take_offline
+    acted_on = threading.Event()
+
+    def fail_meanwhile(directories: LogDirectories, name: TopicPartition, *arguments: Any) -> Log:
+        made = make(directories, name, *arguments)
+        if name == TopicPartition("t", 0):
+            for directory in directories:
+                if made.directory.startswith(directory.path):
+                    directory.fail(OSError(errno.EIO, "Input/output error"))
+            acted_on.wait(60)
+        return made
+
+    def take_offline(replicas: ReplicaSet, failed: LogDirectory) -> None:
+        take(replicas, failed)
+        acted_on.set()
+
+    monkeypatch.setattr(LogDirectories, "open_log", fail_meanwhile)
+    monkeypatch.setattr(ReplicaSet, "take_offline", take_offline)
+    async with running_node(places.root, FaultyDisk(), log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 3)
+        await until_offline(client, "t", {0})
+        assert [await produce(client, "t", index) for index in range(3)] == [STORAGE, 0, 0]
 
 
 async def test_a_directory_that_cannot_be_read_fails_its_partitions_only(places: Places) -> None:

@@ -151,6 +151,9 @@ class ReplicaSet:
             for (topic_partition, topic), partition_log in zip(missing, logs, strict=True):
                 if partition_log is None:
                     self.offline[topic_partition] = topic.id
+                elif partition_log.failure is not None:  # by now; the others in its directory may be gone already
+                    self.offline[topic_partition] = topic.id
+                    self._elsewhere.add((topic.id, topic_partition.partition))
                 else:
                     self.offline.pop(topic_partition, None)
                     self._install(self._new_partition(topic_partition, topic.id, partition_log))
