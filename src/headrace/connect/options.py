@@ -21,6 +21,13 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 
 
+INVALID_ADDRESS = (
+    "connection: it is not a valid address; in a user name and a password write % as %25, / as %2F, : as %3A, @ "
+    "as %40, and a space as %20"
+)
+"""Without what is wrong in it: that may be a part of the password."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigOption:
     name: str

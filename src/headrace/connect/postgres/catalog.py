@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.connect.api import ConnectorError
+from headrace.connect.options import INVALID_ADDRESS
 from headrace.connect.postgres.replication import SESSION, connect_problem, problem_of
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ def connect(conninfo: str) -> psycopg.Connection:
         return psycopg.connect(conninfo, autocommit=True, options=SESSION)
     except psycopg.OperationalError as error:
         raise connect_problem(str(error).strip()) from None
+    except psycopg.ProgrammingError:  # it repeats a part of the address, which may be one of the password
+        raise ConnectorError(INVALID_ADDRESS) from None
 
 
 @contextmanager

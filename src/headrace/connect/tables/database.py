@@ -6,6 +6,7 @@ marked and names are quoted, what types are called, and where columns and keys a
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ Row = Sequence[Any]
 SQLITE = "sqlite:"
 POSTGRES = ("postgresql:", "postgres:")
 MYSQL = ("mysql:", "mariadb:")
+_KIND = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 ADDRESSES = "`postgresql://...`, `mysql://...` or `sqlite:path`."
 
 
@@ -97,10 +99,9 @@ def quoted(name: str) -> str:
 def check_address(address: str) -> None:
     """Whether it names a kind of database that there is; nothing is opened."""
     if not address.startswith((*POSTGRES, *MYSQL, SQLITE)):
-        kind = address.partition(":")[0]
-        raise ConnectorError(
-            f"connection: {kind} is not supported; write postgresql://..., mysql://... or sqlite:PATH"
-        )
+        kind = _KIND.match(address)  # what is no address may be a password
+        what = f"{kind[1]} is not supported" if kind else "it is not an address"
+        raise ConnectorError(f"connection: {what}; write postgresql://..., mysql://... or sqlite:PATH")
 
 
 def open_database(address: str) -> SqlDatabase:

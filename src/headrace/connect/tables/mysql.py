@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.connect.api import ConnectorError, TryAgain
+from headrace.connect.options import INVALID_ADDRESS
 from headrace.connect.schema import ColumnType
 from headrace.connect.tables.database import FoundTable, Row, SqlDatabase
 
@@ -105,12 +106,16 @@ class MysqlDatabase(SqlDatabase):
         except ImportError:
             raise ConnectorError("MySQL needs PyMySQL: pip install 'headrace[mysql]'") from None
         self._errors: Any = pymysql.err
-        url = urlsplit(address)
+        try:
+            url = urlsplit(address)
+            port = url.port or DEFAULT_PORT
+        except ValueError:
+            raise ConnectorError(INVALID_ADDRESS) from None
         tls = tls_of(url.query)
         with self._problems_told():
             self._connection = pymysql.connect(
                 host=url.hostname or "localhost",
-                port=url.port or DEFAULT_PORT,
+                port=port,
                 user=unquote(url.username or ""),
                 password=unquote(url.password or ""),
                 database=unquote(url.path.strip("/")) or None,
