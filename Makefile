@@ -36,7 +36,7 @@ demo: setup
 test: setup
 	@scripts/apt-ensure curl:curl kcat:kcat gcc:cc libc6-dev openssl:openssl strace:strace iproute2:ip e2fsprogs:mkfs.ext4
 	@scripts/java-ensure
-	@scripts/apt-ensure zookeeper postgresql
+	@scripts/apt-ensure zookeeper postgresql mariadb-server-core mariadb-client
 	@scripts/pytest --second-try $(ARGS)
 
 unit: setup
