@@ -89,6 +89,26 @@ async def test_a_missing_log_is_told_of_and_uses_no_offset_again(
     assert "Partitions of empty have no log" in caplog.text
 
 
+async def test_an_only_log_that_lost_its_last_segment_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its offsets are used again, as in Kafka (`docs/guarantees.md`)."""
+    async with running_node(tmp_path) as address:
+        client = await connect(address)
+        await create(client, "t", 2)
+        for _ in range(4):
+            assert await produce(client, "t", 1) == 0
+    directory = tmp_path / "broker-1" / "t-1"
+    (file,) = directory.glob("*.log")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    async with running_node(tmp_path) as address:
+        client = await connect(address)
+        assert await end_offset(client, "t", 1) == (0, 2)
+        assert await produce(client, "t", 1) == 0
+    assert "Records are lost: these logs end before where they had ended" in caplog.text
+    assert "and have no other replica: t-1. Their last offsets" in caplog.text
+
+
 async def test_a_start_with_nothing_amiss_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         async with running_node(tmp_path) as address:

@@ -39,6 +39,7 @@ def lacks_confirmed(
 
     That is also so if it was stopped while the topic was made, or a copy was begun; then it has to catch up again.
     """
+    _report_shorter(image, broker_id, directories)
     missing = [
         (topic, index)
         for topic in image.topics.values()
@@ -57,6 +58,26 @@ def lacks_confirmed(
     return frozenset((topic.id, index) for topic, index in missing)
 
 
+def _report_shorter(image: MetadataImage, broker_id: int, directories: LogDirectories) -> None:
+    """Only logs: there is nobody from whom they could be copied."""
+    shorter = [
+        f"{topic.name}-{index}"
+        for topic in image.topics.values()
+        for index, partition in enumerate(topic.partitions)
+        if partition.replicas == (broker_id,)
+        and directories.holds(name := TopicPartition(topic.name, index))
+        and not directories.holds_all(name)
+    ]
+    if shorter:
+        log.error(
+            "Records are lost: these logs end before where they had ended, and have no other replica: %s%s. Their "
+            "last offsets will be given to new records. If there is a copy of the files, stop the broker before "
+            "clients write, and put them back",
+            ", ".join(shorter[:MAX_NAMED]),
+            f" and {len(shorter) - MAX_NAMED} more" if len(shorter) > MAX_NAMED else "",
+        )
+
+
 def _report(topic: TopicImage, ends: dict[int, int]) -> None:
     reached = {index: end for index, end in ends.items() if end}
     if reached:
@@ -70,7 +91,8 @@ def _report(topic: TopicImage, ends: dict[int, int]) -> None:
     if unknown:
         log.warning(
             "Partitions of %s have no log, and get an empty one: %s. This is normal if the broker was stopped "
-            "while the topic was being created; otherwise their directories are lost",
+            "while the topic was being created; otherwise their directories are lost with all records, and new "
+            "ones begin at offset 0 again",
             topic.name,
             unknown,
         )
