@@ -124,8 +124,7 @@ class LogMoves:
         """What to copy next; None when the two are level."""
         if move.partition.log is not source or source.abandoned or move.new.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log, or the directory, is no longer there")
-        if source.end_offset < future.end_offset:
-            future.truncate_to(source.end_offset)
+        _drop_what_was_cut(source, future)
         if future.end_offset < source.start_offset:
             future.truncate_fully_and_start_at(source.start_offset)
         return source.read(future.end_offset, CHUNK_BYTES, source.end_offset, at_least_one=True)
@@ -160,3 +159,18 @@ class LogMoves:
         self._env.disk.fsync_directory(move.new.path)
         move.new.checkpoint()
         self._env.disk.remove_tree(moved_path(move.old.path, move.partition.topic_partition))
+
+
+def _drop_what_was_cut(source: Log, future: Log) -> None:
+    """While a thread copied, a follower may have been cut, and may be longer again: as a follower finds it, by epochs.
+
+    What has the same epoch and offset is the same: from the end, one epoch after the other is compared.
+    """
+    if source.end_offset < future.end_offset:
+        future.truncate_to(source.end_offset)
+    while future.end_offset > future.start_offset and future.leader_epochs.entries:
+        epoch, began = future.leader_epochs.entries[-1]
+        found, end_offset = source.leader_epochs.end_offset_for(epoch, source.end_offset)
+        if found == epoch and future.end_offset <= end_offset:
+            return
+        future.truncate_to(end_offset if found == epoch and end_offset > began else began)
