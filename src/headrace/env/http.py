@@ -1,4 +1,7 @@
-"""What another server says over HTTP, or a file: URL holds: bounded in time and size. It blocks."""
+"""What another server says over HTTP, or a file: URL holds: bounded in time and size. It blocks.
+
+A redirect is followed within the same server. To another one it must be by https, and nothing secret was sent.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Mapping
+from typing import IO
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 CHUNK_BYTES = 64 * 1024
 
@@ -26,7 +32,8 @@ def fetch(
     parts: list[bytes] = []
     size = 0
     try:
-        with urllib.request.urlopen(request, timeout=seconds, context=tls) as response:
+        opener = urllib.request.build_opener(_Redirects(), urllib.request.HTTPSHandler(context=tls))
+        with opener.open(request, timeout=seconds) as response:
             while chunk := response.read1(CHUNK_BYTES):
                 parts.append(chunk)
                 size += len(chunk)
@@ -37,3 +44,27 @@ def fetch(
     except http.client.HTTPException as error:
         raise ConnectionError(f"it does not speak valid HTTP: {error!r}") from None
     return b"".join(parts)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Python's own would send passwords along to any server, and leave https."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if not may_redirect(req.full_url, newurl, secret=req.data is not None or req.has_header("Authorization")):
+            raise HTTPError(req.full_url, code, f"it redirects to {newurl}, which is not followed", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def may_redirect(url: str, new_url: str, *, secret: bool) -> bool:
+    """`secret`: whether there is something in the request that only this server may have."""
+    old, new = urlsplit(url), urlsplit(new_url)
+    same = (old.scheme, old.netloc) == (new.scheme, new.netloc)
+    return same or (new.scheme == "https" and not secret)
