@@ -118,7 +118,10 @@ class LogMoves:
         while (found := self._next(move, source, future)) is not None:
             if found.size <= LEVEL_BYTES and future.end_offset >= source.active_base_offset:
                 break
+            before, cuts = future.end_offset, source.cuts
             await self._env.run_blocking(partial(self._copy, found, future))
+            if source.cuts != cuts:
+                future.truncate_to(before)  # what was read may be of the file before and after
 
     def _next(self, move: Move, source: Log, future: Log) -> FileRange | None:
         """What to copy next; None when the two are level."""
@@ -162,9 +165,9 @@ class LogMoves:
 
 
 def _drop_what_was_cut(source: Log, future: Log) -> None:
-    """While a thread copied, a follower may have been cut, and may be longer again: as a follower finds it, by epochs.
+    """While a thread copied, a follower may have been cut, and may be as long again. Found as followers find it:
 
-    What has the same epoch and offset is the same: from the end, one epoch after the other is compared.
+    what has the same epoch and offset is the same: from the end, one epoch after the other is compared.
     """
     if source.end_offset < future.end_offset:
         future.truncate_to(source.end_offset)

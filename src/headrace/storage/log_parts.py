@@ -100,6 +100,11 @@ class LogParts:
         return self._durability.recovery_point
 
     @property
+    def cuts(self) -> int:
+        """How often its end was cut: what was read meanwhile may be of two files."""
+        return self._durability.cuts
+
+    @property
     def leader_epochs(self) -> LeaderEpochs:
         if self._leader_epochs is None:
             self._leader_epochs = LeaderEpochs(f"{self.directory}/{LEADER_EPOCHS}")

@@ -16,6 +16,7 @@ from headrace.env.real import real_env
 from headrace.model.topics import NO_TOPIC_ID, TopicPartition
 from headrace.records.builder import NewRecord, build_batch
 from headrace.records.reader import read_records
+from headrace.services import log_moves
 from headrace.services.log_moves import LEVEL_BYTES, LogMoves
 from headrace.storage.loading import create_log
 from headrace.storage.log import Log
@@ -30,9 +31,10 @@ PADDING = bytes(LEVEL_BYTES)
 
 
 class World:
-    """A partition in one of two directories; `meanwhile` runs while a thread of the move is at work."""
+    """A partition in one of two directories; what runs before and after each work of a thread is the test's."""
 
     def __init__(self, root: Path) -> None:
+        self.before: Callable[[], None] = lambda: None
         self.meanwhile: Callable[[], None] = lambda: None
         real = real_env()
         self.env: Env = replace(real, start_blocking=self._inline)
@@ -51,6 +53,7 @@ class World:
 
     def _inline(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.before()
         done.set_result(work())
         self.meanwhile()
         return done
@@ -99,3 +102,23 @@ async def test_a_follower_that_is_cut_meanwhile_takes_what_its_leader_has(tmp_pa
         b"new %d" % offset for offset in range(kept, 6)
     ]
     assert moved.leader_epochs.entries[-1] == (3, kept)
+
+
+async def test_what_was_read_while_the_file_changed_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of it was of the new leader's records, behind what that leader never had."""
+    world = World(tmp_path)
+    world.append(1, b"0", b"1")
+    world.append(2, b"2", b"3")
+    monkeypatch.setattr(log_moves, "CHUNK_BYTES", world.log.size)
+    world.append(2, b"4", b"5")
+
+    def cut() -> None:
+        if any(held.lag == 2 for held in world.moves.into(world.new)):
+            world.before = lambda: None
+            world.log.truncate_to(2)
+            world.append(3, b"C", b"D", b"E", b"F")
+
+    world.before = cut
+    assert records(await world.move()) == [b"0", b"1", b"C", b"D", b"E", b"F"]
