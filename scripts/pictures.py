@@ -31,6 +31,11 @@ COLORS = {31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8
 PROMPT = "\x1b[32m$\x1b[0m \x1b[1m{}\x1b[0m\r\n"
 _DATA = re.compile(r"/\S*/headrace-\w+/data\b")
 """Where the broker of these pictures keeps its data: a path of the machine that draws them."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""By how many eighths of BLOCK_HEIGHT they fill: bars on lines below each other stay apart."""
+BLOCK_HEIGHT = LINE_HEIGHT - 2
+_PIECE = re.compile(rf"([{BLOCKS}])\1*|[^\s{BLOCKS}]+(?: [^\s{BLOCKS}]+)*")
+"""A bar, or words with one space between them."""
 _TOKEN = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n]+)")
 
 ORDERS = """amira:{"id": 1041, "item": "kettle", "euros": 39}
@@ -133,7 +138,7 @@ def svg(screen: Screen, title: str) -> str:
 
 
 def _line_svg(line: Sequence[Cell], y: float) -> list[str]:
-    """One element for each run of cells that look the same; `textLength` keeps columns in line in any font."""
+    """Words and bars, each at its own place: columns stay in line in a proportional font too."""
     parts = []
     start = 0
     while start < len(line):
@@ -141,16 +146,21 @@ def _line_svg(line: Sequence[Cell], y: float) -> list[str]:
         while end < len(line) and line[end][1:] == line[start][1:]:
             end += 1
         text = "".join(cell.text for cell in line[start:end])
-        if text.strip():
-            x = MARGIN + start * CELL_WIDTH
-            weight = ' font-weight="bold"' if line[start].bold else ""
-            color = COLORS.get(line[start].color, BRIGHT if line[start].bold else FOREGROUND)
-            parts.append(
-                f'<text x="{x:.1f}" y="{y}" fill="{color}"{weight} xml:space="preserve" '
-                f'textLength="{len(text) * CELL_WIDTH:.1f}">{escape(text)}</text>'
-            )
+        for piece in _PIECE.finditer(text):
+            parts.append(_piece_svg(piece[0], line[start], MARGIN + (start + piece.start()) * CELL_WIDTH, y))
         start = end
     return parts
+
+
+def _piece_svg(text: str, style: Cell, x: float, y: float) -> str:
+    color = COLORS.get(style.color, BRIGHT if style.bold else FOREGROUND)
+    width = len(text) * CELL_WIDTH
+    if text[0] in BLOCKS:
+        height = BLOCK_HEIGHT * (BLOCKS.index(text[0]) + 1) / len(BLOCKS)
+        top = y - FONT_SIZE + LINE_HEIGHT - height
+        return f'<rect x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{color}"/>'
+    weight = ' font-weight="bold"' if style.bold else ""
+    return f'<text x="{x:.1f}" y="{y}" fill="{color}"{weight} textLength="{width:.1f}">{escape(text)}</text>'
 
 
 def draw(name: str, title: str, commands: Sequence[Sequence[str]], environment: dict[str, str]) -> None:

@@ -129,6 +129,7 @@ class Feed(threading.Thread):
 
 
 def create_topic(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    quiet = {"log_level": 5}  # it may say when it is closed that it had events for nobody
+    admin = AdminClient({"bootstrap.servers": bootstrap, **quiet})
     for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         created.result(timeout=10)

@@ -57,6 +57,7 @@ CASES = [
     (["kafka-console-consumer", "--topic", "t", "--offset", "5"], 2, ["--offset needs --partition"]),
     (["kafka-console-producer", "--topic", "t", "--property", "nope=1"], 2, ["nope is not supported"]),
     (["kafka-producer-perf-test"], 2, ["Use: headrace perf produce TOPIC"]),
+    (["produce", "orders"], 2, ["Use: headrace topic produce TOPIC"]),
     (["kafka-server-start.sh", "server.properties"], 2, ["Use: headrace start server.properties"]),
     (["kafka-streams-application-reset"], 2, ["Use: headrace group seek"]),
     (["kafka-acls", "--list"], 2, ["Use: headrace acl"]),

@@ -1,4 +1,4 @@
-"""Kafka's other tools: names people type, and the command here that does the same."""
+"""Kafka's other tools, and other names people type: the command here that does the same."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ INSTEAD: Mapping[str, str] = {
     "kcat": "headrace topic consume, headrace topic produce",
     "kafkacat": "headrace topic consume, headrace topic produce",
     "rpk": "headrace --help",
+    "produce": "headrace topic produce TOPIC",
+    "consume": "headrace topic consume TOPIC",
 }
 
 
