@@ -178,7 +178,7 @@ class ReplicaSet:
 
     def save_high_watermarks(self) -> None:
         """Blocking."""
-        marks = {partition.topic_partition: partition.high_watermark for partition in list(self.all())}
+        marks = {partition.topic_partition: partition.high_watermark for partition in self.all()}
         for directory in self._directories.online:
             directory.write_high_watermarks({name: marks[name] for name in list(directory.logs) if name in marks})
 
@@ -424,8 +424,9 @@ class ReplicaSet:
         return self
 
     def all(self) -> Iterator[Partition]:
-        for partitions in self.by_name.values():
-            yield from partitions.values()
+        """Also in a thread, while the loop makes and removes some."""
+        for partitions in list(self.by_name.values()):
+            yield from list(partitions.values())
 
 
 def _is_older(state: PartitionImage, known: PartitionImage | None) -> bool:

@@ -191,6 +191,16 @@ async def test_what_is_not_synced_is_not_acknowledged_by_a_failing_directory(par
         partition.acknowledged(end, 1, EPOCH)
 
 
+def test_partitions_are_made_while_a_thread_goes_through_them() -> None:
+    """It writes their high watermarks down: its failure ended the broker (found with thousands of partitions)."""
+    replicas: Any = SimpleNamespace(by_name={b"a": {0: "a-0", 1: "a-1"}, b"b": {0: "b-0"}})
+    found: Iterator[Any] = ReplicaSet.all(replicas)
+    assert next(found) == "a-0"
+    replicas.by_name[b"a"][2] = "a-2"
+    replicas.by_name[b"c"] = {0: "c-0"}
+    assert list(found) == ["a-1", "b-0"]
+
+
 async def test_a_failed_log_is_looked_at_before_the_high_watermark(partition: Partition) -> None:
     lead(partition, (1,), (1,))
     end = append(partition)
