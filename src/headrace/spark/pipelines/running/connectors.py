@@ -138,7 +138,7 @@ class _Running:
     """All of them on a loop in a thread of its own."""
 
     def __init__(self, named: Sequence[_Named], stop: threading.Event) -> None:
-        self.failure: ConnectorFailed | None = None
+        self.failure: BaseException | None = None
         self._named = named
         self._stop = stop
         self._loop = asyncio.new_event_loop()
@@ -159,7 +159,10 @@ class _Running:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.gather(*(self._run_one(*one) for one in self._named)))
+        work = asyncio.gather(*(self._run_one(*one) for one in self._named), return_exceptions=True)
+        bugs = [one for one in self._loop.run_until_complete(work) if one is not None]
+        if bugs:  # in the code of a connector: they are raised with their traceback, as without pipelines
+            self.failure = bugs[0]
 
     async def _run_one(self, definition: ConnectorDefinition, way: Way) -> None:
         async with way.cluster() as cluster:
@@ -171,4 +174,6 @@ class _Running:
                 await runner.run()
             except FAILURES as error:
                 self.failure = self.failure or ConnectorFailed(f"connector {definition.name} failed: {error}")
-                self._stop.set()
+            finally:  # whatever it was: without it the pipelines would wait forever
+                if not self._ending:
+                    self._stop.set()
