@@ -13,6 +13,7 @@ DIFFER_BY_NATURE = frozenset(
         "broker.id",
         "node.id",
         "broker.rack",
+        "cordoned.log.dirs",
         "listeners",
         "advertised.listeners",
         "headrace.admin.port",

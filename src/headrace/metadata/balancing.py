@@ -27,6 +27,8 @@ class Location(NamedTuple):
 
     rack: str | None
     host: str
+    closed: bool = False
+    """It keeps what it has, and gets nothing more (`cordons`)."""
 
 
 def balance(brokers: Mapping[int, Location], assignment: PartitionReplicas) -> dict[TopicPartition, Replicas]:
@@ -107,7 +109,11 @@ class _Plan:
 
     def _best(self, name: TopicPartition, kept: Replicas, without: Replicas = ()) -> int | None:
         """Who should hold one more replica of it; None if everybody does."""
-        free = [broker for broker in self._held if broker not in kept and broker not in without]
+        free = [
+            broker
+            for broker, place in self._brokers.items()
+            if not place.closed and broker not in kept and broker not in without
+        ]
 
         def cost(broker: int) -> tuple[int, int, int, int, int]:
             held, of_topic = len(self._held[broker]), self._of_topic[broker, name.topic]
@@ -176,6 +182,8 @@ class _Plan:
             for taker in by_load:
                 if len(self._held[source]) - len(self._held[taker]) <= 1:
                     break
+                if self._brokers[taker].closed:
+                    continue
                 if (name := self._movable(source, taker)) is not None:
                     replicas = self.replicas[name]
                     self._set(name, tuple(taker if one == source else one for one in replicas))

@@ -83,7 +83,7 @@ def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
             return Plan(view, moving, {})
         if len([one for one in view.brokers if one != broker]) == 0:
             raise CommandError(f"There is no other broker that could take over from broker {broker}.")
-        wanted = evacuation(view, moving, broker)
+        wanted = await evacuation(cluster, view, moving, broker)
         return Plan(view, moving, wanted, _waiting(view, wanted, broker))
 
     async def cordon(cluster: Cluster) -> None:

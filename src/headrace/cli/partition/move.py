@@ -26,6 +26,7 @@ from headrace.cli.partition.planning import (
     destination,
     moves_of,
     named_partitions,
+    open_places,
     places,
     read_plan,
     some,
@@ -36,7 +37,7 @@ from headrace.cli.partition.progress import carry_out
 from headrace.client.cluster import Cluster
 from headrace.client.reassigning import MovingPartition, list_reassignments
 from headrace.client.view import NO_LEADER, ClusterView
-from headrace.metadata.balancing import Replicas, balance, evacuate, replace_lost, resize
+from headrace.metadata.balancing import Location, Replicas, balance, evacuate, replace_lost, resize
 from headrace.model.topics import TopicPartition
 
 Wanted = Mapping[TopicPartition, Replicas]
@@ -192,7 +193,7 @@ def move(
             return Plan(view, moving, plan)
         if offline:
             view = await cluster.metadata()
-            return Plan(view, moving, _without_offline(view, moving))
+            return Plan(view, moving, _without_offline(view, moving, await open_places(cluster, view)))
         if partitions:
             view, names = await named_partitions(cluster, partitions)
             there = destination(view, moving)
@@ -209,7 +210,9 @@ def move(
             return Plan(view, moving, balance(allowed, now))
         if factor is not None:
             _check_enough(view, factor)
-            return Plan(view, moving, resize(places(view), now, factor))
+            wanted = resize(await open_places(cluster, view), now, factor)
+            _check_enough_are_open(wanted, now, factor)
+            return Plan(view, moving, wanted)
         assert source is not None
         assert taker is not None
         _check_alive(view, (taker,))
@@ -239,7 +242,8 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
         view = await cluster.metadata()
         for topic in topics:
             await named_partitions(cluster, [topic])
-        usable = {id: place for id, place in places(view).items() if id not in (without or ())}
+        known = await open_places(cluster, view)
+        usable = {id: place for id, place in known.items() if id not in (without or ())}
         if not usable:
             raise CommandError("No broker would be left to hold replicas.")
         return Plan(view, moving, balance(usable, destination(view, moving, topics or None)))
@@ -247,9 +251,9 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
     show_and_carry_out(target, way, make, "The brokers are balanced: nothing to move.")
 
 
-def evacuation(view: ClusterView, moving: Moving, broker: int) -> Wanted:
+async def evacuation(cluster: Cluster, view: ClusterView, moving: Moving, broker: int) -> Wanted:
     """What must move so that a broker holds nothing. What leaves it already is waited for."""
-    others = {id: place for id, place in places(view).items() if id != broker}
+    others = {id: place for id, place in (await open_places(cluster, view)).items() if id != broker}
     there = destination(view, moving)
     led = {
         TopicPartition(topic.name, one.number)
@@ -262,7 +266,7 @@ def evacuation(view: ClusterView, moving: Moving, broker: int) -> Wanted:
     return leaving | dict(evacuate(others, held, broker))
 
 
-def _without_offline(view: ClusterView, moving: Moving) -> Wanted:
+def _without_offline(view: ClusterView, moving: Moving, brokers: Mapping[int, Location]) -> Wanted:
     """Each partition that has replicas offline, with others in their place. Says which have to wait, and why."""
     there = destination(view, moving)
     lost: dict[TopicPartition, Replicas] = {}
@@ -275,7 +279,7 @@ def _without_offline(view: ClusterView, moving: Moving) -> Wanted:
                 leaderless.append(name)
             elif gone:
                 lost[name] = gone
-    wanted = replace_lost(places(view), there, lost)
+    wanted = replace_lost(brokers, there, lost)
     stuck = [name for name, gone in lost.items() if set(gone) & set(wanted.get(name, gone))]
     if leaderless:
         note(
@@ -284,9 +288,9 @@ def _without_offline(view: ClusterView, moving: Moving) -> Wanted:
         )
     if stuck:
         note(
-            f"{some(stuck)}: every other broker holds a replica already. Add a broker, or bring the offline one "
-            "back: start it, or take the failed disk out of its log.dirs (or replace it) and restart it. It then "
-            "copies what it lacks."
+            f"{some(stuck)}: every other broker holds a replica already, or gets no new ones. Add a broker, or "
+            "bring the offline one back: start it, or take the failed disk out of its log.dirs (or replace it) and "
+            "restart it. It then copies what it lacks."
         )
     return wanted
 
@@ -296,6 +300,14 @@ def _check_alive(view: ClusterView, brokers: Replicas) -> None:
         if broker not in view.brokers:
             known = ", ".join(str(one) for one in view.brokers)
             raise CommandError(f"There is no broker {broker}; the brokers are {known}.", NOT_FOUND)
+
+
+def _check_enough_are_open(wanted: Wanted, now: Wanted, factor: int) -> None:
+    if short := [name for name in now if len(wanted.get(name, now[name])) < factor]:
+        raise CommandError(
+            f"{some(short)} cannot get {factor} replicas: some of the brokers get no new ones.",
+            advice="`headrace broker undrain BROKER` lets one have them again.",
+        )
 
 
 def _check_enough(view: ClusterView, factor: int) -> None:

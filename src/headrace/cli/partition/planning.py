@@ -14,11 +14,15 @@ import click
 from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.cli.common.output import Column, Row, number, plural, size_text
 from headrace.cli.common.session import topics_of
-from headrace.client.admin import describe_log_dirs
+from headrace.client.admin import ConfigResource, describe_configs, describe_log_dirs
 from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
 from headrace.client.reassigning import MovingPartition
 from headrace.client.view import ClusterView
 from headrace.metadata.balancing import Location, Replicas
+from headrace.metadata.cordons import CORDONED, EVERY_DIRECTORY, parse_directories
+from headrace.model.config_resources import ResourceType
+from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
 
 COLUMNS = (
@@ -80,6 +84,24 @@ def some(names: Sequence[TopicPartition]) -> str:
 
 def places(view: ClusterView) -> dict[int, Location]:
     return {broker.id: Location(broker.rack, broker.address.host) for broker in view.brokers.values()}
+
+
+async def open_places(cluster: Cluster, view: ClusterView) -> dict[int, Location]:
+    """The same, with the brokers that get nothing new: the controller would refuse to move anything to them."""
+    return {id: place._replace(closed=await _is_cordoned(cluster, id)) for id, place in places(view).items()}
+
+
+async def _is_cordoned(cluster: Cluster, broker: int) -> bool:
+    try:
+        entries = await describe_configs(
+            cluster, ConfigResource(ResourceType.BROKER, str(broker)), (CORDONED, "log.dirs", "log.dir")
+        )
+    except (ClientError, KafkaError):
+        return False
+    values = {entry.name: entry.value or "" for entry in entries}
+    cordoned = parse_directories(values.get(CORDONED, ""))
+    held = parse_directories(values.get("log.dirs") or values.get("log.dir") or "")
+    return EVERY_DIRECTORY in cordoned or (bool(held) and set(held) <= set(cordoned))
 
 
 def assignment(view: ClusterView, topics: Iterable[str] | None = None) -> dict[TopicPartition, Replicas]:

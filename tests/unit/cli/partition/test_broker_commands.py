@@ -69,6 +69,24 @@ async def test_a_broker_is_cordoned_only_once_that_was_confirmed(headrace: Comma
     assert not cluster.image(1).broker_configs.get("3")
 
 
+async def test_nothing_is_planned_to_go_to_a_drained_broker(tmp_path: Path) -> None:
+    """It has the fewest replicas, and the controller would refuse them: a second drain moved nothing."""
+    async with running_cluster(tmp_path, 4, auto_leader_rebalance_enable="false") as cluster:
+        headrace = CommandLine(cluster)
+        await create(cluster, 1, [1, 3])
+        await cluster.until(lambda: all(cluster.image(n).partition(T0) is not None for n in cluster.nodes))
+        await headrace("broker", "drain", "2", "--yes")
+        await cluster.until(lambda: all(CORDONED in cluster.image(n).broker_configs["2"] for n in cluster.nodes))
+        assert "Moved 1 partition." in (await headrace("broker", "drain", "3", "--yes")).stderr
+        assert cluster.state(T0).replicas == (1, 4)
+        await cluster.until(lambda: all(CORDONED in cluster.image(n).broker_configs["3"] for n in cluster.nodes))
+        code, told = await headrace.refused("partition", "move", "t", "-r", "3", "--yes")
+        assert (code, "t:0 cannot get 3 replicas: some of the brokers get no new ones." in told) == (1, True)
+        assert "nothing to move" in (await headrace("partition", "balance", "--yes")).stderr
+        checked = (await headrace("cluster", "check")).stdout
+        assert "cordoned.log.dirs differs" not in checked
+
+
 async def test_a_broker_is_drained_in_the_middle_of_a_move(headrace: CommandLine) -> None:
     """It holds what moves away, and what moves to it: the number of replicas stays, and both are waited for."""
     cluster = headrace.cluster
@@ -164,7 +182,7 @@ async def test_what_is_offline_is_never_just_dropped(headrace: CommandLine) -> N
 
     await cluster.until(lambda: known(1) and known(2))  # either may answer the command
     told = (await headrace("partition", "move", "--offline", "--yes")).stderr
-    assert "t:0: every other broker holds a replica already." in told
+    assert "t:0: every other broker holds a replica already, or gets no new ones." in told
     assert f"alone:{lost}: no replica is left to copy from." in told
     assert "Nothing to move." in told
     assert sorted(cluster.state(T0).replicas) == [1, 2, 3]
