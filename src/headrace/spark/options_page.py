@@ -28,7 +28,7 @@ orders = (
 ```
 
 Option names are case-insensitive. A name close to a known one is an error that suggests it; any
-other unknown name is ignored, because Spark passes options of its own to every format. Settings of a
+other unknown name is ignored, because Spark passes its own options to every format. Settings of a
 secured cluster are those of [clients](security.md#clients), each after `kafka.`.
 
 ## Columns of the source

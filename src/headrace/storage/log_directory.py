@@ -115,7 +115,7 @@ class LogDirectory:
         if self._lock is None:
             raise DirectoryRefused(
                 f"The data directory {self.path} is in use by another process. "
-                "Stop that one, or give this broker a log.dirs of its own."
+                "Stop that one, or give this broker its own log.dirs."
             )
         try:
             self._check_identity(cluster_id, node_id)
