@@ -289,8 +289,8 @@ def _without_offline(view: ClusterView, moving: Moving, brokers: Mapping[int, Lo
     if stuck:
         note(
             f"{some(stuck)}: every other broker holds a replica already, or gets no new ones. Add a broker, or "
-            "bring the offline one back: start it, or take the failed disk out of its log.dirs (or replace it) and "
-            "restart it. It then copies what it lacks."
+            "bring the offline one back: start it, or take the failed disk out of its log.dirs, or replace it, "
+            "and restart it. It then copies what it lacks."
         )
     return wanted
 
