@@ -11,6 +11,7 @@ from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_finding
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural
 from headrace.cli.common.session import run
+from headrace.cli.partition.throttle import RATES
 from headrace.client.admin import ConfigEntry, ConfigResource, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
@@ -158,7 +159,8 @@ def _listed(brokers: Sequence[int]) -> str:
 
 
 def _differences(settings: Settings) -> list[Finding]:
-    names = {name for entries in settings.values() for name in entries} - DIFFER_BY_NATURE
+    """Without the limits that a throttled move sets on the brokers that take part in it, and only on them."""
+    names = {name for entries in settings.values() for name in entries} - DIFFER_BY_NATURE - set(RATES)
     findings = []
     for name in sorted(names):
         values = {broker: _value(entries, name) for broker, entries in settings.items()}

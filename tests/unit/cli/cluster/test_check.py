@@ -88,6 +88,13 @@ def test_brokers_whose_files_differ() -> None:
     assert (finding.state, "3 on 1; 4 on 2" in finding.what) == (DOUBT, True)
 
 
+def test_what_commands_set_on_single_brokers_is_no_difference_between_files() -> None:
+    """A throttled move limits the brokers that take part in it; a drained broker is cordoned."""
+    limited = settings(leader_replication_throttled_rate="1000000", cordoned_log_dirs="*", num_partitions="3")
+    free = settings(leader_replication_throttled_rate="9223372036854775807", num_partitions="3")
+    assert states(cluster_check._differences({1: limited, 2: free})) == [OK]
+
+
 def test_defaults_that_cannot_work_or_lose_records() -> None:
     found = cluster_check._defaults(
         cluster(1), {1: settings(default_replication_factor="3", unclean_leader_election_enable="true")}
