@@ -42,7 +42,7 @@ def put(path: Path, content: bytes, age_s: float = 60.0) -> None:
 
 
 async def test_every_format_and_each_file_once(cluster: Cluster, directory: Path) -> None:
-    put(directory / "1.csv", b'id,name\r\n1,"a, b"\r\n2,\r\n', 90)
+    put(directory / "1.csv", b'id,name\r\n1,"a, b"\r\n\r\n2,\r\n\r\n', 90)
     put(directory / "2.jsonl", b'{"id": 3}\n\n{"id": 4}\n', 80)
     put(directory / "3.txt.gz", gzip.compress(b"plain\ntext"), 70)
     parquet.write_table(pa.table({"id": [5], "when": [None]}), directory / "4.parquet")

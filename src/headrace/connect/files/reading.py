@@ -68,6 +68,8 @@ def _csv(path: Path, delimiter: str) -> Iterator[bytes]:
         rows = csv.reader(text, delimiter=delimiter)
         names = next(rows, [])
         for row in rows:
+            if not row:
+                continue  # an empty line, as there often is one at the end
             if len(row) != len(names):
                 raise ConnectorError(
                     f"{path}, line {rows.line_num}: {len(row)} fields, but the header has {len(names)}"
