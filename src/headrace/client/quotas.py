@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Outcome, kafka_error
-from headrace.security.quota import QuotaEntity, QuotaFilter
+from headrace.security.quota import QuotaEntity, QuotaFilter, in_order
 from headrace.wire.messages import alter_client_quotas as altering
 from headrace.wire.messages import describe_client_quotas as describing
 
@@ -35,7 +35,7 @@ async def describe_quotas(
         raise kafka_error(response.error_code, response.error_message)
     return [
         QuotaRow(
-            tuple((part.entity_type, part.entity_name) for part in entry.entity),
+            in_order((part.entity_type, part.entity_name) for part in entry.entity),
             {value.key: value.value for value in entry.values},
         )
         for entry in response.entries or ()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.groups.embedded import CONSUMER_PROTOCOL_TYPE, read_subscription
+from headrace.groups.embedded import CONSUMER_PROTOCOL_TYPE, read_topics
 from headrace.groups.events import ClassicProtocol, GroupStored, StoredMember
 from headrace.groups.messages import JoinedMember, JoinGroup, Token
 from headrace.groups.states import NEXT, GroupState
@@ -195,10 +195,10 @@ class ClassicGroup:
         if self.protocol is None:
             return None
         try:
-            subscriptions = [read_subscription(member.metadata(self.protocol)) for member in self.members.values()]
+            subscriptions = [read_topics(member.metadata(self.protocol)) for member in self.members.values()]
         except ProtocolError:
             return None
-        return frozenset(topic for subscription in subscriptions for topic in subscription.topics)
+        return frozenset(topic for topics in subscriptions for topic in topics)
 
     def is_subscribed(self, topic: str) -> bool:
         """When in doubt, yes: offsets that may be in use are neither deleted nor expired."""

@@ -99,14 +99,26 @@ def read_version(data: bytes) -> int:
 
 def read_subscription(data: bytes) -> Subscription:
     version = read_version(data)
-    reader = _Reader(data)
-    reader.number(">h")
-    topics = tuple(reader.string() for _ in range(reader.count()))
-    reader.skip_bytes()
+    reader, topics = _topics(data)
     owned = reader.partitions() if version >= 1 else {}
     generation = reader.number(">i") if version >= 2 else -1
     rack_id = reader.nullable_string() if version >= 3 else None
     return Subscription(version, topics, owned, generation, rack_id or None)
+
+
+def read_topics(data: bytes) -> tuple[str, ...]:
+    """The topics alone, which every version begins with: some clients write version 1 without owned partitions."""
+    read_version(data)
+    return _topics(data)[1]
+
+
+def _topics(data: bytes) -> tuple[_Reader, tuple[str, ...]]:
+    """What every version begins with, and the reader of the rest."""
+    reader = _Reader(data)
+    reader.number(">h")
+    topics = tuple(reader.string() for _ in range(reader.count()))
+    reader.skip_bytes()
+    return reader, topics
 
 
 def read_assignment(data: bytes) -> dict[str, frozenset[int]]:

@@ -36,7 +36,7 @@ def describe_client_quotas(ctx: Context, request: DescribeClientQuotasRequest) -
         error_message=None,
         entries=[
             EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in reversed(entity)],
                 values=[ValueData(key=key, value=value) for key, value in sorted(quotas[entity].items())],
             )
             for entity in sorted(matching(quotas, filters, request.strict), key=entity_text)

@@ -49,9 +49,11 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
         raise _bad("An entity type is named more than once.")
     if not types or (IP in types and len(types) > 1):
         raise _bad("A quota is for a user, a client id, both of them, or an address.")
-    return tuple(
-        sorted((_named(kind, name) for kind, name in given), key=lambda part: ENTITY_TYPES.index(part[0]))
-    )
+    return in_order(_named(kind, name) for kind, name in given)
+
+
+def in_order(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    return tuple(sorted(parts, key=lambda part: ENTITY_TYPES.index(part[0])))
 
 
 def _named(kind: str, name: str | None) -> tuple[str, str | None]:

@@ -301,6 +301,20 @@ def test_deleting_offsets_is_refused(group_id: str, protocol_type: str, error: E
     assert shell.ask(DeleteOffsets(group_id, (B0,)), DeleteOffsetsReply).error is error
 
 
+CUT_SUBSCRIPTION = write_subscription(Subscription(1, ("a",), {}, -1, None))[:-4]
+"""Of a client that writes version 1 without the partitions that its member owns."""
+
+
+@pytest.mark.parametrize("metadata", [SUBSCRIPTION, CUT_SUBSCRIPTION])
+def test_only_topics_are_read_of_a_subscription(metadata: bytes) -> None:
+    shell = new_shell()
+    commit(shell, commit_of(1, B0))
+    joined(shell, template=replace(JOIN, protocols=(ClassicProtocol("range", metadata),)))
+    reply = shell.ask(DeleteOffsets("g", (A0, B0)), DeleteOffsetsReply)
+    assert reply.errors == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE)
+    assert fetched(shell, B0).offset == -1
+
+
 def test_a_consumer_group_keeps_the_offsets_of_what_it_reads() -> None:
     shell = new_shell()
     shell.ask(NEW, ConsumerHeartbeatReply)

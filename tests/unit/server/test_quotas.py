@@ -33,6 +33,7 @@ from headrace.wire.fetch import limited
 from headrace.wire.header import request_header
 from headrace.wire.messages import alter_client_quotas as altering
 from headrace.wire.messages import create_topics as creating
+from headrace.wire.messages import describe_client_quotas as describing
 from headrace.wire.messages import fetch as fetching
 from headrace.wire.messages import produce as producing
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -411,6 +412,16 @@ async def test_too_many_connections_from_an_address_end(tmp_path: Path) -> None:
                 outcomes.append("ended")
         assert "served" in outcomes
         assert await set_quota(client, {"ip": "127.0.0.1"}, connection_creation_rate=None) == 0
+
+
+async def test_the_client_id_comes_before_the_user_in_descriptions(tmp_path: Path) -> None:
+    """As Kafka writes it: a client's own tests compare the answer as it is."""
+    async with started(tmp_path) as (_, client):
+        assert await set_quota(client, {"user": "alice", "client-id": "app"}, producer_byte_rate=5.0) == 0
+        request = describing.DescribeClientQuotasRequest(components=[], strict=False)
+        response = await client.ask(request, describing.DescribeClientQuotasResponse, 1)
+        (entry,) = response.entries or []
+        assert [part.entity_type for part in entry.entity] == ["client-id", "user"]
 
 
 async def test_every_broker_keeps_to_it(tmp_path: Path) -> None:
