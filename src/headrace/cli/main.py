@@ -88,6 +88,11 @@ class CommandLine(LazyGroup):
         except BrokenPipeError:
             # The reader has gone and nothing is wrong. Exit without the flush that would complain a second time.
             os._exit(0)
+        except click.UsageError as error:
+            plain = type(error) in (click.UsageError, click.BadParameter)  # click finishes the others itself
+            if plain and not error.message.endswith((".", "?", "!")):
+                vars(error)["message"] += "."
+            raise
         except KeyboardInterrupt:
             if sys.stderr.isatty():
                 click.echo(err=True)  # after the ^C that the terminal shows

@@ -15,6 +15,10 @@ from click.shell_completion import CompletionItem
 Table = Mapping[str, tuple[str, str]]
 
 
+class UseInstead(click.UsageError):
+    """Ends with a command, to be copied as it is."""
+
+
 class LazyGroup(click.Group):
     def __init__(self, *args: Any, table: Table | None = None, hidden: Table | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,7 +62,7 @@ class LazyGroup(click.Group):
             import difflib  # only needed for a mistake
 
             if (instead := self.instead_of(args[0])) is not None:
-                ctx.fail(f"{args[0]} is not a command here. Use: {instead}")
+                raise UseInstead(f"{args[0]} is not a command here. Use: {instead}", ctx)
             near = difflib.get_close_matches(args[0], [*self.table, *self.unlisted], n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(self.table)}."
             ctx.fail(f"No such command {args[0]!r}.{hint}")
