@@ -253,6 +253,33 @@ async def test_a_directory_that_fails_while_logs_are_made_in_it_takes_them_too(
         assert [await produce(client, "t", index) for index in range(3)] == [STORAGE, 0, 0]
 
 
+async def test_logs_of_a_directory_that_fails_during_the_start_are_not_made_anew(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the start had not come to yet were created empty in the other directory, and led."""
+    async with running_node(places.root, log_dirs=places.setting) as address:
+        client = await connect(address)
+        await create(client, "t", 6)
+        for index in range(6):
+            assert await produce(client, "t", index) == 0
+    gone, left = (places.holding(name) for name in places.names)
+    opened = LogDirectories.open_log
+
+    def fail_after_the_first(directories: LogDirectories, name: TopicPartition, *arguments: Any) -> Log:
+        held = opened(directories, name, *arguments)
+        if name == TopicPartition("t", gone[0]):
+            next(iter(directories)).fail(OSError(errno.EIO, "Input/output error"))
+        return held
+
+    monkeypatch.setattr(LogDirectories, "open_log", fail_after_the_first)
+    async with running_node(places.root, FaultyDisk(), log_dirs=places.setting) as address:
+        client = await connect(address)
+        await until_offline(client, "t", set(gone))
+        assert places.holding(places.names[1]) == left
+        for index in left:
+            await until_end(client, "t", index, 1)
+
+
 async def test_a_directory_that_cannot_be_read_fails_its_partitions_only(places: Places) -> None:
     """R-LOG-8: one Fetch over all of them: errors for some, records for the others. Searches by time likewise."""
     disk = FaultyDisk()

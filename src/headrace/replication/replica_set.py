@@ -73,6 +73,8 @@ class ReplicaSet:
         self._listeners: list[ImageListener] = []
         self._elsewhere: set[tuple[TopicId, int]] = set()
         """Partitions whose logs may be in a directory that is missing: they are not created again."""
+        self._moved_away: set[tuple[TopicId, int]] = set()
+        """Partitions that were offline here until other brokers took them: if they come back, they are made."""
         self._lost: LostLogs = {}
         """Where partitions whose logs are gone continue, so that no offset is reused."""
         self._retry = False
@@ -211,6 +213,7 @@ class ReplicaSet:
         for name, topic_id in gone:
             del self.offline[name]
             self._elsewhere.discard((topic_id, name.partition))
+            self._moved_away.add((topic_id, name.partition))
 
     def _is_ours(self, topic_id: TopicId, name: TopicPartition, image: MetadataImage) -> bool:
         topic = image.topics_by_id.get(topic_id)
@@ -223,11 +226,14 @@ class ReplicaSet:
     def _try_to_open(self, placed: Placed, image: MetadataImage) -> Log | None:
         """In a thread. None if there is no room for the log, or if it may be in a directory that is missing."""
         topic_partition, topic = placed
-        is_elsewhere = (topic.id, topic_partition.partition) in self._elsewhere
+        key = topic.id, topic_partition.partition
+        is_elsewhere = key in self._elsewhere or (
+            key not in self._moved_away and self._directories.lies_in_a_failed_one(topic_partition, topic.id)
+        )
         if is_elsewhere and not self._directories.holds(topic_partition):
             return None
         try:
-            start_offset = self._lost.pop((topic.id, topic_partition.partition), 0)
+            start_offset = self._lost.pop(key, 0)
             config = self._config_of(topic, image)
             return self._directories.open_log(topic_partition, topic.id, config, start_offset)
         except (OSError, KafkaError) as error:

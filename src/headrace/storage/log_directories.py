@@ -118,6 +118,12 @@ class LogDirectories:
     def holds(self, partition: TopicPartition) -> bool:
         return self._holder(partition) is not None
 
+    def lies_in_a_failed_one(self, partition: TopicPartition, topic_id: TopicId) -> bool:
+        """Whether a directory had its log until it failed."""
+        failed = [directory for directory in self._directories if directory.failure is not None]
+        logs = [directory.logs[partition] for directory in failed if partition in directory.logs]
+        return any(log.topic_id in (topic_id, NO_TOPIC_ID) for log in logs)
+
     def holds_all(self, partition: TopicPartition) -> bool:
         """Whether its log is here, as long as it was when that was last noted."""
         directory = self._holder(partition)
