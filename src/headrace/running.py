@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.env import Clock
+from headrace.env.allocator import limit_kept_memory
 from headrace.env.real import real_env
 from headrace.failures import BrokerFailed
 from headrace.node import Node, settle_memory
@@ -32,6 +33,7 @@ async def run_broker(
 
     It is ready when it serves and knows the brokers `beside` it, or has waited for them long enough.
     """
+    limit_kept_memory()
     stopping = asyncio.Event()
     starting = asyncio.current_task()
     failures: list[str] = []

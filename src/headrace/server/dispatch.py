@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.coordination.contract import StoreError
+from headrace.env.allocator import give_back_memory
 from headrace.handlers import api_versions
 from headrace.handlers.broker import Broker
 from headrace.handlers.context import Context
@@ -29,7 +30,6 @@ from headrace.server.dividing import DIVISIONS, join, parts
 from headrace.server.exchange import Exchange
 from headrace.server.framing import FramedPending, framed, framed_bytes
 from headrace.server.gate import Framed, Guard
-from headrace.server.give_back import give_back_memory
 from headrace.server.line_limit import LineLimit
 from headrace.server.releasing import elements_of, release
 from headrace.server.request_memory import RequestMemory
