@@ -27,6 +27,8 @@ from headrace.security.acl import (
 
 MAX_REMEMBERED = 10_000
 """Decisions of one principal from one host; then they are forgotten, and made again."""
+MAX_REMEMBERED_NAME = 255
+"""Characters of a resource's name: about a longer one it is decided each time."""
 MAX_RIGHTS = 10_000
 """Pairs of principal and host that are remembered."""
 
@@ -89,9 +91,11 @@ class Rights:
         key = (operation, resource, name)
         decision = self._decided.get(key)
         if decision is None:
+            decision = self._authorizer.decide(self, operation, resource, name)
             if len(self._decided) >= MAX_REMEMBERED:
                 self._decided.clear()
-            decision = self._decided[key] = self._authorizer.decide(self, operation, resource, name)
+            if len(name) <= MAX_REMEMBERED_NAME:
+                self._decided[key] = decision
         return decision
 
     def on_cluster(self, operation: Operation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from headrace.metrics.exposition import Family, Labels
 from headrace.security.quota import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
+    MAX_NAME_LENGTH,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Allowance,
@@ -19,6 +21,8 @@ from headrace.security.quota import (
 
 MAX_CLIENTS = 10_000
 """Pairs of principal and client id whose limits are remembered; then they are looked up again."""
+MAX_REMEMBERED_BYTES = 4 * MAX_NAME_LENGTH
+"""Of a client id. A longer one cannot have a quota of its own, and stands here as its hash."""
 MAX_SHOWN = 100
 """Who is over a quota is shown by name in the metrics, as long as there are not more."""
 PERCENT = 100.0
@@ -79,6 +83,8 @@ class QuotaBook:
 
     def client(self, principal: str, client_id: bytes, now: float) -> ClientAllowances | None:
         """None for who is not limited."""
+        if len(client_id) > MAX_REMEMBERED_BYTES:
+            client_id = _short(client_id)
         try:
             return self._clients[principal, client_id]
         except KeyError:
@@ -117,7 +123,8 @@ class QuotaBook:
             REQUEST_PERCENTAGE: self.request,
             CONTROLLER_MUTATION_RATE: self.mutations,
         }[kind]
-        limit = quotas.limit_of(principal.partition(":")[2], client_id.decode(errors="replace"))
+        name = _short(client_id).decode(errors="replace")
+        limit = quotas.limit_of(principal.partition(":")[2], name)
         key = (kind, OTHERS if limit is None else limit.shared_by)
         if key not in self._throttled and len(self._throttled) >= MAX_SHOWN:
             key = (kind, OTHERS)
@@ -139,6 +146,12 @@ class QuotaBook:
             "Seconds that clients had to wait, by quota and who shares it.",
             [(labels, figures.seconds) for labels, figures in rows],
         )
+
+
+def _short(client_id: bytes) -> bytes:
+    if len(client_id) <= MAX_REMEMBERED_BYTES:
+        return client_id
+    return hashlib.sha256(client_id).hexdigest().encode()
 
 
 def _labels(kind: str, shared_by: Sharing) -> Labels:

@@ -1,4 +1,4 @@
-"""What a principal was allowed once is kept: of a topic that is gone it must not count."""
+"""What a principal was allowed once is kept, within limits; of a topic that is gone it must not count."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from headrace.env.real import RealDisk
 from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.errors import ErrorCode
 from headrace.node import Node
+from headrace.server.authorization.hot import PermittedTopics
 from headrace.testing.in_process import connect, env_with
 from headrace.testing.raw_client import build_batch
 from headrace.wire.messages import produce as producing
@@ -39,3 +40,13 @@ async def test_a_topic_that_is_made_again_is_found_again(tmp_path: Path) -> None
             assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     finally:
         await node.stop()
+
+
+def test_names_that_no_topic_can_have_are_not_kept() -> None:
+    """Ten thousand of 30 KB were 290 MB."""
+    permitted = PermittedTopics({}, lambda name: name.decode(), lambda name: name.startswith("x"))
+    for name, allowed in ((b"x" * 30_000, True), (b"y" * 30_000, False)):
+        assert permitted.get(name) is None
+        assert permitted.allows(name) is allowed
+    assert not permitted
+    assert not permitted._decided

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +195,25 @@ def test_others_are_not_looked_at_twice() -> None:
         assert broker.call(client, ApiKey.PRODUCE, PRODUCE_VERSION, produce_body(1000)) is broker.answer
         assert not client.free_at
     assert broker.guard.hot(APIS[ApiKey.FETCH], plain_produce) is plain_produce, "no quota of that kind"
+
+
+def test_long_client_ids_take_no_memory() -> None:
+    """Ten thousand of 32 KB, which a Produce may have, were 630 MB."""
+    broker = VirtualBroker({(("client-id", None),): {"producer_byte_rate": 1.0}})
+    broker.answer = flexible_produce_answer()
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            client = VirtualClient(broker, f"{number}" * 15_000)
+            broker.call(client, ApiKey.PRODUCE, PRODUCE_VERSION, produce_body(100))
+            assert client.free_at > broker.time + 50, "each by itself"
+        again = VirtualClient(broker, "7" * 15_000)
+        broker.call(again, ApiKey.PRODUCE, PRODUCE_VERSION, produce_body(100))
+        assert again.free_at > broker.time + 150, "what it had used was remembered"
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 500_000
 
 
 def test_an_answer_that_comes_later_tells_it_too() -> None:

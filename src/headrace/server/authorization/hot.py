@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.metadata.image import MetadataImage
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import TopicId
+from headrace.model.topics import MAX_TOPIC_NAME_LENGTH, TopicId
 from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.replication.throttle import Side
@@ -71,10 +71,15 @@ class PermittedTopics(dict[bytes, Local]):
         return found
 
     def allows(self, topic: bytes) -> bool:
-        """A topic that is not known by its id may be asked for: the answer is that it is not known."""
+        """A topic that is not known by its id may be asked for: the answer is that it is not known.
+
+        A name that no topic can have is not remembered: who asks for thousands of them would fill the memory.
+        """
         name = self._name_of(topic)
         if name is None:
             return True
+        if len(topic) > MAX_TOPIC_NAME_LENGTH:
+            return self._may(name)
         if len(self._decided) >= MAX_REMEMBERED:
             self._decided.clear()
             self.clear()
