@@ -346,7 +346,7 @@ def test_what_sinks_write(session: SparkSession, schema_file: str) -> None:
         ("SELECT 1 AS id", {"topic": "a.{x}"}, "there is no column x"),
         ("SELECT 1 AS id, 2 AS id", {}, "view has several columns called id"),
         ("SELECT 1 AS _offset", {}, "view has no columns to write"),
-        ("SELECT 'a' AS a, 'b' AS b", {"format": "text"}, "text writes one column, and there are a, b"),
+        ("SELECT 'a' AS a, 'b' AS b", {"format": "text"}, "text writes one column, but there are a, b"),
         ("SELECT 1 AS a", {"format": "text"}, "text writes strings, and a is int"),
         ("SELECT array(1) AS a", {"format": "csv"}, "a line of CSV cannot hold a, which is array<int>"),
         ("SELECT 1 AS a", {"format": "raw"}, "raw needs a column value"),
