@@ -165,7 +165,7 @@ def test_a_destination_with_times_of_its_own_is_refused(
     topics: Topics, original: str, store: ArchiveStore
 ) -> None:
     copy = topics.create(partitions=3, configs={"message.timestamp.type": "LogAppendTime"})
-    with pytest.raises(ArchiveError, match="gives records the time"):
+    with pytest.raises(ArchiveError, match="replaces the timestamps"):
         replayed(store, topics, ReplayPlan(Slice(original), copy))
 
 
