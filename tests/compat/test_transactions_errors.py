@@ -131,6 +131,7 @@ def test_verify(client: TransactionClient, topic: str, version: int) -> None:
 def test_end_of_nothing(client: TransactionClient, version: int) -> None:
     assert client.end(True, version) is STATE
     assert client.end(True, version, producer_id=1 << 40) is MAPPING
+    assert client.end(True, version, producer_id=-1, producer_epoch=-1) is MAPPING
     name, client.id = client.id, ""
     assert client.end(True, version) is REQUEST
     client.id = unique_name("nobody")
@@ -190,6 +191,16 @@ def test_produce_by_a_stranger(
 ) -> None:
     assert client.add(topic, 0) == [NONE]
     assert client.produce(topic, 0, version, **stamp) is code
+
+
+@pytest.mark.parametrize("version", [8, 11, 12])
+def test_a_wrong_epoch_does_not_keep_the_right_one_out(
+    client: TransactionClient, topic: str, version: int
+) -> None:
+    assert client.add(topic, 0) == [NONE]
+    assert client.produce(topic, 0, version, epoch=9) is OLD_EPOCH
+    assert client.produce(topic, 0, version) is NONE
+    assert client.end(True, 5 if version >= 12 else 4) is NONE
 
 
 @pytest.mark.parametrize("version", [8, 11, 12])

@@ -20,7 +20,7 @@ from headrace.model.topics import TopicPartition
 from headrace.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, parse_header
 from headrace.replication.partition import Partition
 from headrace.services.reply import CloseConnection, Pending, Reply
-from headrace.services.transactions.verification import PartitionErrors, Verification
+from headrace.services.transactions.verification import UNKNOWN_PRODUCER, PartitionErrors, Verification
 from headrace.storage.producer_state import VerificationGuard
 from headrace.transactions.transaction import ProducerIdentity
 from headrace.wire.produce import TOPIC_IDS, TopicData, parse_produce, transactional_id_of
@@ -174,11 +174,15 @@ class TransactionalProduce(Pending):
                 producers.add(producer)
         if len(producers) > 1:
             errors |= dict.fromkeys(guards, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            for guard in guards.values():
+                guard.refused = True
             return _Guards(self._version, {}, errors)
         if producers:
             verifier = self._channel.broker.verifier
             asked = Verification(transactional_id, producers.pop(), frozenset(guards), adds)
             errors.update(await verifier.verify(asked))
+            for place, guard in guards.items():
+                guard.refused = errors.get(place) in UNKNOWN_PRODUCER
         return _Guards(self._version, guards, errors)
 
     def _answer(self, reply: Reply) -> None:

@@ -15,7 +15,7 @@ from headrace.records.batch import NO_SEQUENCE
 from headrace.records.builder import ProducerStamp
 from headrace.replication.partition import Partition
 from headrace.services.groups.shard import TransactionalCommit
-from headrace.services.transactions.verification import Verification
+from headrace.services.transactions.verification import UNKNOWN_PRODUCER, Verification
 from headrace.storage.producer_state import VerificationGuard
 from headrace.transactions.transaction import ProducerIdentity
 from headrace.wire.messages.txn_offset_commit import (
@@ -122,6 +122,7 @@ async def _verified(
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     asked = Verification(request.transactional_id, producer, frozenset({partition.topic_partition}), adds)
     error = (await ctx.broker.verifier.verify(asked))[partition.topic_partition]
+    guard.refused = error in UNKNOWN_PRODUCER
     if error is not ErrorCode.NONE:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE if error in _TRY_AGAIN else error)
     return guard

@@ -79,7 +79,7 @@ class ProducerEntry:
 class VerificationGuard:
     """The right of a producer's epoch to open a transaction here, once; known by its identity."""
 
-    __slots__ = ("bumps_epochs", "lowest_sequence", "producer_epoch", "since_ms")
+    __slots__ = ("bumps_epochs", "lowest_sequence", "producer_epoch", "refused", "since_ms")
 
     def __init__(self, producer_epoch: int, base_sequence: int, bumps_epochs: bool, now_ms: int) -> None:
         self.producer_epoch = producer_epoch
@@ -87,6 +87,8 @@ class VerificationGuard:
         """Of all batches that asked: one that comes after it must not be the first to be stored."""
         self.bumps_epochs = bumps_epochs
         self.since_ms = now_ms
+        self.refused = False
+        """The coordinator does not know this epoch as its producer's: one that it knows may be lower."""
 
     def outlives(self, marker_epoch: int) -> bool:
         """Whether a marker in that epoch ends an earlier transaction than the one that this is about to open.
@@ -228,7 +230,7 @@ class ProducerStates:
         if not self.needs_verification(producer_id, producer_epoch):
             return None
         guard = self._guards.get(producer_id)
-        if guard is None or guard.producer_epoch < producer_epoch:
+        if guard is None or guard.producer_epoch < producer_epoch or _gives_way(guard, producer_epoch):
             guard = VerificationGuard(producer_epoch, base_sequence, bumps_epochs, now_ms)
             self._guards[producer_id] = guard
         elif guard.producer_epoch > producer_epoch:
@@ -237,8 +239,9 @@ class ProducerStates:
                 f"Epoch {producer_epoch} of producer {producer_id} is smaller than "
                 f"epoch {guard.producer_epoch}, which is about to write",
             )
-        elif base_sequence < guard.lowest_sequence:
-            guard.lowest_sequence = base_sequence
+        else:
+            guard.refused = False
+            guard.lowest_sequence = min(guard.lowest_sequence, base_sequence)
         return guard
 
     def check_marker(self, marker: EndMarker) -> None:
@@ -412,6 +415,10 @@ class ProducerStates:
                 entry.batches = [*entry.batches, mark][-KEPT_BATCHES:]
         began = sorted((entry.transaction_first_offset, one) for one, entry in self._entries.items())
         self._open_transactions = {first: producer_id for first, producer_id in began if first != NO_TRANSACTION}
+
+
+def _gives_way(guard: VerificationGuard, producer_epoch: int) -> bool:
+    return guard.refused and guard.producer_epoch > producer_epoch
 
 
 def _snapshot_rows(producer_id: int, entry: ProducerEntry) -> list[SnapshotEntry]:

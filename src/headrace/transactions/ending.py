@@ -56,7 +56,7 @@ def _decide_bumping(
 ) -> TransactionDecision:
     state, held, asked = current.state, current.identity, request.producer
     repeated = _is_repeated(current, asked)
-    known = asked.producer_id in (held.producer_id, current.producer_id if state in ENDING else NO_PRODUCER_ID)
+    known = asked.producer_id == held.producer_id or (state in ENDING and asked.producer_id == current.producer_id)
     if not known and not repeated:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if repeated:

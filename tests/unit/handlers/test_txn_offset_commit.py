@@ -109,6 +109,17 @@ async def test_an_older_client_must_have_added_the_group(client: Client, version
     assert await fetched(client) == (NONE, -1)
 
 
+@pytest.mark.parametrize("version", [4, VERSION_2])
+async def test_a_wrong_epoch_does_not_keep_the_right_one_out(client: Client, version: int) -> None:
+    await add_offsets(client)
+    assert await commit(client, version=version, producer_epoch=9) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await commit(client, version=version, transactional_id="nobody", producer_epoch=9) in (
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    )
+    assert await commit(client, version=version) is NONE
+
+
 async def test_positions_that_come_late_join_nothing(client: Client) -> None:
     await add_offsets(client)
     assert await commit(client, version=4) is NONE

@@ -137,6 +137,25 @@ def test_a_guard_opens_one_transaction_only(store: Store) -> None:
     assert code(error) is ErrorCode.INVALID_TXN_STATE
 
 
+def test_an_epoch_that_was_refused_gives_way_to_a_lower_one(store: Store) -> None:
+    wrong = verify(store, 0, 9)
+    assert wrong is not None
+    with pytest.raises(KafkaError) as error:
+        verify(store, 0, 3)
+    assert code(error) is ErrorCode.INVALID_PRODUCER_EPOCH, "nobody knows yet which of them is right"
+    wrong.refused = True
+    assert append(store, 0, verify(store, 0, 3), 3) == 0
+
+
+def test_an_epoch_that_is_asked_for_again_counts_again(store: Store) -> None:
+    guard = verify(store, 0, 9)
+    assert guard is not None
+    guard.refused = True
+    assert verify(store, 0, 9) is guard
+    with pytest.raises(KafkaError):
+        verify(store, 0, 3)
+
+
 def test_a_guard_is_of_one_epoch(store: Store) -> None:
     old = verify(store, 0, producer_epoch=0)
     new = verify(store, 0, producer_epoch=1)

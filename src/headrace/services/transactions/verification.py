@@ -31,6 +31,9 @@ from headrace.wire.messages.add_partitions_to_txn import (
 
 MAX_TRANSACTIONS_PER_REQUEST = 1000
 
+UNKNOWN_PRODUCER = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+"""It is not, or not any more, the epoch that the coordinator knows."""
+
 PartitionErrors = dict[TopicPartition, ErrorCode]
 AskCoordinator = Callable[[int, AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
 
