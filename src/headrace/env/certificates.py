@@ -38,6 +38,11 @@ class Certificate:
     certificate: x509.Certificate
     private: ec.EllipticCurvePrivateKey = field(repr=False)
 
+    def ends_within(self, days: int) -> bool:
+        """Whether it would be older than certificates that are made now; some minutes do not count."""
+        end = datetime.now(UTC) + timedelta(days=days) - CLOCKS_DIFFER
+        return self.certificate.not_valid_after_utc < end
+
     @property
     def pem(self) -> str:
         return self.certificate.public_bytes(Encoding.PEM).decode()
@@ -62,8 +67,15 @@ class Certificate:
 
 
 def make_authority(name: str, days: int = 365) -> Certificate:
-    private = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"CN={name}")
+    return _authority(_name(f"CN={name}"), ec.generate_private_key(ec.SECP256R1()), days)
+
+
+def renewed_authority(authority: Certificate, days: int) -> Certificate:
+    """With the same name and key: what one of the two has signed, the other has too."""
+    return _authority(authority.certificate.subject, authority.private, days)
+
+
+def _authority(subject: x509.Name, private: ec.EllipticCurvePrivateKey, days: int) -> Certificate:
     builder = _begun(subject, subject, private, days).add_extension(x509.BasicConstraints(True, 0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     return Certificate(builder.sign(private, hashes.SHA256()), private)

@@ -58,12 +58,12 @@ class PlainServer:
             raise AuthenticationFailed("the message of PLAIN is not text") from None
         if acts_for and acts_for != user:
             raise AuthenticationFailed("acting for another user is not supported")
+        self.user = user  # who it wants to be, for the audit line if it fails
         # Both are always compared, so that the time says nothing.
         kept = self._passwords.get(user)
         right = hmac.compare_digest(_digest(kept or ""), _digest(password))
         if not right or not kept:
             raise AuthenticationFailed("wrong password, or no such user")
-        self.user = user
         self.done = True
         return b""
 

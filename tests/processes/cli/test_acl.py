@@ -38,6 +38,10 @@ def test_rules_are_added_listed_and_removed(broker: Broker) -> None:
     denied = acl(broker, "add", *words)
     assert "User:bob may not write on topics that begin with ord from 10.0.0.0/8." in denied.output
     assert len(rules(broker)) == 3
+    both = acl(broker, "add", "-u", "carol", "-t", "x", "-g", "x", "-o", "read", "-o", "write").output
+    assert both.count("User:carol may read on ") == 2
+    assert both.count("User:carol may write on ") == 1, "nobody writes to a group"
+    assert acl(broker, "remove", "-u", "carol", "--yes").exit_code == 0
     assert {one["principal"] for one in rules(broker, "-t", "orders")} == {"User:alice", "User:bob"}
     (only,) = rules(broker, "-u", "bob")
     assert (only["permission"], only["pattern"], only["host"]) == ("deny", "prefixed", "10.0.0.0/8")

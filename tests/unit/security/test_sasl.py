@@ -178,6 +178,13 @@ def test_plain_that_fails(message: bytes) -> None:
         PlainServer({"alice": "secret", "empty": ""}).step(message)
 
 
+def test_who_fails_is_known_to_the_audit() -> None:
+    broker = PlainServer({"alice": "secret"})
+    with pytest.raises(AuthenticationFailed):
+        broker.step(plain_message("eve", "guessed"))
+    assert (broker.user, broker.done) == ("eve", False)
+
+
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_nonsense_raises_nothing_else(messages: list[bytes]) -> None:
     for one in (server("SCRAM-SHA-256"), server("SCRAM-SHA-512"), PlainServer({"a": "b"})):

@@ -18,6 +18,29 @@ from headrace.security.acl import ANY_PRINCIPAL, CLUSTER_NAME, WILDCARD, Operati
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPERATIONS = {operation.name.lower().replace("_", "-"): operation for operation in Operation if operation > 1}
+_OF_ALL = (Operation.ALL, Operation.DESCRIBE)
+_OF_SETTINGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+_OF_NAMES = (*_OF_ALL, *_OF_SETTINGS, Operation.READ, Operation.DELETE)
+MEANINGFUL: dict[Resource, tuple[Operation, ...]] = {
+    Resource.TOPIC: (*_OF_NAMES, Operation.WRITE, Operation.CREATE, Operation.ALTER),
+    Resource.GROUP: _OF_NAMES,
+    Resource.TRANSACTIONAL_ID: (*_OF_ALL, Operation.WRITE, Operation.TWO_PHASE_COMMIT),
+    Resource.CLUSTER: (
+        *_OF_ALL,
+        *_OF_SETTINGS,
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.CLUSTER_ACTION,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+"""What can be done with each type of resource: a rule about anything else would be kept and never count."""
+_KINDS = {
+    Resource.TOPIC: "topics",
+    Resource.GROUP: "groups",
+    Resource.TRANSACTIONAL_ID: "transactional ids",
+    Resource.CLUSTER: "the cluster",
+}
 COLUMNS = (
     Column("principal", "PRINCIPAL"),
     Column("permission", "PERMISSION"),
@@ -130,6 +153,7 @@ def add(target: Target, wanted: Wanted) -> None:
         )
     if not wanted.principals:
         raise click.UsageError(f"Give --principal; everybody is --principal {ANY_PRINCIPAL!r}.")
+    _check_meaning(wanted)
     acls = [
         AclBinding(
             kind,
@@ -143,11 +167,32 @@ def add(target: Target, wanted: Wanted) -> None:
         for principal in wanted.principals
         for kind, name in wanted.resources
         for operation in wanted.operations
+        if operation in MEANINGFUL[kind]
     ]
     outcomes = run(target, lambda cluster: create_acls(cluster, acls))
     conclude({_text(acl): error for acl, error in zip(acls, outcomes, strict=True)}, "rule")
     for acl in acls:
         note(f"{_text(acl)}.")
+
+
+def _check_meaning(wanted: Wanted) -> None:
+    """Each operation is one of some resource, each resource gets a rule, and no prefix is a star."""
+    if wanted.pattern == Pattern.PREFIXED and any(name == WILDCARD for _, name in wanted.resources):
+        raise click.UsageError("'*' with --prefix means names that begin with a star: leave out --prefix.")
+    kinds = {kind for kind, _ in wanted.resources}
+    for kind in kinds:
+        if not set(wanted.operations) & set(MEANINGFUL[kind]):
+            raise click.UsageError(_meaningless(wanted.operations[0], (kind,)))
+    for operation in wanted.operations:
+        if not any(operation in MEANINGFUL[kind] for kind in kinds):
+            raise click.UsageError(_meaningless(operation, sorted(kinds)))
+
+
+def _meaningless(operation: Operation, kinds: Iterable[Resource]) -> str:
+    known = {one for kind in kinds for one in MEANINGFUL[kind]}
+    named = " and ".join(_KINDS[kind] for kind in kinds)
+    possible = ", ".join(name for name, one in sorted(OPERATIONS.items()) if one in known)
+    return f"{_word(operation)} means nothing for {named}. Possible operations: {possible}."
 
 
 @click.command()
@@ -188,7 +233,7 @@ def _row(acl: AclBinding) -> Row:
     return {
         "principal": acl.principal,
         "permission": Permission(acl.permission).name.lower(),
-        "operation": _operation(acl),
+        "operation": _word(acl.operation),
         "resource": Resource(acl.resource_type).name.lower().replace("_", "-"),
         "name": acl.resource_name,
         "pattern": Pattern(acl.pattern_type).name.lower(),
@@ -196,8 +241,8 @@ def _row(acl: AclBinding) -> Row:
     }
 
 
-def _operation(acl: AclBinding) -> str:
-    return Operation(acl.operation).name.lower().replace("_", "-")
+def _word(operation: int) -> str:
+    return Operation(operation).name.lower().replace("_", "-")
 
 
 def _text(acl: AclBinding) -> str:
@@ -207,4 +252,4 @@ def _text(acl: AclBinding) -> str:
         what = f"{kind}s that begin with {acl.resource_name}"
     may = "may" if acl.permission == Permission.ALLOW else "may not"
     where = "" if acl.host == WILDCARD else f" from {acl.host}"
-    return f"{acl.principal} {may} {_operation(acl)} on {what}{where}"
+    return f"{acl.principal} {may} {_word(acl.operation)} on {what}{where}"

@@ -4,7 +4,8 @@
     broker.pem   certificate and key of brokers  NAME.pem    certificate and key of a client
 
 Made for this machine, they are marked so, and a broker refuses to show them to a network. Run again, the command
-keeps the authority and renews the certificates; brokers that run take them by themselves.
+keeps the authority's key and renews the certificates, the authority's own too if it would end before them; brokers
+that run take them by themselves.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ DEFAULT_DAYS = 90
 def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int, network: bool) -> None:
     """Create a certificate authority (CA) and certificates for trying out TLS, in PEM.
 
-    A CA that already exists in the directory is kept, and its certificates are renewed.
+    A CA that already exists in the directory is kept, and its certificates are renewed. If it would expire before
+    them, it is renewed too, with the same key.
     """
     hosts = hosts or LOCAL
     _check_hosts(hosts, network)
@@ -103,11 +105,16 @@ def _is_local(host: str) -> bool:
 
 
 def _authority(directory: Path, days: int) -> Certificate:
-    from headrace.env.certificates import make_authority, read_certificate
+    from headrace.env.certificates import make_authority, read_certificate, renewed_authority
 
     certificate, key = directory / "ca.pem", directory / "ca.key"
     if certificate.exists() and key.exists():
-        return read_certificate(certificate.read_bytes(), key.read_bytes())
+        kept = read_certificate(certificate.read_bytes(), key.read_bytes())
+        if kept.ends_within(days):
+            kept = renewed_authority(kept, days)
+            _replace(certificate, kept.pem, 0o644)
+            note(f"Renewed the CA with the same key: give the new {certificate} to all clients.")
+        return kept
     made = make_authority(AUTHORITY, days)
     _write(key, made.key)
     certificate.write_text(made.pem)
@@ -115,9 +122,14 @@ def _authority(directory: Path, days: int) -> Certificate:
 
 
 def _write(path: Path, text: str) -> None:
-    """For its owner only, and whole from the first moment on: a broker may be looking."""
+    """For its owner only."""
+    _replace(path, text, 0o600)
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """Whole from the first moment on: a broker may be looking."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         file.write(text)
     beside.rename(path)

@@ -29,6 +29,8 @@ from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, 
 
 COLUMNS = (Column("user", "USER"), Column("mechanism", "MECHANISM"), number("iterations", "ITERATIONS"))
 DEFAULT_MECHANISM = "SCRAM-SHA-512"
+PRINCIPAL_PREFIX = "User:"
+DELETE = "\x7f"
 
 
 @click.command("list")
@@ -70,6 +72,9 @@ def add(
     target: Target, user: str, mechanism: str, password_file: str | None, iterations: int, offline: str | None
 ) -> None:
     """Add USER, or change the password."""
+    if user.startswith(PRINCIPAL_PREFIX):
+        alone = user.removeprefix(PRINCIPAL_PREFIX)
+        raise CommandError(f"{user} is how rules name a user; the user's own name is {alone or 'missing'}.", USAGE)
     password = _password(user, password_file)
     salt = os.urandom(SALT_BYTES)
     if offline is not None:
@@ -84,7 +89,7 @@ def _password(user: str, file: str | None) -> str:
         password = sys.stdin.readline()
     elif file is not None:
         try:
-            password = Path(file).read_text(encoding="utf-8")
+            password = Path(file).read_text(encoding="utf-8-sig")
         except OSError as error:
             raise cannot_read(file, error) from None
         except UnicodeDecodeError:
@@ -96,6 +101,8 @@ def _password(user: str, file: str | None) -> str:
     password = password.removesuffix("\n").removesuffix("\r")
     if not password:
         raise CommandError("The password is empty.", USAGE)
+    if any(character < " " or character == DELETE for character in password):
+        raise CommandError("The password has more than one line, or a control character in it.", USAGE)
     return password
 
 

@@ -15,6 +15,13 @@ from headrace.cli.main import command_line
         (("add", "-t", "orders", "-o", "read"), "Give --principal"),
         (("add", "-u", "alice", "-t", "x", "-o", "fly"), "is not one of"),
         (("remove", "--yes"), "Give at least"),
+        (("add", "-u", "alice", "-t", "x", "-o", "cluster-action"), "cluster-action means nothing for topics."),
+        (
+            ("add", "-u", "alice", "--cluster", "-g", "g", "-o", "describe", "-o", "write"),
+            "groups and the cluster.",
+        ),
+        (("add", "-u", "alice", "-t", "x", "--cluster", "-o", "read"), "Possible operations: all, alter,"),
+        (("add", "-u", "alice", "-t", "*", "-o", "read", "--prefix"), "leave out --prefix"),
     ],
 )
 def test_mistakes(words: tuple[str, ...], expected: str) -> None:

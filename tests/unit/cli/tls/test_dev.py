@@ -5,10 +5,12 @@ from __future__ import annotations
 import ssl
 import stat
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from cryptography import x509
 
 from headrace.cli.main import command_line
 from headrace.config.listeners import ConfiguredListener
@@ -52,6 +54,24 @@ def test_again_it_renews_what_the_same_authority_signed(tmp_path: Path) -> None:
     assert (tmp_path / "broker.pem").read_text() != broker
     (tmp_path / "ca.key").write_text("nonsense")
     assert "cannot be used" in run(tmp_path).output
+
+
+def test_an_authority_that_ends_soon_is_renewed(tmp_path: Path) -> None:
+    """It was kept even when it had expired, and nobody could use what it signed."""
+    assert run(tmp_path, "--days", "1", "--client", "alice").exit_code == 0
+    old = {name: (tmp_path / name).read_text() for name in ("ca.pem", "ca.key", "broker.pem", "alice.pem")}
+    done = run(tmp_path)
+    assert "Renewed the CA with the same key" in done.output
+    assert (tmp_path / "ca.key").read_text() == old["ca.key"]
+    assert stat.S_IMODE((tmp_path / "ca.pem").stat().st_mode) & 0o400
+    certificate = x509.load_pem_x509_certificate((tmp_path / "ca.pem").read_bytes())
+    assert certificate.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
+    new = server_context(material(tmp_path))
+    (tmp_path / "old.pem").write_text(old["ca.pem"])
+    for authority in ("ca.pem", "old.pem"):
+        shown = TlsMaterial(KeyStore(PEM, str(tmp_path / "alice.pem")), TrustStore(PEM, str(tmp_path / authority)))
+        shake_hands(new, client_context(shown), "localhost")
+    assert "Renewed" not in run(tmp_path).output
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
