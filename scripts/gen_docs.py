@@ -72,8 +72,8 @@ APIS_PAGE = f"""# APIs
 
 {NOTICE}
 
-What a broker answers, as it says itself in ApiVersions. Versions in brackets are advertised, because clients read
-features out of them, and refused.
+The requests that a broker supports, as it reports them in ApiVersions. Versions in parentheses are advertised,
+because clients infer features from them, but refused.
 
 | key | API | versions | what it does |
 |---|---|---|---|
@@ -83,7 +83,7 @@ ERRORS_PAGE = f"""# Error codes
 
 {NOTICE}
 
-Kafka's codes. A client may simply try again after a retriable one.
+Kafka's codes. After a retriable error the client can simply try again.
 
 | code | name | retriable |
 |---|---|---|

@@ -37,6 +37,9 @@ def test_others(headrace_broker, headrace_broker_factory):
 def test_that_fails(headrace_broker):
     headrace_broker.create_topic("made-by-the-test-that-fails")
     assert headrace_broker is None
+
+def test_with_a_typo(headrace_broker_factory):
+    headrace_broker_factory({"num.partitons": "3"})
 """
 
 CONFTEST = """
@@ -65,10 +68,12 @@ def test_a_run_with_the_fixtures(tmp_path: Path) -> None:
         check=False,
         cwd=tmp_path,
     )
-    assert "1 failed, 3 passed" in result.stdout, result.stdout + result.stderr
+    assert "2 failed, 3 passed" in result.stdout, result.stdout + result.stderr
     assert "log of the broker at 127.0.0.1:" in result.stdout, "the failure comes with the broker's log"
     told = result.stdout.partition("log of the broker at 127.0.0.1:")[2]
     assert "topic=made-by-the-test-that-fails" in told
     assert "is ready at" not in told, "what was logged before this test"
+    assert "did you mean num.partitions?" in result.stdout
+    assert "def is_ready" not in result.stdout, "code of the fixtures is not what a test author looks for"
     (pids,) = (line for line in result.stdout.splitlines() if line.startswith("PIDS"))
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.split()[1:])

@@ -50,9 +50,10 @@ def _from_module(name: str) -> object:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or name
-        extra = _EXTRAS.get(missing.partition(".")[0])
-        advice = f"pip install 'headrace[{extra}]'" if extra else "is it installed where this command runs?"
-        raise ConnectorError(f"there is no module {missing}: {advice}") from None
+        package = missing.partition(".")[0]
+        if (extra := _EXTRAS.get(package)) is not None:
+            raise ConnectorError(f"needs {package}: pip install 'headrace[{extra}]'") from None
+        raise ConnectorError(f"there is no module {missing}: is it installed where this command runs?") from None
 
 
 def _from_file(name: str, beside: Path | None) -> object:

@@ -184,7 +184,7 @@ RETRIABLE: frozenset[ErrorCode] = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""What a client may simply try again (Kafka's RetriableException)."""
+"""Errors after which a client can simply try again (Kafka's RetriableException)."""
 
 
 class KafkaError(Exception):

@@ -80,6 +80,8 @@ With `spark.sql.python.filterPushdown.enabled=true` a batch skips what condition
 - Limits by bytes, and splitting by size when nothing else was asked for.
 - `maxTriggerDelay` counts from the last batch that read something.
 - `endingTimestamp` in a stream is refused like the other ends.
+- A batch write needs `.mode("append")`: Spark refuses its own default, `errorifexists`, for every format of its
+  newer interface (`UNSUPPORTED_DATA_SOURCE_SAVE_MODE`), before the format is called.
 """
 
 _SINK = """

@@ -111,13 +111,15 @@ class ServerProcess(ABC):
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Starts the process and returns as soon as it serves."""
+        __tracebackhide__ = True
         self.launch()
         deadline = time.monotonic() + timeout_s
         while not self.is_ready(deadline):
             time.sleep(POLL_INTERVAL_S)
 
     def is_ready(self, deadline: float) -> bool:
-        """Whether it serves by now; `ServerFailed` if it has ended instead, or the time has come."""
+        """Whether it serves by now; `ServerFailed` if it has ended instead, or the time is up."""
+        __tracebackhide__ = True
         if self._serves():
             return True
         if (code := self.exit_code()) is not None:
@@ -185,9 +187,10 @@ class ServerProcess(ABC):
             shutil.rmtree(self.root, ignore_errors=True)
 
     def __enter__(self) -> Self:
+        __tracebackhide__ = True
         try:
             self.start()
-        except ServerFailed:
+        except BaseException:
             self.close()
             raise
         return self

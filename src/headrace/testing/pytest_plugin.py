@@ -75,6 +75,7 @@ def headrace_broker_factory() -> Iterator[StartBroker]:
     started: list[Iterator[Broker]] = []
 
     def start(settings: Mapping[str, str] | None = None, **more: Any) -> Broker:
+        __tracebackhide__ = True
         running = _run(FACTORY, settings or {}, **more)
         broker = next(running)
         started.append(running)
@@ -103,6 +104,7 @@ def headrace_topic(headrace_broker: Broker) -> Iterator[MakeTopic]:
 def _run(fixture: str, settings: Mapping[str, str], **more: Any) -> Iterator[Broker]:
     from headrace.testing import Broker
 
+    __tracebackhide__ = True
     with Broker(settings, **more) as broker:
         _running.append((fixture, broker))
         yield broker

@@ -42,6 +42,7 @@ CASES = [
     (["topic", "create", "t", "-c", "retention"], 2, ["key=value"]),
     (["topic", "alter", "t"], 2, ["Name what to change"]),
     (["topic", "add-partitions", "t"], 2, ["--count", "--total"]),
+    (["topic", "consume", "t", "--from-beginning", "-b", UNUSED], 3, ["refused"]),  # Kafka's flag
     (["topic", "consume", "t", "-o", "soon"], 2, ["'soon' is not a valid offset", "@TIME"]),
     (["topic", "consume", "t", "-o", "@soon"], 2, ["'soon' is not a valid time"]),
     (["topic", "consume", "t", "-f", "%q"], 2, ["%q is not a known field"]),

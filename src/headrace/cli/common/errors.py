@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.cli.common.failure import DENIED, FAILED, NOT_FOUND, TIMED_OUT, UNREACHABLE, CommandError
 from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, Reason, RequestTimedOut
 from headrace.model.errors import ErrorCode, KafkaError
@@ -119,12 +121,18 @@ def _explain_unreachable(error: CannotReach) -> CommandError:
 
 
 def missing_topic(name: str, known: list[str]) -> CommandError:
-    import difflib  # only needed for a mistake
-
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = nearest(name, known)
     advice = (
-        f"Did you mean {near[0]}?"
-        if near
+        f"Did you mean {near}?"
+        if near is not None
         else f"`headrace topic list` shows the topics; `headrace topic create {name}` creates it."
     )
     return CommandError(f"There is no topic {name}.", NOT_FOUND, advice)
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The name that was probably meant; at 0.6 a topic `nope` was taken for `copied`."""
+    import difflib  # only needed for a mistake
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.65)
+    return near[0] if near else None

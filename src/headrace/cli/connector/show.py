@@ -41,7 +41,7 @@ def _row(name: str) -> dict[str, Any]:
     try:
         found = find_connector(name)
     except ConnectorError as error:
-        return {"name": name, "kind": None, "summary": f"cannot be used here: {error}"}
+        return {"name": name, "kind": None, "summary": f"{error}"}
     return {"name": name, "kind": kind_of(found), "summary": found.summary}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.cli.common.errors import explain_kafka
+from headrace.cli.common.errors import explain_kafka, nearest
 from headrace.cli.common.failure import NOT_FOUND, CommandError
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
@@ -115,10 +115,8 @@ async def group_of(cluster: Cluster, group_id: str) -> GroupView:
 
 
 def missing_group(group_id: str, known: Sequence[str]) -> CommandError:
-    import difflib  # only needed for a mistake
-
-    near = difflib.get_close_matches(group_id, known, n=1, cutoff=0.5)
-    advice = f"Did you mean {near[0]}?" if near else "`headrace group list` shows the groups."
+    near = nearest(group_id, known)
+    advice = f"Did you mean {near}?" if near is not None else "`headrace group list` shows the groups."
     return CommandError(f"There is no group {group_id}.", NOT_FOUND, advice)
 
 

@@ -47,6 +47,7 @@ class ReadOptions:
 @click.command()
 @topic_argument
 @click.option("-o", "--offset", "span", type=span_type, default="start", metavar="WHERE", help=f"{SYNTAX}.")
+@click.option("--from-beginning", is_flag=True, hidden=True, expose_value=False)  # Kafka's flag; the default here
 @click.option("-p", "--partition", "partitions", multiple=True, type=int, help="Only this one; may be repeated.")
 @click.option("-g", "--group", help="Join this group: continue at its offsets, and commit.")
 @click.option("-n", "--max-records", "-c", type=click.IntRange(min=1), help="Stop after this many records.")

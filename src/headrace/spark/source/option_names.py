@@ -42,8 +42,8 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "endingOffsets",
         "`latest`",
-        "Where to end, exclusive; written as `startingOffsets`, not `earliest`. Partitions that JSON leaves out "
-        "end at latest.",
+        "Where to end, exclusive; in the same forms as `startingOffsets`, except `earliest`. Partitions that JSON "
+        "leaves out end at latest.",
         "batch",
     ),
     Option("endingOffsetsByTimestamp", "", "End of each partition by time, as JSON.", "batch"),
@@ -54,7 +54,8 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "exactTimestamps",
         "`false`",
         "Whether a start and an end by time choose records by their own time, whatever their order; without it "
-        "they are offsets, and records out of order are missed or read beside. Reads to the end of the log.",
+        "they become offsets, and records out of order may be missed, or read although they are outside. "
+        "Reads to the end of the log.",
         "batch",
     ),
     Option(
@@ -90,8 +91,8 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "minPartitions",
         "",
-        "Tasks at least, about: large partitions are split in proportion. Without it and the next one, tasks are "
-        "split by size.",
+        "Approximate minimum number of tasks: large partitions are split in proportion. Without it and the next "
+        "one, tasks are split by size.",
     ),
     Option("maxRecordsPerPartition", "", "Maximum offsets in one task: larger ranges are split evenly."),
     Option(
@@ -111,7 +112,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     Option(
         "stopFile",
         "",
-        "While this file is there on the driver's machine the stream hands out nothing new, so that a query "
+        "While this file is there on the driver's machine the stream delivers nothing new, so that a query "
         "can be stopped between two batches. Headrace only.",
         "stream",
     ),
@@ -125,10 +126,10 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
     ),
     Option("groupIdPrefix", "", "Accepted, without effect: no consumer group is joined."),
     Option("fetchOffset.numRetries", "`3`", "How often requests for offsets are retried."),
-    Option("fetchOffset.retryIntervalMs", "`1000`", "The pause between."),
+    Option("fetchOffset.retryIntervalMs", "`1000`", "The pause between retries."),
     Option("kafkaConsumer.pollTimeoutMs", "`120000`", "How long a task waits for records that should exist."),
     Option(
-        "partition.metadata.cache.ttl.ms", "", "Accepted, without effect: partitions are asked for every time."
+        "partition.metadata.cache.ttl.ms", "", "Accepted, without effect: partitions are looked up every time."
     ),
 )
 

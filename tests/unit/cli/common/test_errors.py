@@ -112,6 +112,7 @@ def test_a_missing_topic_names_the_nearest() -> None:
     assert missing_topic("ordres", ["payments", "orders"]).advice == "Did you mean orders?"
     assert "topic create x" in (missing_topic("x", ["payments"]).advice or "")
     assert missing_topic("x", []).code == 4
+    assert "topic create nope" in (missing_topic("nope", ["copied"]).advice or ""), "not every name is near"
 
 
 def test_some_of_several() -> None:
