@@ -79,7 +79,9 @@ class InSyncKeeper:
         if old.brokers is not new.brokers:
             for partition in self._replicas.all():
                 leadership = partition.leadership
-                if leadership is not None and leadership.any_may_join(partition.high_watermark):
+                if leadership is not None and leadership.any_may_join(
+                    partition.high_watermark, partition.log.start_offset
+                ):
                     self.ask(partition)
 
     async def run(self) -> None:
@@ -121,7 +123,7 @@ class InSyncKeeper:
             return False  # not registered at the moment: nobody would grant it
         if leadership.pending is None:
             leadership.pending = leadership.wanted(
-                partition.high_watermark, laggards, brokers, image.partition_epoch
+                partition.high_watermark, partition.log.start_offset, laggards, brokers, image.partition_epoch
             )
         return leadership.pending is not None
 

@@ -110,7 +110,7 @@ class Leadership:
 
     def fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> bool:
         """A follower has everything below `offset`; whether that is news. Only replicas are counted."""
-        if replica not in self._ends:
+        if replica not in self._ends or self.is_of_the_past(replica, broker_epoch):
             return False
         self._polls[replica] = poll
         self._brokers[replica] = broker_epoch
@@ -118,6 +118,13 @@ class Leadership:
             return False
         self._ends[replica] = offset
         return True
+
+    def is_of_the_past(self, replica: int, broker_epoch: int) -> bool:
+        """Whether a broker said this before it restarted: what it had then it may have lost.
+
+        It may arrive late, on its old connection. An unregistered broker has no epoch to compare.
+        """
+        return UNKNOWN_EPOCH < broker_epoch < self._brokers.get(replica, UNKNOWN_EPOCH)
 
     def starts(self, replica: int, offset: int) -> bool:
         """A follower's log starts there; whether that is news."""
@@ -127,10 +134,11 @@ class Leadership:
         return True
 
     def lowest_start(self, local_start: int) -> int:
-        """The first offset that an in-sync replica still has."""
+        """The first offset that somebody still has who may lead: in sync, eligible, or about to join."""
         starts = self._starts
-        others = [starts.get(replica, UNKNOWN_OFFSET) for replica in self._isr if replica != self._local_id]
-        return min([local_start, *others])
+        joining = self.pending.isr if self.pending is not None else ()
+        others = {*self._electable, *joining} - {self._local_id}
+        return min([local_start, *(starts.get(replica, UNKNOWN_OFFSET) for replica in others)])
 
     def left(self, replica: int, poll: Poll) -> None:
         """A follower says that it no longer asks for this partition in this way: it may follow another leader."""
@@ -163,13 +171,15 @@ class Leadership:
 
     # -- who is in sync
 
-    def may_join(self, replica: int, high_watermark: int) -> bool:
-        """Has it everything that is committed, and the start of this epoch?"""
+    def may_join(self, replica: int, high_watermark: int, log_start: int) -> bool:
+        """Has it everything that is committed and the start of this epoch, and nothing that was deleted?"""
+        if replica in self._isr or self._starts.get(replica, 0) < log_start:
+            return False
         end = self._ends.get(replica, UNKNOWN_OFFSET)
-        return replica not in self._isr and end >= high_watermark and end >= self.epoch_start
+        return end >= high_watermark and end >= self.epoch_start
 
-    def any_may_join(self, high_watermark: int) -> bool:
-        return any(self.may_join(replica, high_watermark) for replica in self._ends)
+    def any_may_join(self, high_watermark: int, log_start: int) -> bool:
+        return any(self.may_join(replica, high_watermark, log_start) for replica in self._ends)
 
     def mark(self, now: float, end_offset: int, oldest: float) -> None:
         """Note where the log ends now; what was noted before `oldest` is kept once."""
@@ -191,13 +201,18 @@ class Leadership:
         ]
 
     def wanted(
-        self, high_watermark: int, laggards: list[int], brokers: Mapping[int, BrokerImage], partition_epoch: int
+        self,
+        high_watermark: int,
+        log_start: int,
+        laggards: list[int],
+        brokers: Mapping[int, BrokerImage],
+        partition_epoch: int,
     ) -> InSyncChange | None:
         """The in-sync set to ask for; None if it is as it should be."""
         joining = [
             replica
             for replica in self._ends
-            if self.may_join(replica, high_watermark) and self._is_registered(replica, brokers)
+            if self.may_join(replica, high_watermark, log_start) and self._is_registered(replica, brokers)
         ]
         members = [
             replica
@@ -213,8 +228,9 @@ class Leadership:
         return InSyncChange(tuple(members), epochs, partition_epoch)
 
     def _is_registered(self, replica: int, brokers: Mapping[int, BrokerImage]) -> bool:
+        """As it was when it fetched: one that was not registered then may have lost what it had, and be back."""
         known = brokers.get(replica)
-        return known is not None and self._brokers.get(replica, UNKNOWN_EPOCH) in (known.epoch, UNKNOWN_EPOCH)
+        return known is not None and self._brokers.get(replica, UNKNOWN_EPOCH) == known.epoch
 
 
 def _committing(image: PartitionImage) -> int:

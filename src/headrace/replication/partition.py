@@ -454,11 +454,15 @@ class Partition:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.topic_partition} ends at {self.log.end_offset}, not {offset}",
             )
+        if leadership.is_of_the_past(replica, broker_epoch):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {replica} asked for this before it restarted"
+            )
         if leadership.fetched(replica, offset, broker_epoch, poll):
             self._advance_high_watermark()
             if self.waiters:
                 self.wakes.wake(self.waiters)  # acks below all wait for some followers, not for all
-        if leadership.pending is None and leadership.may_join(replica, self.high_watermark):
+        if leadership.pending is None and leadership.may_join(replica, self.high_watermark, self.log.start_offset):
             self._host.in_sync.ask(self)
 
     def follower_starts(self, replica: int, log_start: int) -> None:
@@ -473,7 +477,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The first offset that some in-sync replica still has."""
+        """The first offset that somebody still has who leads or may lead."""
         start = self.log.start_offset
         return start if self.leadership is None else self.leadership.lowest_start(start)
 
@@ -482,6 +486,7 @@ class Partition:
         if self.leadership is not None:
             self.leadership.pending = None
             self._advance_high_watermark()
+            self.wakes.wake(self.waiters)  # nor is a deletion of records to wait for it
 
     def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
         """Where the reader's log parts from this one: (epoch, end offset), if it does not end inside this one."""
@@ -541,8 +546,20 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
 
+    def delete_expired(self) -> int:
+        """Apply retention; how many segments went. Followers hear where the log starts now."""
+        removed = self.log.delete_expired(self.high_watermark)
+        if removed:
+            self.wakes.wake(self.end_waiters)
+        return removed
+
     def delete_records(self, offset: int) -> int:
         """Let go of everything below `offset` (-1: the high watermark); the new low watermark."""
+        config = self.log.config
+        if config.compacted and not config.deletes:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{self.topic_partition}: cleanup.policy does not contain delete"
+            )
         if offset == -1:
             offset = self.high_watermark
         if offset < 0 or offset > self.high_watermark:

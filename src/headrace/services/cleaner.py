@@ -20,6 +20,7 @@ from headrace.env import Env
 from headrace.metrics.exposition import Family, counter, gauge
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
+from headrace.replication.partition import Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.storage.compaction.choice import Cleanable, find_cleanable, request_for
 from headrace.storage.compaction.messages import (
@@ -167,8 +168,8 @@ class Cleaner:
             for name, held in list(directory.logs.items()):
                 if not held.config.compacted or held.cleaning is not None or self._is_resting(name, held):
                     continue
-                partition = self._replicas.by_name.get(name.topic.encode(), {}).get(name.partition)
-                if partition is None or partition.log is not held:
+                partition = self._partition(held)
+                if partition is None:
                     continue
                 target = find_cleanable(held, directory.resources, partition.last_stable_offset, now_ms)
                 if target is not None:
@@ -195,8 +196,9 @@ class Cleaner:
             report = await self._clean_with(worker, directory, target, cleaning)
             self._note(held, target, report)
             held.cleaning = None
-            # Retention waited for us.
-            held.delete_expired(self._high_watermark(held))
+            partition = self._partition(held)
+            if partition is not None:
+                partition.delete_expired()  # retention waited for us
         except (CleaningFailed, KafkaError, OSError) as failure:
             await self._give_up(held, cleaning, failure)
             return False
@@ -302,10 +304,11 @@ class Cleaner:
             )
         await self._env.run_blocking(lambda: discard_cleaned(self._env.disk, held.directory))
 
-    def _high_watermark(self, held: Log) -> int:
+    def _partition(self, held: Log) -> Partition | None:
+        """Whose log it is, if it still is."""
         name = held.partition
         partition = self._replicas.by_name.get(name.topic.encode(), {}).get(name.partition)
-        return partition.high_watermark if partition is not None and partition.log is held else held.start_offset
+        return partition if partition is not None and partition.log is held else None
 
     def families(self) -> Iterator[Family]:
         totals = self.totals

@@ -74,7 +74,7 @@ class Maintenance:
     async def _apply_retention(self) -> None:
         for partition in list(self._replicas.all()):
             try:
-                removed = partition.log.delete_expired(partition.high_watermark)
+                removed = partition.delete_expired()
             except (OSError, KafkaError) as error:
                 log.error("%s: retention failed; retrying: %s", partition.topic_partition, error)
                 continue

@@ -1,4 +1,4 @@
-"""DeleteRecords waits until every in-sync replica has let go of the records, so that none comes back."""
+"""DeleteRecords waits until everybody who may lead has let go of the records, so that none comes back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.replication.partition import Partition
 
 
 class _Trim:
-    """Waits on a partition until no in-sync replica has a record below an offset."""
+    """Waits on a partition until nobody who may lead has a record below an offset."""
 
     def __init__(self, partition: Partition, offset: int) -> None:
         self._partition = partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,6 +147,10 @@ async def test_records_are_deleted_up_to_an_offset(filled: Any) -> None:
     assert await delete(0, topic="__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
     assert (await answer(filled, asking(EARLIEST)))[2] == 4
     assert await delete(-1) == (0, 9)
+    log = filled.partition("a").log
+    for policy, code in (({"compact"}, ErrorCode.POLICY_VIOLATION), ({"compact", "delete"}, ErrorCode.NONE)):
+        log.update_config(replace(log.config, cleanup_policy=frozenset(policy)))
+        assert (await delete(9))[0] == code, "as Kafka has it"
 
 
 async def test_where_a_leader_epoch_ends(filled: Any) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.metadata.image import BrokerImage, PartitionImage
-from headrace.replication.leadership import UNKNOWN_OFFSET, InSyncChange, Leadership, SingleFetch
+from headrace.replication.leadership import (
+    UNKNOWN_EPOCH,
+    UNKNOWN_OFFSET,
+    InSyncChange,
+    Leadership,
+    SingleFetch,
+)
 
 NOW = SingleFetch(100.0)
 BROKERS = {broker: BrokerImage(broker, 7, ()) for broker in (1, 2, 3)}
@@ -93,9 +99,9 @@ def test_how_many_have_it(end: int, count: int) -> None:
 
 
 def wanted(
-    leadership: Leadership, high_watermark: int, laggards: list[int] | None = None
+    leadership: Leadership, high_watermark: int, laggards: list[int] | None = None, log_start: int = 0
 ) -> tuple[int, ...] | None:
-    change = leadership.wanted(high_watermark, laggards or [], BROKERS, 4)
+    change = leadership.wanted(high_watermark, log_start, laggards or [], BROKERS, 4)
     return None if change is None else change.isr
 
 
@@ -112,6 +118,33 @@ def test_a_follower_of_another_incarnation_does_not_join() -> None:
     leadership = led((1, 2), r2=10)
     leadership.fetched(3, 10, 6, NOW)
     assert wanted(leadership, 10) is None
+
+
+def test_a_follower_that_was_not_registered_when_it_fetched_does_not_join() -> None:
+    """It may have lost its records since, and be registered again: it must say what it has now."""
+    leadership = led((1, 2), r2=10)
+    leadership.fetched(3, 10, UNKNOWN_EPOCH, NOW)
+    assert wanted(leadership, 10) is None
+    leadership.fetched(3, 10, 7, NOW)
+    assert wanted(leadership, 10) == (1, 2, 3)
+
+
+def test_what_a_follower_said_before_it_restarted_counts_no_more() -> None:
+    """It comes late, on the connection of before: the follower may have lost what it had then."""
+    leadership = led(r2=10, r3=8)
+    assert not leadership.fetched(3, 10, 6, NOW)
+    assert leadership.committed_end(10, 1) == 8
+    assert leadership.fetched(3, 9, UNKNOWN_EPOCH, NOW), "it has lost its place for a moment"
+    assert leadership.committed_end(10, 1) == 9
+
+
+def test_who_has_what_was_deleted_does_not_join() -> None:
+    """As the next leader it would bring the records back."""
+    leadership = led((1, 2), r2=10, r3=10)
+    leadership.starts(3, 4)
+    assert wanted(leadership, 10, log_start=5) is None
+    leadership.starts(3, 5)
+    assert wanted(leadership, 10, log_start=5) == (1, 2, 3)
 
 
 def test_members_that_lag_in_time_leave() -> None:
@@ -177,3 +210,15 @@ def test_the_low_watermark_waits_for_every_member() -> None:
     assert leadership.lowest_start(4) == 3
     leadership.starts(2, 6)
     assert leadership.lowest_start(4) == 4
+
+
+def test_the_low_watermark_waits_for_everybody_who_may_lead() -> None:
+    """Who is about to join, or eligible, would bring back what was deleted."""
+    leadership = led((1, 2), r2=10, r3=10)
+    leadership.starts(2, 6)
+    leadership.starts(3, 3)
+    assert leadership.lowest_start(6) == 6
+    leadership.pending = InSyncChange((1, 2, 3), (7, 7, 7), 0)
+    assert leadership.lowest_start(6) == 3
+    leadership.follow(image((1, 2), epoch=1, elr=(3,)))
+    assert leadership.lowest_start(6) == 3

@@ -109,9 +109,19 @@ def test_a_follower_that_begins_beyond_the_end_has_nothing(partition: Partition)
         followers(partition, r2=500)
     assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert partition.leadership is not None
-    assert not partition.leadership.any_may_join(partition.high_watermark)
+    assert not partition.leadership.any_may_join(partition.high_watermark, 0)
     lead(partition, (1, 2), epoch=EPOCH)
     append(partition, ACKS_ALL)
+    assert partition.high_watermark == 0
+
+
+def test_a_late_request_of_a_follower_that_restarted_is_refused(partition: Partition) -> None:
+    lead(partition, (1, 2))
+    end = append(partition, ACKS_ALL)
+    partition.follower_fetched(2, 0, 7, SingleFetch(time.monotonic()))
+    with pytest.raises(KafkaError) as refusal:
+        partition.follower_fetched(2, end, 6, SingleFetch(time.monotonic()))
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.high_watermark == 0
 
 

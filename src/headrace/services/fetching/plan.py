@@ -244,8 +244,8 @@ class FetchPlan:
         if self.reader == REPLICA:
             parameters = self.parameters
             poll = self.session or SingleFetch()
-            partition.follower_fetched(parameters.replica_id, watched.offset, parameters.replica_epoch, poll)
             partition.follower_starts(parameters.replica_id, watched.log_start)
+            partition.follower_fetched(parameters.replica_id, watched.offset, parameters.replica_epoch, poll)
             limit = self._limit_for(partition)
             if limit is not None and limit.delay() > 0.0:
                 return HELD_BACK
