@@ -328,6 +328,77 @@ async def test_a_truncated_table_may_be_kept(
     assert "topic orders keeps its rows" in caplog.text
 
 
+async def test_a_table_that_is_dropped_and_made_again_is_copied_again(
+    cluster: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL takes it out of the publication, so its changes are missing: the new table has to be copied."""
+    monkeypatch.setattr("headrace.connect.postgres.source.LOOK_EVERY_S", 0.0)
+    again = f"DROP TABLE orders; {ORDERS}"
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1), (2, 'cup', 2)")
+    definition = capture(database)
+    await run_to_the_end(cluster, definition)
+    database.run(f"{again}; INSERT INTO orders VALUES (2, 'mug', 3)")
+    assert await run_killed(cluster, definition, "committed", 1), (
+        "when the old keys are deleted, and no row is copied"
+    )
+    await run_to_the_end(cluster, definition)
+    assert [
+        (key["id"], value and value["item"], operation)
+        for key, value, operation in await changes(cluster, "orders")
+    ] == [
+        (1, "tea", "r"),
+        (1, None, "t"),
+        (2, "cup", "r"),
+        (2, None, "t"),
+        (2, "mug", "r"),
+    ]
+    runner = Runner(cluster, definition)
+    running = asyncio.ensure_future(runner.run())
+    try:
+        await _streams(database, running)
+        database.run(f"BEGIN; {again}; INSERT INTO orders VALUES (3, 'pot', 4); COMMIT")
+        while (await changes(cluster, "orders"))[-1][0] != {"id": 3}:
+            assert not running.done()
+            await asyncio.sleep(0.05)
+    finally:
+        runner.stop()
+        await running
+    assert [(key["id"], operation) for key, _, operation in await changes(cluster, "orders")][-2:] == [
+        (2, "t"),
+        (3, "r"),
+    ]
+
+
+async def _streams(database: Database, running: asyncio.Future[None]) -> None:
+    while not database.rows("SELECT 1 FROM pg_replication_slots WHERE active AND NOT temporary"):
+        assert not running.done()
+        await asyncio.sleep(0.05)
+
+
+async def test_a_table_that_is_no_longer_named_is_left_alone(cluster: Cluster, database: Database) -> None:
+    """And copied again when it is named again."""
+    database.run(f"{ORDERS}; CREATE TABLE notes (id int PRIMARY KEY, note text)")
+    await run_to_the_end(cluster, capture(database, "orders", "notes"))
+    for number, tables in enumerate((["orders"], ["orders", "notes"])):
+        database.run(f"INSERT INTO orders VALUES ({number}, 'x', 1); INSERT INTO notes VALUES ({number}, 'n')")
+        await run_to_the_end(cluster, capture(database, *tables))
+    assert [operation for _, _, operation in await changes(cluster, "orders")] == ["c", "c"]
+    assert [(key["id"], operation) for key, _, operation in await changes(cluster, "notes")] == [
+        (0, "r"),
+        (1, "r"),
+    ]
+
+
+async def test_a_publication_that_is_gone_is_said(cluster: Cluster, database: Database) -> None:
+    database.run(ORDERS)
+    definition = capture(database)
+    await run_to_the_end(cluster, definition)
+    database.run(f"DROP PUBLICATION headrace_{database.name}; INSERT INTO orders VALUES (1, 'x', 1)")
+    for _ in range(2):
+        with pytest.raises(ConnectorError, match="is gone, so changes are missing"):
+            await run_to_the_end(cluster, definition)
+
+
 async def test_a_partitioned_table_is_one_table(cluster: Cluster, database: Database) -> None:
     database.run(
         "CREATE TABLE orders (id int, year int, item text, PRIMARY KEY (id, year)) PARTITION BY RANGE (year)"

@@ -161,6 +161,51 @@ async def test_what_a_source_tells_makes_the_table(cluster: Cluster, database: D
         ]
 
 
+VALUES = {
+    "numeric": ["'NaN'", "12345678901234567890.12345678901234567890", "-0.10"],
+    "float8": ["'NaN'", "'-Infinity'", "5e-324"],
+    "date": ["'infinity'", "'0044-03-15 BC'", "'12026-01-01'"],
+    "timestamptz": ["'-infinity'", "'2026-07-01 12:00:00.000001+05:30'", "'0044-03-15 00:00 BC'"],
+    "jsonb": ["""'{"a": [3.14159265358979323846, 1e400, null]}'""", """'"text"'""", "NULL"],
+    "bytea": ["''", r"'\x00ff27'", "'text'"],
+    "uuid": ["'c0ffee00-0000-4000-8000-000000000000'", "gen_random_uuid()", "NULL"],
+    "mood": ["'it''s fine'", "'ok'", "NULL"],
+    "int[]": ["'{}'", "'{{1,2},{3,NULL}}'", "'[5:6]={1,2}'"],
+    "text[]": ["""ARRAY['a,b', 'NULL', NULL, '"']""", "'{}'", "NULL"],
+    "tstzrange": ["'empty'", "'[2026-01-01, infinity)'", "'(,)'"],
+    "interval": ["'1 mon -2 days 00:00:03.5'", "'0'", "'-1 year'"],
+    "positive": ["7", "9223372036854775807", "NULL"],
+    "timetz": ["'24:00:00+14'", "'12:00'", "NULL"],
+    "inet": ["'::1/64'", "'10.0.0.1'", "NULL"],
+    "bit varying": ["B'101'", "B''", "NULL"],
+    "xml": ["'<a>&amp;</a>'", "''", "NULL"],
+    "text": [r"""E'\\ \t\n "'""", r"U&'\2028\+01F600'", "''"],
+}
+"""Of columns, row by row, as SQL."""
+
+
+async def test_values_of_every_type_come_back_as_they_were(cluster: Cluster, database: Database) -> None:
+    """In a table of the same types: from the snapshot, and as changes."""
+    database.run(
+        "CREATE TYPE mood AS ENUM ('ok', 'it''s fine'); CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)"
+    )
+    columns = ", ".join(f'"{name}" {name}' for name in VALUES)
+    database.run(
+        f"CREATE TABLE items (id int PRIMARY KEY, {columns}); CREATE TABLE copy (LIKE items INCLUDING ALL)"
+    )
+    given = {"connection": database.conninfo, "tables": "items", "topic": "{table}"}
+    capture = load({"connector": "postgres-source", "partitions": 1, "config": given}, database.name)
+    for number, row in enumerate(zip(*VALUES.values(), strict=True)):
+        database.run(f"INSERT INTO items VALUES ({number}, {', '.join(row)})")
+        if number == 0:
+            await run_to_the_end(cluster, capture)
+    await run_to_the_end(cluster, capture)
+    await run_to_the_end(cluster, kept(database.conninfo, table="copy"))
+    for name in VALUES:
+        query = f'SELECT id, "{name}"::text FROM {{}} ORDER BY id'
+        assert database.rows(query.format("copy")) == database.rows(query.format("items")), name
+
+
 async def test_what_does_not_fit_is_said(cluster: Cluster, database: Database) -> None:
     await create_topics(cluster, [NewTopic("items", 1)])
     with pytest.raises(ConnectorError, match="there is no table items, and no source has described"):

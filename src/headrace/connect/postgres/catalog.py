@@ -123,6 +123,9 @@ class Catalog:
                 self._names.setdefault(found[name].oid, name)
         return list(found.values())
 
+    def has_table(self, table: TableName) -> bool:
+        return bool(self._rows(_TABLES, table.schema, table.table, table.table))
+
     def first_name(self, oid: int) -> TableName | None:
         """What a table was called when it was first asked for."""
         return self._names.get(oid)
@@ -135,16 +138,21 @@ class Catalog:
 
     # --- publications
 
+    def published(self, name: str) -> set[TableName] | None:
+        """The tables of a publication; None if it is not there."""
+        if self._value("SELECT count(*) FROM pg_publication WHERE pubname = %s", name) == 0:
+            return None
+        rows = self._rows("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", name)
+        return {TableName(str(schema), str(table)) for schema, table in rows}
+
     def ensure_publication(self, name: str, tables: Sequence[TableName]) -> None:
         """Make it, or add the tables that it lacks."""
-        rows = self._rows("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", name)
-        published = {TableName(str(schema), str(table)) for schema, table in rows}
-        exists = self._value("SELECT count(*) FROM pg_publication WHERE pubname = %s", name) != 0
-        missing = [table for table in tables if table not in published]
-        if exists and not missing:
+        published = self.published(name)
+        missing = [table for table in tables if table not in (published or ())]
+        if published is not None and not missing:
             return
-        names = sql.SQL(", ").join(sql.Identifier(*table) for table in (missing if exists else tables))
-        if exists:
+        names = sql.SQL(", ").join(sql.Identifier(*table) for table in missing)
+        if published is not None:
             self._execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), names))
         else:
             command = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)"

@@ -8,10 +8,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
-from headrace.connect.api import ConnectorError, Position, Source, SourceBatch, SourceTask
+from headrace.connect.api import (
+    ConnectorError,
+    EmptiedTopic,
+    Position,
+    Source,
+    SourceBatch,
+    SourceTask,
+    TryAgain,
+)
 from headrace.connect.options import ConfigOption
 from headrace.connect.postgres.catalog import FULL, NOTHING, Catalog, TableInfo, TableName
-from headrace.connect.postgres.pgoutput import parse_lsn
+from headrace.connect.postgres.pgoutput import lsn_text, parse_lsn
 from headrace.connect.postgres.replication import ReplicationConnection
 from headrace.connect.postgres.snapshot import snapshot_batches
 from headrace.connect.postgres.stream import ChangeStream, Progress
@@ -139,10 +147,12 @@ class Capture(SourceTask):
         self._looked_at = float("-inf")
         self._warned_bytes = owner.config.number("lag_warning")
         catalog.check_server()
-        tables = self._prepared_tables()
-        catalog.ensure_publication(owner.publication, [table.name for table in tables])
+        self._tables = self._prepared_tables()
+        unpublished = [] if progress is None else self._unpublished(progress)
+        if not unpublished:
+            catalog.ensure_publication(owner.publication, [table.name for table in self._tables])
         self._progress = self._begin_slot() if progress is None else self._continue_slot(progress)
-        self._snapshots = self._snapshot([one for one in tables if str(one.name) not in self._progress.tables])
+        self._snapshots = self._start_over(unpublished) if unpublished else self._snapshot()
         self._target = parse_lsn(catalog.flushed_lsn())
 
     # --- the beginning
@@ -182,14 +192,47 @@ class Capture(SourceTask):
                 f"the replication slot {self._owner.slot} {what}, so changes are missing. Reset it with "
                 "`headrace connector remove`; the next run starts with a snapshot"
             )
+        named = {str(table.name) for table in self._tables}
+        progress.tables = {table: lsn for table, lsn in progress.tables.items() if table in named}
         return progress
 
-    def _snapshot(self, tables: Sequence[TableInfo]) -> Iterator[SourceBatch]:
+    def _unpublished(self, progress: Progress) -> list[TableName]:
+        """The tables that were captured, and whose changes the server no longer sends: one that is dropped leaves
+        the publication, and one that is made again under its name is not in it."""
+        published = self._catalog.published(self._owner.publication)
+        if published is None:
+            raise ConnectorError(
+                f"the publication {self._owner.publication} is gone, so changes are missing. Reset it with "
+                "`headrace connector remove`; the next run starts with a snapshot"
+            )
+        names = [table.name for table in self._tables]
+        return [name for name in names if str(name) in progress.tables and name not in published]
+
+    def _start_over(self, unpublished: Sequence[TableName]) -> Iterator[SourceBatch]:
+        """These tables are forgotten, with the keys of their topics: who opens them next finds them new. Only then
+        are they published, so that a run that is killed here leaves no trace."""
+        config = self._owner.config
+        copied = config.text("snapshot") == "initial"
+        emptied = []
+        headers = (("op", b"t"), ("lsn", lsn_text(self._progress.lsn).encode()))
+        for name in unpublished:
+            what = (
+                "Table %s was dropped and created again, or taken out of the publication: changes are missing.%s"
+            )
+            log.warning(what, name, " It is copied again." if copied else "")
+            del self._progress.tables[str(name)]
+            if copied and config.text("truncate") == "delete":
+                emptied.append(EmptiedTopic(self._owner.topic_of(name), None, headers))
+        yield SourceBatch((), self._progress.to_json(), (), emptied)
+        raise TryAgain(f"changes of {', '.join(map(str, unpublished))} are missing")
+
+    def _snapshot(self) -> Iterator[SourceBatch]:
         owner = self._owner
+        tables = [table for table in self._tables if str(table.name) not in self._progress.tables]
         if owner.config.text("snapshot") == "never":
             for table in tables:
                 self._progress.tables[str(table.name)] = self._progress.lsn
-            tables = ()
+            tables = []
         if not tables:
             return iter(())
         return snapshot_batches(
@@ -243,10 +286,18 @@ class Capture(SourceTask):
             self._replication.close()
         self._catalog.close()
 
+    def _look_at_publication(self) -> None:
+        """A table that is gone may be made again soon, and then its changes are not sent."""
+        for name in self._unpublished(self._progress):
+            if self._catalog.has_table(name):
+                raise TryAgain(f"table {name} is no longer in the publication {self._owner.publication}")
+
     def _look_at_slot(self) -> None:
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = time.monotonic()
+        if self._stream is not None:
+            self._look_at_publication()
         slot = self._catalog.slot(self._owner.slot)
         if slot is None:
             return

@@ -49,9 +49,14 @@ def column_value(value: Any, type: ColumnType | None) -> Any:
     if type == "text" and not isinstance(value, str | dict | list):
         return json_value(value)
     if type == "json" or isinstance(value, dict | list):
-        return json_value(value) if not isinstance(value, dict | list) else json.dumps(value, default=_plain)
+        return _json_text(value)
     return value
 
 
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else str(value)
+def _json_text(value: Any) -> str:
+    """As `json.dumps`, with all digits of numbers."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)}: {_json_text(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json_text, value)) + "]"
+    return json_value(value)
