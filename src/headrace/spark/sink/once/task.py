@@ -8,6 +8,7 @@ finds it prepared, and sweeps it if it is not wanted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pyarrow as pa
 from headrace.client.errors import ClientError
 from headrace.model.errors import KafkaError
 from headrace.spark.client.cluster import BlockingCluster
-from headrace.spark.client.transactions import NOBODY, Identity, InTransaction, TransactionClient
+from headrace.spark.client.transactions import LOST, NOBODY, Identity, InTransaction, TransactionClient
 from headrace.spark.sink.errors import SinkError
 from headrace.spark.sink.once.decisions import Batch, Course, Entry, SinkLog, is_superseded
 from headrace.spark.sink.once.driver import check_course
@@ -53,6 +54,7 @@ def write_once(
     name = task_id(plan.sink.sink_id, task.partition, task.attempt)
     client = TransactionClient(writer.cluster, patience_s)
     owner = _begin(client, name, plan)
+    began_s = time.monotonic()
     try:
         writer.begin(InTransaction(name, owner))
         writer.write(first)
@@ -64,9 +66,11 @@ def write_once(
             owner = client.prepare(name, owner).identity
             entry = Entry(name, owner, entry.records)
         _check_wanted(writer.cluster, plan, patience_s)
-    except BaseException:
+    except BaseException as error:
         with suppress(KafkaError, ClientError):
             client.end(name, owner, commit=False)
+        if isinstance(error, KafkaError) and error.code in LOST:
+            _check_time(plan, time.monotonic() - began_s)
         raise
     return TaskDone(plan, task.batch.query_id, entry, written.rows)
 
@@ -81,6 +85,15 @@ def _begin(client: TransactionClient, name: str, plan: Plan) -> Identity:
             "and the driver ends what is left"
         )
     return begun.identity
+
+
+def _check_time(plan: Plan, took_s: float) -> None:
+    timeout_s = plan.sink.timeout_ms / 1000
+    if took_s >= timeout_s:
+        raise SinkError(
+            f"the rows of a task were not written within {timeout_s:g} s, so the cluster aborted its transaction: "
+            "make batches smaller (maxOffsetsPerTrigger), or set kafka.transaction.timeout.ms higher"
+        )
 
 
 def _check_wanted(cluster: BlockingCluster, plan: Plan, patience_s: float) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from examples.demo.results import read_topic
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.spark.client.cluster import BlockingCluster, ClusterSettings
+from headrace.spark.client.creating import TopicShape, ensure_topic
 from headrace.spark.client.transactions import Identity, TransactionClient
 from headrace.spark.sink.columns import sink_columns
 from headrace.spark.sink.errors import SinkError
@@ -330,6 +332,45 @@ def test_what_the_cluster_has_forgotten_is_told_as_that(scene: Scene, monkeypatc
     monkeypatch.setattr(TransactionClient, "end", forgotten)
     with pytest.raises(SinkError, match=r"the cluster has forgotten it: .* committed by the driver itself unless"):
         scene.restart()
+
+
+def test_a_task_that_takes_longer_than_its_transaction_may(scene: Scene) -> None:
+    scene.sink = replace(scene.sink, timeout_ms=1)
+    plan = scene.plan()
+    options = parse_sink_options({"kafka.bootstrap.servers": scene.topics.bootstrap, "topic": scene.topic})
+    writer = TaskWriter(options, sink_columns(schema("value string"), options), scene.cluster)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"value": scene.rows(0, 0)})
+        scene.client.begin(task_id(scene.sink.sink_id, 0, 0), 60_000)  # as the cluster does when the time is over
+
+    with closing(writer), pytest.raises(SinkError, match=r"not written within 0\.001 s, .*maxOffsetsPerTrigger"):
+        write_once(writer, rows(), plan, TaskIdentity(Batch("q", 0), 0, 0), PATIENCE_S)
+
+
+def test_a_topic_that_is_deleted_keeps_no_sink_from_going_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are gone, prepared or decided; those of the next batch are in the new topic."""
+
+    def again() -> None:
+        scene.topics.delete([scene.topic])
+        ensure_topic(scene.cluster, scene.topic, TopicShape(2, 1, ()))
+
+    prepared = scene.tasks(scene.plan(), 0)
+    again()
+    scene.commit(prepared, 0)
+    decided = scene.tasks(scene.plan(), 1)
+    with monkeypatch.context() as patches:
+        dying(scene, patches, TransactionClient, "end", 0)
+        with pytest.raises(Killed):
+            scene.commit(decided, 1)
+    again()
+    plan = scene.restart()
+    scene.commit(scene.tasks(plan, 2), 2)
+    assert scene.open_ids() == []
+    found = [(record.value or b"").decode() for record in scene.topics.read(scene.topic, range(2))]
+    assert sorted(found) == [*scene.rows(2, 0), *scene.rows(2, 1)]
 
 
 def test_empty_batches_write_nothing(scene: Scene) -> None:
