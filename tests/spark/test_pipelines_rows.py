@@ -83,6 +83,64 @@ def _dropped(report: dict[str, Any]) -> int:
     return sum(int(one["numRowsDroppedByWatermark"]) for one in report["stateOperators"])
 
 
+VISITS = """\
+name: visits
+sources:
+  views:
+    topic: {topic}
+    format: json
+    schema: id bigint, at timestamp, user string
+    watermark: {{column: at, delay: 1 minute}}
+    late_rows: {topic}.late
+    options: {{maxOffsetsPerTrigger: "2"}}
+steps:
+  - name: visits
+    sql: |
+      SELECT user, session_window.start AS since, session_window.end AS until, sort_array(collect_list(id)) AS ids
+      FROM views GROUP BY session_window(at, '2 minutes'), user
+sinks:
+  visits: {{from: visits, topic: {topic}.counted, create: {{partitions: 1}}}}
+"""
+
+
+def test_sessions_grow_and_merge_over_batches_and_runs_without_late_rows(
+    runs: Runs, topics: Topics, make_topic: MakeTopic
+) -> None:
+    """Batches of two, judged as the windows above are."""
+    topic = make_topic()
+    seen = [("ann", "10:00:00"), ("bob", "10:00:30")]
+    seen += [("ann", "10:03:30"), ("bob", "10:01:00")]  # a second session of ann, and bob's goes on
+    seen += [("ann", "10:01:45"), ("cem", "10:04:00")]  # between both of ann's: they become one
+    seen += [("bob", "10:02:00"), ("bob", "10:02:45")]  # the watermark of the batch before is 10:02:30
+    seen += [("ann", "10:20:00"), ("bob", "10:20:00")]
+    topics.send(topic, [view(number, *one) for number, one in enumerate(seen)])
+    pipeline = runs.load("visits", VISITS.format(topic=topic))
+    (reports,) = runs.once(pipeline).values()
+    first = {
+        "ann": ("10:00:00", "10:05:30", [0, 2, 4]),
+        "bob": ("10:00:30", "10:04:45", [1, 3, 7]),
+        "cem": ("10:04:00", "10:06:00", [5]),
+    }
+    assert _visits(topics, topic) == sorted((user, *visit) for user, visit in first.items())
+    assert sum(map(_dropped, reports)) == 0
+    # Sessions that are open go on in the next run, and what is late for the last one is late.
+    topics.send(topic, [view(10, "ann", "10:21:30"), view(11, "cem", "10:18:00"), view(12, "cem", "11:00:00")])
+    runs.once(pipeline)
+    second = [("ann", "10:20:00", "10:23:30", [8, 10]), ("bob", "10:20:00", "10:22:00", [9])]
+    assert [visit for visit in _visits(topics, topic) if visit[1] > "10:10"] == second
+    assert len(objects(topics, f"{topic}.counted")) == 5
+    assert sorted(one["id"] for one in objects(topics, f"{topic}.late")) == [6, 11]
+
+
+def view(number: int, user: str, time: str) -> str:
+    return json.dumps({"id": number, "user": user, "at": f"2026-03-01T{time}Z"})
+
+
+def _visits(topics: Topics, topic: str) -> list[tuple[str, str, str, list[int]]]:
+    rows = objects(topics, f"{topic}.counted")
+    return sorted((row["user"], row["since"][11:19], row["until"][11:19], row["ids"]) for row in rows)
+
+
 ROWS = """\
 name: {topic}
 sources:
