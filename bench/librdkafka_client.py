@@ -22,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 FLUSH_TIMEOUT_S = 60
 CONSUME_TIMEOUT_S = 60
+TASKS = Path("/proc/self/task")
 
 
 def main() -> int:
@@ -170,10 +171,17 @@ def consume(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thread_seconds() -> dict[str, float]:
-    """CPU time of each thread of this process, counted from behind its name, which may hold spaces."""
+    """CPU time of each thread of this process, counted from behind its name, which may hold spaces.
+
+    librdkafka's threads for addresses of the bootstrap end when they please: one that is gone is left out.
+    """
     seconds = {}
-    for task in Path("/proc/self/task").iterdir():
-        user, system = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
+    for task in TASKS.iterdir():
+        try:
+            stat = (task / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        user, system = stat.rpartition(")")[2].split()[11:13]
         seconds[task.name] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
     return seconds
 

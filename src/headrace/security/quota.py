@@ -64,9 +64,11 @@ def _named(kind: str, name: str | None) -> tuple[str, str | None]:
     if kind != IP:
         return kind, name
     try:
-        return kind, str(ipaddress.ip_address(name))
+        address = ipaddress.ip_address(name)
     except ValueError:
         raise _bad(f"'{name[:80]}' is not an IP address.") from None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return kind, str(mapped or address)  # clients with an address of IPv4 have the short form
 
 
 def keys_of(entity: QuotaEntity) -> tuple[str, ...]:

@@ -62,6 +62,18 @@ def test_addresses() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "address"),
+    [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:DB8:0::1", "2001:db8::1")],
+)
+def test_an_address_may_be_written_in_many_ways(written: str, address: str) -> None:
+    """One of IPv4 that was written as IPv6 limited nobody."""
+    key = "connection_creation_rate"
+    entity = entity_of([("ip", written)])
+    assert entity == (("ip", address),)
+    assert AddressQuotas({entity: {key: 2.0}}).rate_of(address) == 2.0
+
+
+@pytest.mark.parametrize(
     "parts",
     [
         [],
