@@ -12,7 +12,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 
+from headrace.model.errors import ErrorCode
 from tests.compat.conftest import MakeTopic, make_topics, unique_name
+from tests.compat.transaction_client import TransactionClient
 from tests.conftest import KINDS
 
 TIMEOUT_S = 60.0
@@ -197,6 +199,38 @@ def test_a_transaction_past_its_timeout_is_aborted(txn_bootstrap: str, txn_topic
     assert read_until(txn_bootstrap, topic, 1, {b"after"}) == [b"after"]
     with pytest.raises(ck.KafkaException):
         producer.commit_transaction(TIMEOUT_S)
+
+
+@pytest.fixture
+def overdue(txn_bootstrap: str, txn_topic: MakeTopic) -> Iterator[TransactionClient]:
+    """With a transaction that was open for too long."""
+    with TransactionClient(txn_bootstrap, unique_name("x")) as made:
+        made.find()
+        assert made.init_until_ready(transaction_timeout_ms=1000) is ErrorCode.NONE
+        assert made.produce(txn_topic(), version=12) is ErrorCode.NONE
+        made.until_state("CompleteAbort")
+        yield made
+
+
+def test_one_whose_time_was_up_aborts_and_goes_on(overdue: TransactionClient, txn_topic: MakeTopic) -> None:
+    """Producers of Java 4.0 do: to them it is an error after which an application may abort."""
+    assert overdue.end(False, 4) is ErrorCode.PRODUCER_FENCED
+    assert overdue.end(False, 5) is ErrorCode.NONE
+    assert overdue.produce(txn_topic(), version=12) is ErrorCode.NONE
+    assert overdue.end(True, 5) is ErrorCode.NONE
+
+
+def test_one_whose_time_was_up_asks_for_a_new_epoch(overdue: TransactionClient, txn_topic: MakeTopic) -> None:
+    before = {"producer_id": overdue.producer_id, "producer_epoch": overdue.epoch}
+    assert overdue.init(**before) is ErrorCode.NONE
+    assert overdue.produce(txn_topic(), version=12) is ErrorCode.NONE
+
+
+def test_one_whose_time_was_up_is_fenced_by_a_successor(overdue: TransactionClient) -> None:
+    before = {"producer_id": overdue.producer_id, "producer_epoch": overdue.epoch}
+    assert overdue.init() is ErrorCode.NONE
+    assert overdue.end(False, 5, **before) is ErrorCode.PRODUCER_FENCED
+    assert overdue.init(**before) is ErrorCode.PRODUCER_FENCED
 
 
 def test_many_transactions_of_many_producers(txn_bootstrap: str, txn_topic: MakeTopic) -> None:

@@ -61,6 +61,8 @@ def _decide_bumping(
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if repeated:
         return _answer_repeated(current, request)
+    if not request.commit and _was_aborted_for(current, asked):
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS) if state in ENDING else TransactionDecision(producer=held)
     if asked != held:
         return refuse(ErrorCode.PRODUCER_FENCED)
     if state in ENDING:
@@ -84,6 +86,14 @@ def _is_repeated(current: Transaction, asked: ProducerIdentity) -> bool:
         return True  # the last epoch of all is reached by fencing only
     # The epochs were used up: the client was given another id.
     return asked == (current.previous_producer_id, LAST_USABLE_EPOCH) and held.epoch == 0
+
+
+def _was_aborted_for(current: Transaction, asked: ProducerIdentity) -> bool:
+    """Whether its time was up, or it asked for a new epoch: as long as nobody takes its place, it may go on."""
+    held = current.identity
+    aborted = current.state in (_S.PREPARE_ABORT, _S.COMPLETE_ABORT)
+    by_owner = current.last_epoch != NO_EPOCH and asked == (held.producer_id, current.last_epoch)
+    return aborted and by_owner and held.epoch < MAX_EPOCH
 
 
 def _answer_repeated(current: Transaction, request: EndTransaction) -> TransactionDecision:
@@ -151,7 +161,7 @@ def _ending(
 
 
 def fenced(current: Transaction, now_ms: int) -> Transaction:
-    """Abort what is open, and refuse its producer from now on: its time is up, or another took its place.
+    """Abort what is open, and refuse its producer from now on: another took its place.
 
     Two epochs further, if there are two: one more would look like the end that the producer itself asked for.
     """
@@ -162,6 +172,11 @@ def fenced(current: Transaction, now_ms: int) -> Transaction:
     markers = after if same_id else ProducerIdentity(current.producer_id, current.producer_epoch + 1)
     aborted = _ending(current, _S.PREPARE_ABORT, markers, after, now_ms)
     return replace(aborted, client_version=BUMPS_EPOCH, last_epoch=NO_EPOCH)
+
+
+def timed_out(current: Transaction, now_ms: int) -> Transaction:
+    """Abort what has been open for too long; its producer may abort it as well, and go on with the new epoch."""
+    return replace(fenced(current, now_ms), last_epoch=current.identity.epoch)
 
 
 def completed(current: Transaction, now_ms: int) -> Transaction:

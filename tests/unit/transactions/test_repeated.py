@@ -7,7 +7,7 @@ import pytest
 from headrace.records.builder import build_batch
 from headrace.services.transactions.records import decode_transactions, encode_transaction
 from headrace.transactions.adding import decide_add
-from headrace.transactions.ending import completed, decide_end, fenced
+from headrace.transactions.ending import completed, decide_end, timed_out
 from headrace.transactions.starting import decide_init
 from headrace.transactions.transaction import (
     BUMPS_EPOCH,
@@ -74,18 +74,48 @@ def test_init_by_one_whose_end_never_arrived() -> None:
     aborted = stored(completed(aborting, NOW))
     again = decide_init(aborted, init(HELD), TIMEOUT, None, NOW)
     assert (again.error, again.producer) == (NONE, (7, 7))
+    assert decide_end(aborted, end(HELD), None, NOW).error is FENCED
+    assert decide_end(aborted, end(HELD, commit=False), None, NOW).producer == (7, 7)
     for commit in (False, True):
-        assert decide_end(aborted, end(HELD, commit), None, NOW).error is FENCED
         assert decide_end(stored(again.changed), end(HELD, commit), None, NOW).error is FENCED
     successor = decide_init(aborted, init(), TIMEOUT, None, NOW)
     assert successor.producer == (7, 8)
     assert decide_init(stored(successor.changed), init(HELD), TIMEOUT, None, NOW).error is FENCED
 
 
-def test_one_whose_time_was_up_is_no_owner() -> None:
-    timed_out = stored(completed(fenced(txn(ONGOING, last_epoch=4), NOW), NOW))
-    assert decide_init(timed_out, init(HELD), TIMEOUT, None, NOW).error is FENCED
-    assert decide_init(timed_out, init(ProducerIdentity(7, 4)), TIMEOUT, None, NOW).error is FENCED
+def test_one_whose_time_was_up_may_go_on() -> None:
+    """With EndTxn, as clients of version 2, or with InitProducerId, as older ones; not with a commit."""
+    aborting = stored(timed_out(txn(ONGOING, last_epoch=4), NOW))
+    assert decide_end(aborting, end(HELD, commit=False), None, NOW).error is CONCURRENT
+    assert decide_init(aborting, init(HELD), TIMEOUT, None, NOW).error is CONCURRENT
+    aborted = stored(completed(aborting, NOW))
+    assert decide_end(aborted, end(HELD), None, NOW).error is FENCED
+    ended = decide_end(aborted, end(HELD, commit=False), None, NOW)
+    assert (ended.error, ended.producer, ended.changed) == (NONE, (7, 7), None)
+    begun = decide_init(aborted, init(HELD), TIMEOUT, None, NOW)
+    assert (begun.error, begun.producer) == (NONE, (7, 7))
+    assert decide_add(aborted, HELD, frozenset({P0}), BUMPS_EPOCH, NOW).error is FENCED
+    assert decide_init(aborted, init(ProducerIdentity(7, 4)), TIMEOUT, None, NOW).error is FENCED
+    assert decide_end(aborted, end(ProducerIdentity(7, -1), commit=False), None, NOW).error is FENCED
+
+
+def test_one_whose_time_was_up_is_fenced_by_a_successor() -> None:
+    aborted = stored(completed(timed_out(txn(ONGOING), NOW), NOW))
+    successor = stored(decide_init(aborted, init(), TIMEOUT, None, NOW).changed)
+    assert successor.producer_epoch == 8
+    begun = decide_add(successor, successor.identity, frozenset({P0}), BUMPS_EPOCH, NOW).changed
+    again = stored(completed(timed_out(stored(begun), NOW), NOW))
+    for state in (successor, stored(begun), again):
+        assert decide_init(state, init(HELD), TIMEOUT, None, NOW).error is FENCED
+        assert decide_end(state, end(HELD, commit=False), None, NOW).error is FENCED
+
+
+def test_one_whose_time_was_up_in_the_last_epoch_gets_another_producer_id() -> None:
+    last = ProducerIdentity(7, LAST_USABLE_EPOCH)
+    aborted = stored(completed(timed_out(txn(ONGOING, last), NOW), NOW))
+    assert aborted.producer_epoch == MAX_EPOCH
+    assert decide_end(aborted, end(last, commit=False), NEW_ID, NOW).error is FENCED
+    assert decide_init(aborted, init(last), TIMEOUT, NEW_ID, NOW).producer == (NEW_ID, 0)
 
 
 def test_init_by_one_whose_end_never_arrived_in_the_last_epoch() -> None:

@@ -28,7 +28,7 @@ from headrace.services.shards import ShardState
 from headrace.services.transactions.records import decode_transactions, encode_transaction, tombstone
 from headrace.services.transactions.settings import TransactionSettings
 from headrace.transactions.decision import TransactionDecision, refuse
-from headrace.transactions.ending import completed, fenced
+from headrace.transactions.ending import completed, timed_out
 from headrace.transactions.states import ENDING, IDLE, TransactionState
 from headrace.transactions.transaction import Transaction, check_transition
 
@@ -305,7 +305,7 @@ class TransactionShard:
                     "Aborting the transaction of '%s': it has been open for longer than %d ms",
                     *(transactional_id, transaction.timeout_ms),
                 )
-                self._store(fenced(transaction, self._env.clock.wall_ms()))
+                self._store(timed_out(transaction, self._env.clock.wall_ms()))
 
     async def expire(self) -> None:
         """Forget ids that had no transaction for long."""
