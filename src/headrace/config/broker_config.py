@@ -23,7 +23,15 @@ from headrace.config.listeners import (
 from headrace.config.mistakes import Mistakes
 from headrace.config.oauth_settings import OAUTHBEARER, TOKEN_URL
 from headrace.config.quota_settings import CONNECTION_RATE, is_listener_rate, listener_rate
-from headrace.config.sasl_config import INTER_BROKER, Login, SaslSettings, check_open, is_sasl_setting, sasl_of
+from headrace.config.sasl_config import (
+    INTER_BROKER,
+    Login,
+    SaslSettings,
+    check_open,
+    is_sasl_setting,
+    sasl_of,
+    token_warnings,
+)
 from headrace.config.secrets import refuse_in_flags
 from headrace.config.security_settings import SECURITY_PROTOCOL
 from headrace.config.settings import (
@@ -122,6 +130,8 @@ class BrokerConfig:
         with mistakes.taken():
             advertised = _advertised(texts, listeners, host_name)
         sasl, tls = _secured(listeners, texts, sources, values, mistakes)
+        for name, settings in sasl.items():
+            warnings += token_warnings(name, settings)
         config = BrokerConfig(known, sources, tuple(warnings), listeners, advertised, values, sasl)
         config.tls = tls
         config.tls_texts = {name: text for name, text in texts.items() if "ssl." in name}

@@ -12,12 +12,16 @@ broker logs in with a token, from where `sasl.oauthbearer.token.endpoint.url` sa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
-from headrace.config.listeners import LISTENER_PREFIX, ConfiguredListener
+from headrace.config.listeners import LISTENER_PREFIX, ConfiguredListener, is_loopback
 from headrace.config.oauth_settings import (
+    AUDIENCE,
     CLIENT_SECRET,
+    ISSUER,
+    JWKS_URL,
     OAUTHBEARER,
     TOKEN_URL,
     OAuthSettings,
@@ -195,3 +199,27 @@ def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure:
             f"listener {listener} would send PLAIN passwords unencrypted over the network. Use SASL_SSL or SCRAM, "
             "listen on 127.0.0.1, or accept the risk with --insecure (headrace.allow.insecure=true)."
         )
+
+
+def token_warnings(name: str, sasl: SaslSettings) -> Iterator[str]:
+    """What Kafka starts with too, and lets others in."""
+    if sasl.oauth is None:
+        return
+    if sasl.oauth.issuer is None and not sasl.oauth.audiences:
+        yield (
+            f"Listener {name} accepts every token that is signed with one of the keys, also those that are for "
+            f"other services or from other customers of the same issuer: set {ISSUER} and {AUDIENCE}."
+        )
+    if _in_clear(sasl.oauth.jwks_url):
+        yield (
+            f"{JWKS_URL} is read over http: who can change that traffic can log in as anybody at listener {name}. "
+            "Use https."
+        )
+    own = sasl.own.get(OAUTHBEARER)
+    if own is not None and own.tokens is not None and _in_clear(own.tokens.url):
+        yield f"{TOKEN_URL} is asked over http: the broker's own secret is sent unencrypted. Use https."
+
+
+def _in_clear(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -102,3 +102,30 @@ def test_texts_that_are_refused_without_showing_them(text: str, part: str) -> No
 def test_a_text_without_options(text: str) -> None:
     """As people write it for SCRAM, whose users are elsewhere, and for OAUTHBEARER."""
     assert parse_jaas("key", f"{SCRAM} {text}", "SCRAM-SHA-512") == {}
+
+
+def test_tokens_that_others_can_make_are_warned_of() -> None:
+    def warned(**changes: str) -> str:
+        tokens = {
+            "listeners": "SASL_SSL://10.0.0.1:9092",
+            "ssl.keystore.location": "x.pem",
+            "ssl.keystore.type": "PEM",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/keys",
+            "sasl.oauthbearer.expected.audience": "headrace",
+            "sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+            "sasl.oauthbearer.client.credentials.client.id": "broker",
+            "sasl.oauthbearer.client.credentials.client.secret": "hush",
+        }
+        changed = {f"sasl.oauthbearer.{name.replace('_', '.')}": text for name, text in changes.items()}
+        found = "\n".join(BrokerConfig.build(tokens | changed).warnings)
+        assert "hush" not in found
+        return found
+
+    assert warned() == ""
+    assert "accepts every token" in warned(expected_audience="")
+    assert warned(expected_audience="", expected_issuer="https://issuer.example") == ""
+    assert "can log in as anybody" in warned(jwks_endpoint_url="http://issuer.example/keys")
+    assert warned(jwks_endpoint_url="http://127.0.0.1:80/keys") == ""
+    assert "secret is sent unencrypted" in warned(token_endpoint_url="http://issuer.example/token")
