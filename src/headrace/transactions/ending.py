@@ -78,8 +78,8 @@ def _decide_bumping(
 
 
 def _is_repeated(current: Transaction, asked: ProducerIdentity) -> bool:
-    """Whether this is the request again by which the transaction came to its end."""
-    if current.state in (_S.EMPTY, _S.ONGOING):
+    """Whether this is the request again by which the transaction came to its end, and which bumped the epoch."""
+    if current.state in (_S.EMPTY, _S.ONGOING) or current.client_version != BUMPS_EPOCH:
         return False
     held = current.identity
     if held == (asked.producer_id, asked.epoch + 1) and held.epoch < MAX_EPOCH:

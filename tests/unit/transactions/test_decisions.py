@@ -412,7 +412,8 @@ def test_end_of_version_2(state: TransactionState, commit: bool) -> None:
 @pytest.mark.parametrize("state", STORED)
 @pytest.mark.parametrize("commit", [True, False])
 def test_repeated_end_of_version_2(state: TransactionState, commit: bool) -> None:
-    decision = decide_end(txn(state), end(ProducerIdentity(7, 4), commit), None, NOW)
+    ended = txn(state, client_version=BUMPS_EPOCH)
+    decision = decide_end(ended, end(ProducerIdentity(7, 4), commit), None, NOW)
     assert decision.error is REPEATED_END[state][0 if commit else 1]
     assert decision.changed is None
     if decision.error is NONE:

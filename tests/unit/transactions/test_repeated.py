@@ -7,7 +7,7 @@ import pytest
 from headrace.records.builder import build_batch
 from headrace.services.transactions.records import decode_transactions, encode_transaction
 from headrace.transactions.adding import decide_add
-from headrace.transactions.ending import completed, decide_end, timed_out
+from headrace.transactions.ending import EndTransaction, completed, decide_end, timed_out
 from headrace.transactions.starting import decide_init
 from headrace.transactions.transaction import (
     BUMPS_EPOCH,
@@ -144,6 +144,16 @@ def test_an_end_repeated_at_another_coordinator_is_answered_with_the_new_epoch()
             begun = stored(decide_add(ended, ended.identity, frozenset({P0}), BUMPS_EPOCH, NOW).changed)
             late = decide_end(begun, end(held, commit), 901, NOW)
             assert late.error is (FENCED if held is HELD else MAPPING)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_after_that_of_an_operator_is_not_repeated(commit: bool) -> None:
+    """`headrace txn` takes the transaction over, and ends it in that epoch, which is the next one of its owner."""
+    taken = stored(decide_init(txn(ONGOING), init(keep_prepared=True), TIMEOUT, None, NOW).changed)
+    ended = decide_end(taken, EndTransaction(taken.identity, True, bumps_epoch=False), None, NOW)
+    assert ended.producer == (7, 6)
+    for state in (stored(ended.changed), stored(completed(stored(ended.changed), NOW))):
+        assert decide_end(state, end(HELD, commit), None, NOW).error is FENCED
 
 
 def test_the_next_transaction_may_end_before_the_markers_of_the_last_are_written() -> None:
