@@ -174,10 +174,16 @@ class Front:
             listener.connections.close_all()
 
 
+_BIND_PROBLEMS = {
+    errno.EADDRINUSE: "the port is already in use. Stop the process that uses it, or choose another port.",
+    errno.EADDRNOTAVAIL: "this machine does not have that address. The address that clients connect to, if it is "
+    "another, belongs in advertised.listeners.",
+    errno.EACCES: "only root may use ports below 1024. Choose another port.",
+}
+
+
 def _bind_problem(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is already in use. Stop the process that uses it, or choose another port."
-    return error.strerror or str(error)
+    return _BIND_PROBLEMS.get(error.errno or 0) or error.strerror or str(error)
 
 
 def _default_admin_port(client_port: int) -> int:

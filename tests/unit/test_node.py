@@ -382,6 +382,14 @@ async def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
                 pass
 
 
+async def test_an_address_that_the_machine_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"this machine does not have that address.*advertised\.listeners"):
+        async with running_node(
+            tmp_path, listeners="PLAINTEXT://192.0.2.1:0", **{"headrace.allow.insecure": "true"}
+        ):
+            pass
+
+
 async def test_data_of_another_cluster_is_refused_and_kept(tmp_path: Path) -> None:
     """Another cluster's cluster.db must not make the data look like strays."""
     async with running_node(tmp_path / "here") as address:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.cli.common.failure import INTERRUPTED, CommandError
+from headrace.cli.common.failure import FAILED, INTERRUPTED, CommandError, said_by
 from headrace.cli.common.lazy import LazyGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -122,5 +122,10 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None or error.strerror is None:
+            raise
+        CommandError(f"{said_by(error)}.").show()
+        sys.exit(FAILED)
     except click.Abort:
         sys.exit(INTERRUPTED)

@@ -75,6 +75,7 @@ CASES = [
     (["pipeline", "test", "missing.yml"], 4, ["There is no file missing.yml"]),
     (["pipeline", "preview", "missing.yml"], 4, ["There is no file missing.yml"]),
     (["pipeline", "run", "missing.yml"], 4, ["There is no file missing.yml"]),
+    (["connector", "init", "lines", "-d", "/dev/null/x"], 1, ["Cannot use /dev/null/x: Not a directory."]),
     (["connector", "check", "missing.yml"], 4, ["There is no file missing.yml"]),
     (["debug", "dump-log", "notes.txt"], 2, ["is not a log file"]),
     (["kafka-dump-log", "--files", "missing.index"], 4, ["Cannot read missing.index"]),
