@@ -1,4 +1,4 @@
-"""`headrace doctor`: is this machine fit, and is the way to the cluster free?"""
+"""`headrace doctor`: is this machine suitable, and can it reach the cluster?"""
 
 from __future__ import annotations
 

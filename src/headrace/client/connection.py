@@ -1,8 +1,8 @@
 """One connection to one broker on an event loop: requests go out as they come, any number may be outstanding.
 
-What is said is in `protocol`; this is how it is waited for. What answers in place of a broker (an HTTP server,
-TLS) is told apart, since that is the usual wrong port. A large answer is received into memory that is used again,
-see `buffers`: what is handed out of it without copying stays valid for as long as it is held.
+`protocol` says what is sent; this module waits for the responses. If something else answers (an HTTP server, TLS),
+the error says so, since that is the usual wrong port. A large response is received into memory that is reused, see
+`buffers`: a view of it that was returned without copying stays valid for as long as it is held.
 """
 
 from __future__ import annotations

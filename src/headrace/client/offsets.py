@@ -1,4 +1,4 @@
-"""ListOffsets for people: where partitions begin and end, and which offset belongs to a moment."""
+"""ListOffsets for people: where partitions begin and end, and which offset belongs to a time."""
 
 from __future__ import annotations
 

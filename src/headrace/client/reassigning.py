@@ -1,4 +1,4 @@
-"""What an administrator asks about the places of partitions: moves, leaders, brokers that are gone for good."""
+"""What an administrator asks about replica placement: moves, leaders, brokers that will not return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timestamps of the records at given offsets: how old is what a group has not read?"""
+"""The timestamps of the records at given offsets, to find how old the unread records of a group are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that runs connectors shows to Prometheus, over a small HTTP server of its own."""
+"""The metrics of a process that runs connectors, for Prometheus, on a small HTTP server of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of sources and sinks share: who runs where, what is counted, and the thread of a task.
+"""What the runs of sources and sinks share: where they run, what is counted, and the thread of a task.
 
 `Run.at` is called at each step with its name, for tests that end the run there (`headrace.testing.connectors`).
 """

@@ -1,4 +1,4 @@
-"""Runs a connector until it is stopped: begins again after what passes, and stores how it is doing."""
+"""Runs a connector until it is stopped: retries after temporary errors, and stores its status."""
 
 from __future__ import annotations
 

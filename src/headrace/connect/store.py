@@ -1,4 +1,4 @@
-"""Where connectors keep what must survive them: one compacted topic, a JSON value for each key.
+"""Where connectors store what must survive them: one compacted topic with a JSON value for each key.
 
     position/<connector>/<task>   where a source is; written in the transaction of its records
     schema/<topic>                what its records look like; in the same transaction when it changes

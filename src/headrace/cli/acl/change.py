@@ -1,4 +1,4 @@
-"""`headrace acl list|add|remove`: access rules, as Kafka keeps them."""
+"""`headrace acl list|add|remove`: access rules, as in Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands about archives share: the way in, and errors in words."""
+"""What the commands about archives share: opening one, and explaining errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace archive create`: says what an archive is for. Nothing is archived yet."""
+"""`headrace archive create`: declares what an archive holds. Nothing is archived yet."""
 
 from __future__ import annotations
 

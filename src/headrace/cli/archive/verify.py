@@ -1,4 +1,4 @@
-"""`headrace archive verify`: whether an archive is whole, by its manifest, its files, and the log."""
+"""`headrace archive verify`: whether an archive is complete, by its manifest, its files, and the log."""
 
 from __future__ import annotations
 

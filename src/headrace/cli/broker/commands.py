@@ -1,4 +1,4 @@
-"""`headrace broker`: taking brokers out of a cluster."""
+"""`headrace broker`: takes brokers out of a cluster."""
 
 from __future__ import annotations
 

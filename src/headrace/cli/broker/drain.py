@@ -1,4 +1,4 @@
-"""`headrace broker drain|undrain|decommission`: a broker gives up what it has, and is forgotten."""
+"""`headrace broker drain|undrain|decommission`: moves everything off a broker, and removes it."""
 
 from __future__ import annotations
 

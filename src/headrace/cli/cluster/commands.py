@@ -1,4 +1,4 @@
-"""`headrace cluster`: the brokers, and what they have in common."""
+"""`headrace cluster`: the brokers, their health and their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the partitions of a cluster tell: without a leader, not enough replicas, leaders on few brokers."""
+"""Problems of partitions: no leader, not enough replicas, leaders on too few brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell completes beside topics and groups: settings with their values, and pipelines."""
+"""What a shell completes besides topics and groups: settings with their values, and pipelines."""
 
 from __future__ import annotations
 

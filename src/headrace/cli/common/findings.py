@@ -1,4 +1,4 @@
-"""What a check found: a list of things, each fine, doubtful or wrong, with what to do about it."""
+"""What a check found: a list of results, each ok, a warning or an error, with what to do about it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a command logs in: a file with a client's settings, in the words of Kafka's clients or of librdkafka.
 
-What may stand there is in `client.security`.
+`client.security` lists what it may contain.
 """
 
 from __future__ import annotations

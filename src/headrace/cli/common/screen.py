@@ -1,4 +1,4 @@
-"""Lines on a terminal that are drawn again in their place."""
+"""Lines on a terminal that are redrawn in place."""
 
 from __future__ import annotations
 

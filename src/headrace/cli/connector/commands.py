@@ -1,4 +1,4 @@
-"""`headrace connector`: other systems into topics, and topics into other systems."""
+"""`headrace connector`: copies other systems into topics, and topics into other systems."""
 
 from __future__ import annotations
 

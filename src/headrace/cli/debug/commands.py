@@ -1,4 +1,4 @@
-"""`headrace debug`: looking into a broker's files."""
+"""`headrace debug`: inspects a broker's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace group seek|delete`: positions moved and forgotten. Both show first what they would do."""
+"""`headrace group seek|delete`: changes or deletes offsets. Both first show what they would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace group`: consumer groups, where they are and how far behind."""
+"""`headrace group`: consumer groups, their offsets and their lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's other tools, and other names people type: the command here that does the same."""
+"""Kafka's other tools, and other names that people type, with the command here that does the same."""
 
 from __future__ import annotations
 

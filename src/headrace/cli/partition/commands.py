@@ -1,4 +1,4 @@
-"""`headrace partition`: where partitions are, and who leads them."""
+"""`headrace partition`: where replicas are, and which broker leads."""
 
 from __future__ import annotations
 

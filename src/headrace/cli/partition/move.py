@@ -1,4 +1,4 @@
-"""`headrace partition move|balance`: partitions go to other brokers, after the plan was shown."""
+"""`headrace partition move|balance`: moves partitions to other brokers, after showing the plan."""
 
 from __future__ import annotations
 

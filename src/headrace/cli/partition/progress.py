@@ -1,4 +1,4 @@
-"""Carries a plan out: begins the moves, shows how far they are, ends when all have arrived."""
+"""Carries out a plan: starts the moves, shows their progress, ends when all are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace partition status|cancel|elect`: moves under way, and who leads."""
+"""`headrace partition status|cancel|elect`: running moves, and leadership."""
 
 from __future__ import annotations
 

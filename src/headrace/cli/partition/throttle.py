@@ -1,4 +1,4 @@
-"""How fast replicas are copied: Kafka's settings, set for the time of a move and taken away after it."""
+"""How fast replicas are copied: Kafka's settings, set for the duration of a move and removed after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace perf`: how fast a cluster is, seen from here."""
+"""`headrace perf`: measures how fast a cluster is, from this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace perf produce`: writes made-up records and measures.
+"""`headrace perf produce`: writes generated records and measures.
 
 The records of a batch are made once and sent again and again with fresh times, so that what is measured is the
 cluster and not this program's making of records.

@@ -1,4 +1,4 @@
-"""A Spark for commands that look at a pipeline without running it: small, on this machine, soon gone."""
+"""A small local Spark session for commands that look at a pipeline without running it."""
 
 from __future__ import annotations
 

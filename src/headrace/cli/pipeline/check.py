@@ -1,6 +1,6 @@
 """`headrace pipeline check`: finds mistakes in pipeline files before they run.
 
-Three looks, each only as far as the one before allows: the file itself, the topics of its cluster, and its SQL as
+Three stages, each only if the one before allows it: the file itself, the topics of its cluster, and its SQL as
 Spark analyses it. Problems are shown as compilers show them, so that editors can jump to the line.
 """
 

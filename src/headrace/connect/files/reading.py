@@ -1,4 +1,4 @@
-"""The records of one file, by its format, from the nth on. A format is read in an order that never changes."""
+"""The records of one file, by its format, from the nth on. Each format is read in an order that never changes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""PostgreSQL: tables captured into topics by logical decoding."""
+"""PostgreSQL: captures tables into topics by logical decoding."""

@@ -1,4 +1,4 @@
-"""What a database says of itself: tables and their keys, publications, slots. Over an ordinary connection."""
+"""What a database says about itself: tables and their keys, publications, slots. Over an ordinary connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads whom in a pipeline: everything upstream of a view, and the pipeline drawn as text."""
+"""What reads what in a pipeline: everything upstream of a view, and the pipeline drawn as text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What can be wrong with a pipeline, found before it runs."""
+"""Finds what is wrong with a pipeline before it runs."""

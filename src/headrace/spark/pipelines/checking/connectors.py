@@ -1,4 +1,4 @@
-"""Connectors that a pipeline names: their files are complete, and stand at the right side of the right topic."""
+"""Connectors that a pipeline names: their files are complete, and are on the right side of the right topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the queries of a pipeline keep their state, and whose state is found there.
+"""Where the queries of a pipeline keep their state, and whose state is there.
 
     <checkpoint>/<pipeline>/<query>/         Spark's own files
     <checkpoint>/<pipeline>/<query>.json     what they were made for, see `checkpoints`

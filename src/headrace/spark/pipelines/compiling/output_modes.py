@@ -1,4 +1,4 @@
-"""Whether Spark takes a plan in an output mode."""
+"""Whether Spark accepts a plan in an output mode."""
 
 from __future__ import annotations
 

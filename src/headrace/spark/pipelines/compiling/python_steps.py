@@ -1,4 +1,4 @@
-"""Python steps: a function out of the user's file, called with the DataFrames it asked for.
+"""Python steps: a function from the user's file, called with the DataFrames that it asked for.
 
 Rules:
 - The file is imported by its path, and may import its neighbours. What it defines travels to Spark's workers by

@@ -1,4 +1,4 @@
-"""A user's function of one row, as Spark's workers call it: what it raises concerns that row only."""
+"""A user's function of one row, as Spark's workers call it: an exception affects only that row."""
 
 from __future__ import annotations
 

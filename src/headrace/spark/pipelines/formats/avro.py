@@ -1,4 +1,4 @@
-"""Avro records, by fastavro in Spark's Python workers: PySpark comes without Avro.
+"""Avro records, decoded by fastavro in Spark's Python workers: PySpark does not include Avro.
 
 A value is one record of the schema in `schema_file`: bare, or with `avro.framing: confluent` behind five bytes, a
 zero and the id of the schema in a registry, which is not looked up: all records must be of the one schema.

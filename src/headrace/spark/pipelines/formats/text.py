@@ -1,4 +1,4 @@
-"""Text records: the value as a string, in a column `value`. Bytes that are no UTF-8 are malformed."""
+"""Text records: the value as a string, in a column `value`. Bytes that are not valid UTF-8 are malformed."""
 
 from __future__ import annotations
 

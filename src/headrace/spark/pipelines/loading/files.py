@@ -1,7 +1,7 @@
 """A pipeline file becomes a `Pipeline`, or a `PipelineError` with every problem in it and the line of each.
 
-Here is decided what the file says by itself: keys, types, names, which kind a part is. How the parts fit together
-is for `checking`; what only Spark or the cluster knows comes after that.
+This module checks what the file says by itself: keys, types, names, which kind a part is. `checking` checks how the
+parts fit together, and after that what only Spark or the cluster knows.
 """
 
 from __future__ import annotations

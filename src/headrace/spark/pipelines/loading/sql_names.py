@@ -1,4 +1,4 @@
-"""Which views a query reads, found without a parser: names that stand where SQL expects a table.
+"""Which views a query reads, found without a parser: names in places where SQL expects a table.
 
 Comments and literals are passed over. Inside a FROM clause the names after FROM, JOIN, a comma or an opening
 bracket count. A column can be taken for a view where it stands like one (`extract(day FROM ts)`): too many

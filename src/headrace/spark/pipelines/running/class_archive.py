@@ -1,4 +1,4 @@
-"""Java that starts Spark in half the time: the classes that Spark loads, kept as Java has them in memory.
+"""Lets Java start Spark in half the time: the classes that Spark loads are saved as Java has them in memory.
 
 Spark reads some ten thousand classes out of jars before the first row moves. Java can keep them in a file and map
 it the next time (class data sharing, JEP 350). The first run of a pipeline on a machine makes the file, when it

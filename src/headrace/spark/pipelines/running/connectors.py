@@ -1,4 +1,4 @@
-"""The connectors of pipelines: they run beside Spark for as long as the pipelines do.
+"""Runs the connectors of pipelines beside Spark, for as long as the pipelines run.
 
 A source's connector feeds the topic that the pipeline reads, a sink's reads the one that it writes. When pipelines
 process what is there and end, the sources' connectors do so first, and the sinks' last.

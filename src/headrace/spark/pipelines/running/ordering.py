@@ -1,4 +1,4 @@
-"""Pipelines that feed pipelines: which must have run before which, when each processes what is there and ends."""
+"""Pipelines that feed pipelines: in which order they run when each processes existing records and exits."""
 
 from __future__ import annotations
 

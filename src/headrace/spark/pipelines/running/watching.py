@@ -1,4 +1,4 @@
-"""A streaming query as the runner watches it: whether a batch is running, new reports, its end.
+"""A streaming query as the runner sees it: whether a batch is running, new reports, its end.
 
 Spark keeps the last hundred reports of a query. Turned into Python each costs some forty calls to Java, several
 times a second; so only those that came since the last look are fetched, as the JSON that they are.
