@@ -220,7 +220,7 @@ async def alter_configs(
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | KafkaError]:
-    """Drop what lies before an offset (-1: everything there is); the new first offset of each partition."""
+    """Delete the records before an offset (-1: all of them); returns the new first offset of each partition."""
 
     async def attempt() -> dict[TopicPartition, int | KafkaError]:
         done = await _delete_records(cluster, before)

@@ -111,7 +111,7 @@ async def describe_group(cluster: Cluster, group: str) -> tuple[Described, Clien
 
 
 async def _describe_consumer(connection: ClientConnection, group: str) -> consumer.DescribedGroup | None:
-    """None if it is no group of the consumer protocol."""
+    """None if it is not a group of the consumer protocol."""
     request = consumer.ConsumerGroupDescribeRequest(group_ids=[group])
     (found,) = (await connection.request(request, consumer.ConsumerGroupDescribeResponse)).groups
     if found.error_code in _NOT_A_CONSUMER_GROUP:

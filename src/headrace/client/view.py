@@ -43,7 +43,7 @@ class PartitionView(NamedTuple):
 
     @property
     def under_replicated(self) -> bool:
-        """By Kafka's rule: what a move adds is not missed, but can stand in for what is."""
+        """By Kafka's rule: a replica that a move adds is not counted as missing, but can replace one that is."""
         return len(self.in_sync) < self.factor
 
 

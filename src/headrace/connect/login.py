@@ -20,7 +20,7 @@ PREFIXES = ("security.", "sasl.", "ssl.")
 
 
 def checked_client(given: Mapping[str, str], beside: Path | None) -> dict[str, str]:
-    """`ConfigProblems` unless they can be used. Files that they name are beside the connector's."""
+    """Raises `ConfigProblems` if they cannot be used. Paths are relative to the connector's file."""
     if not given:
         return {}
     from headrace.client.security import misspelt_options  # only who logs in waits for it

@@ -32,7 +32,7 @@ def known_connectors() -> dict[str, str]:
 
 
 def find_connector(name: str, beside: Path | None = None) -> type[Connector]:
-    """The class for a name, `module:Class` or `file.py:Class`, where files are looked for beside `beside`."""
+    """The class for a name, `module:Class` or `file.py:Class`; files are looked for in the folder `beside`."""
     place = known_connectors().get(name, name)
     module_name, colon, class_name = place.partition(":")
     if not colon:

@@ -68,7 +68,7 @@ class ApacheKafkaCluster:
         return ",".join(node.bootstrap for node in self.brokers.values())
 
     def start(self) -> None:
-        """All at once: one alone is no quorum."""
+        """All at once: one alone is not a quorum."""
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(KafkaNode.prepare, self.brokers.values()))
         for node in self.brokers.values():

@@ -49,7 +49,7 @@ class GoodClient(threading.Thread):
 
 
 class Attacker:
-    """One connection, made anew whenever the broker has had enough of it."""
+    """One connection, opened again whenever the broker closes it."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)

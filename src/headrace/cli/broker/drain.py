@@ -111,7 +111,7 @@ def _waiting(view: ClusterView, wanted: Wanted, broker: int) -> str:
 
 
 async def _check_empty(cluster: Cluster, broker: int) -> None:
-    """Not if nobody has the records of a partition, or others moved some here in the meantime."""
+    """Fails if no other broker has the records of a partition, or if others moved some here in the meantime."""
     held: list[TopicPartition] = []
 
     async def is_empty() -> bool:

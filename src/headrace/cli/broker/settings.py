@@ -38,7 +38,7 @@ class SettingsError(click.ClickException):
 
 
 class MissingFile(click.ClickException):
-    """There is no such file; reported as by every command."""
+    """The file does not exist; reported as by every command."""
 
     exit_code = NOT_FOUND
 

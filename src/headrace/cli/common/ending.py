@@ -64,7 +64,7 @@ class Ending:
 
 
 async def until_ended(work: Awaitable[T], with_reader: bool = False) -> T:
-    """`with_reader`: also when nobody can read what it prints any more."""
+    """`with_reader`: also when nobody reads its output any more."""
     if threading.current_thread() is not threading.main_thread():
         return await work
     return await Ending().watch(work, with_reader)

@@ -44,7 +44,7 @@ _THROWN_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER
 
 @dataclass(slots=True)
 class GroupMember:
-    """What the coordinator and this member have told each other."""
+    """The state that the coordinator and this member share."""
 
     group: str
     topic: TopicView
@@ -159,7 +159,7 @@ class GroupReading:
                 raise error
 
     async def leave(self) -> None:
-        """Say so, rather than be missed; if nobody listens any more, be missed."""
+        """Leave the group at once instead of by its timeout, if the coordinator can be reached."""
         with suppress(KafkaError, ClientError, TimeoutError):
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self._leave()

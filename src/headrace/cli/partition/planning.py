@@ -141,7 +141,7 @@ async def named_partitions(cluster: Cluster, names: Iterable[str]) -> tuple[Clus
 
 
 async def with_the_living(cluster: Cluster, view: ClusterView) -> ClusterView:
-    """Where topics are named a broker tells of those that have just died too, for clients that look them up."""
+    """If topics are named, a broker also lists brokers that have just died, for clients that look them up."""
     return view._replace(brokers=(await cluster.metadata([])).brokers)
 
 

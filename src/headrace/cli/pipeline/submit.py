@@ -44,7 +44,7 @@ DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Print the command inst
 
 
 class SubmitCommand(click.Command):
-    """The options of `run` are its own; what stands behind `--` is for spark-submit."""
+    """The options of `run` are its own; those after `--` are for spark-submit."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -93,7 +93,7 @@ def _loaded(files: Sequence[Path]) -> list[Pipeline]:
 def spark_submit(
     pipelines: Sequence[Pipeline], master: str | None, conf: Mapping[str, str], extra: Sequence[str]
 ) -> list[str]:
-    """Up to the script. Later options win: the file's, those of the line, and then what stands behind `--`."""
+    """Up to the script. Later options win: the file's, those of the line, and then those after `--`."""
     from pyspark.find_spark_home import _find_spark_home
 
     command = [os.path.join(_find_spark_home(), "bin", "spark-submit")]
@@ -109,7 +109,7 @@ def spark_submit(
 
 
 def driver_arguments(files: Sequence[Path], given: Mapping[str, Any]) -> list[str]:
-    """For `submit`, as `run` takes them; what Spark itself is told is with spark-submit by now."""
+    """For `submit`, as `run` takes them; spark-submit already has the settings of Spark itself."""
     arguments = [str(file) for file in files]
     arguments += [flag for flag in ("--once", "--quiet") if given[flag.removeprefix("--")]]
     values = {

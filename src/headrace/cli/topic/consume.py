@@ -39,7 +39,7 @@ class ReadOptions:
     idle_is_failure: bool = False
 
     def end_idle(self) -> None:
-        """Nothing came for so long."""
+        """No record arrived within the timeout."""
         if self.idle_is_failure:
             raise CommandError(f"No record arrived within {self.idle_s:g} s.", TIMED_OUT)
 

@@ -161,7 +161,7 @@ def json_format(show: Show) -> Format:
 
 
 def as_object(topic: str, partition: int, record: Record, show: Show) -> dict[str, Any]:
-    """Bytes that are no UTF-8 come as base64 under a name that says so."""
+    """Bytes that are not valid UTF-8 become base64, under a name that says so."""
     found: dict[str, Any] = {"topic": topic, "partition": partition, "offset": record.offset}
     found["timestamp_ms"] = record.timestamp
     for name, data in (("key", record.key), ("value", record.value)):

@@ -63,7 +63,7 @@ def identity_key(relation: RelationMessage, key_now: Sequence[str]) -> Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a change stands in the log."""
+    """The position of a change in the log."""
 
     lsn: str
     xid: int

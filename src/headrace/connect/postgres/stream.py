@@ -130,7 +130,7 @@ class ChangeStream:
                 return self._taken()
 
     def ask(self) -> None:
-        """To be told how far the server is."""
+        """Ask the server how far it is."""
         self._connection.report(self._flushed, reply_wanted=True)
 
     def committed(self, position: Position) -> None:

@@ -141,7 +141,7 @@ class Step(Part):
     """As the file has it, when several lines there are one in `text` (`>`, or a plain text over many lines)."""
 
     def place_in_text(self, line: int, column: int = 1) -> Place:
-        """Where a position inside `text`, both counted from 1, stands in the file."""
+        """The position in the file of a position inside `text`; both count from 1."""
         if self.folded:
             return self._place_in_folded(line, column)
         if line == 1:

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Acknowledged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     written: Written
 

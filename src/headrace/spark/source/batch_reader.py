@@ -114,7 +114,7 @@ def _resolve_ends(cluster: BlockingCluster, options: SourceOptions) -> Planned:
 
 
 def _within_the_log(planned: Planned, cluster: BlockingCluster, options: SourceOptions) -> Planned:
-    """Offsets that the user gave by number may not exist: that is told now, not by a task that waits for them."""
+    """Offsets that the user gave by number may not exist: reported now, not by a task that waits for them."""
     given = [
         one
         for one in planned.starts

@@ -22,7 +22,7 @@ OPTION = "exactTimestamps"
 
 @dataclass(frozen=True, slots=True)
 class ExactTimes:
-    """The times that were asked for; a position of another kind is no limit."""
+    """The times that were asked for; a position of another kind sets no limit."""
 
     start: Positions
     end: Positions

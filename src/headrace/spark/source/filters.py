@@ -28,7 +28,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What the filters leave to read; None is no bound, both ends are inclusive."""
+    """What the filters leave to read; None means no bound; both ends are inclusive."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None

@@ -96,7 +96,7 @@ class TopicChoice:
         return self.subscribe
 
     def partitions(self, partition_counts: Mapping[str, int]) -> list[TopicPartition]:
-        """The partitions to read now, sorted: of what was chosen, what is there."""
+        """The partitions to read now, sorted: those chosen that exist."""
         return sorted(
             TopicPartition(topic, partition)
             for topic, count in partition_counts.items()

@@ -26,7 +26,7 @@ DEFAULT_RECORD_BYTES = 1024.0
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """The limits of a batch; None is no limit."""
+    """The limits of a batch; None means no limit."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -95,7 +95,7 @@ def _within_bytes(
 
 
 def _advance(start: int, end: int, share: Callable[[int], float]) -> int:
-    """`start` moved by its share of what is there: rounded up below one, else down."""
+    """`start` moved by its share of the available records: rounded up below one, else down."""
     if end <= start:
         return start
     exact = share(end - start)

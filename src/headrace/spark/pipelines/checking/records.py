@@ -33,7 +33,7 @@ CHANGED = "Has the schema of the topic changed?"
 def check_records(
     pipeline: Pipeline, session: SparkSession, cluster: BlockingCluster, bootstrap: str, records: int = RECORDS
 ) -> list[Problem]:
-    """Of topics that can be read now; what is wrong with the others is told elsewhere."""
+    """Of topics that can be read now; problems with the others are reported elsewhere."""
     opening = RecentOpening(session, cluster, bootstrap, records)
     found: list[Problem] = []
     for source in pipeline.sources:

@@ -105,7 +105,7 @@ class Building:
         return RealOpening(self.session, self.bootstrap, name, self.stop_file, checkpoint)
 
     def ensure_topic(self, name: str, wanted: TopicShape) -> None:
-        """Whoever starts queries waits for this: a broker that is away is told soon."""
+        """The start of the queries waits for this, so a broker that cannot be reached is reported early."""
         settings = cluster_settings(self.pipeline, self.bootstrap, request_timeout_s=TOPIC_TIMEOUT_S)
         with explained(self.bootstrap):
             ensure_topic(shared_cluster(settings), name, wanted)

@@ -1,4 +1,4 @@
-"""Steps: each creates a view from earlier ones. They are Spark's temporary views, so that SQL finds them by name."""
+"""Steps: each creates a view from earlier ones. They are temporary views of Spark, so SQL finds them by name."""
 
 from __future__ import annotations
 

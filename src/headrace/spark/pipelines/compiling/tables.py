@@ -47,7 +47,7 @@ class TableDecoder(Decoder):
 
 
 def typed_key(key: KeyColumn | None) -> Column:
-    """Numbers, times and the like stand in a key as text."""
+    """Numbers, times and the like are text in a key."""
     raw = F.col("key")
     if key is None or key.type.lower() == "binary":
         return raw

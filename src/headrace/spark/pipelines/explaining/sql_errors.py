@@ -123,7 +123,7 @@ def raised_in(file: str, text: str) -> str | None:
 
 
 def _sql_problem(text: str, pipeline: Pipeline) -> Problem | None:
-    """An error in a row, such as a text that is no number: Spark shows the SQL that met it."""
+    """An error in a row, such as a text that is not a number: Spark shows the SQL that failed."""
     found = _RUN_TIME_PLACE.search(text)
     if found is None:
         return None

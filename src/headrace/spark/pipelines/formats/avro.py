@@ -33,7 +33,7 @@ UNREADABLE = (
 
 
 class BadRecord(ValueError):
-    """A value that is no record, in words."""
+    """A value that is not a record, with the reason."""
 
 
 class AvroReading(NamedTuple):

@@ -1,7 +1,7 @@
 """A pipeline file becomes a `Pipeline`, or a `PipelineError` with every problem in it and the line of each.
 
-This module checks what the file says by itself: keys, types, names, which kind a part is. `checking` checks how the
-parts fit together, and after that what only Spark or the cluster knows.
+This module checks what the file says by itself: keys, types, names, which kind a part is. `checking` checks how
+the parts fit together, and after that what only Spark or the cluster knows.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _bootstrap(fields: Fields) -> str | None:
 
 
 def _client(fields: Fields) -> dict[str, str]:
-    """Files that it names are beside the file, as all others."""
+    """Paths in it are relative to the file, as everywhere."""
     client = dict(fields.table("client"))
     for name, value in client.items():
         known = name in (*OPTIONS, "sasl.mechanisms")

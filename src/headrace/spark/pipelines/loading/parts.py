@@ -49,7 +49,7 @@ def check_topic(fields: Fields, key: str, name: str, *, shown: str | None = None
 
 
 def resolved(fields: Fields, key: str) -> str | None:
-    """A path, which stands beside the file."""
+    """A path, relative to the file."""
     path = fields.string(key)
     return None if path is None else fields.document.resolve(path)
 

@@ -32,7 +32,7 @@ _HOW_DURATIONS = "Write it as 500ms, 30s, 10m, 2 hours or 1 day."
 
 
 class Text(NamedTuple):
-    """A text and where its own first character stands in the file."""
+    """A text, and the position of its first character in the file."""
 
     value: str
     at: Place
@@ -102,7 +102,7 @@ class Document:
         self.problems.append(Problem(self.path, mark.line + 1, mark.column + 1, what, advice))
 
     def resolve(self, path: str) -> str:
-        """A path of the file stands beside the file; an address or an absolute path stays."""
+        """A relative path is relative to the file; an address or an absolute path stays as it is."""
         if "://" in path:
             return path
         return os.path.normpath(
@@ -234,7 +234,7 @@ class Fields:
         return self.document.text_of(node, value)
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """A list, or one value that stands for a list of one."""
+        """A list, or one value, which means a list of one."""
         node = self.nodes.get(key)
         if node is None:
             return ()

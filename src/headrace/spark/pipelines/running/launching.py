@@ -136,7 +136,7 @@ class Launch:
         return run_files(self.pipelines[0].name).log
 
     def _log_details(self, problem: BaseException) -> None:
-        """With all of Java's and Python's frames, which nobody else is shown."""
+        """With all frames of Java and Python, which are shown nowhere else."""
         with self.log.open("a", encoding="utf-8", errors="replace") as log:
             log.writelines(traceback.format_exception(problem))
 

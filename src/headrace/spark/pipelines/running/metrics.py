@@ -86,7 +86,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Scrapes are no news."""
+                """Scrapes are not logged."""
 
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)

@@ -204,7 +204,7 @@ def make_session(
 def _set_log_level(session: SparkSession) -> None:
     """As `spark.log.level` says, else only errors.
 
-    Spark itself passes over a level that its root logger has already, and that is INFO, though a filter of PySpark
+    Spark itself ignores a level that its root logger already has, and that is INFO, though a filter of PySpark
     then shows WARN and above. Any other level takes that filter away.
     """
     wanted = session.sparkContext.getConf().get("spark.log.level")

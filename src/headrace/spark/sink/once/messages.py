@@ -12,7 +12,7 @@ from headrace.spark.sink.once.plan import Plan
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver. No entry: it had no rows, or the batch was decided before."""
+    """What a task reports to the driver. No entry: it had no rows, or the batch was decided before."""
 
     plan: Plan
     query_id: str
