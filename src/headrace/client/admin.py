@@ -73,6 +73,7 @@ CONFIG_SOURCES = {
     6: "logger",
     8: "group",
 }
+BROKER_SOURCE = 2
 DEFAULT_SOURCE = 5
 
 

@@ -18,7 +18,7 @@ from headrace.client.reassigning import list_reassignments, unregister_broker
 from headrace.client.view import ClusterView
 from headrace.metadata.cordons import CORDONED, EVERY_DIRECTORY
 from headrace.model.config_resources import ConfigOperation, ResourceType
-from headrace.model.errors import KafkaError
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
 LOOK_SECONDS = 0.5
@@ -84,13 +84,14 @@ def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
         if len([one for one in view.brokers if one != broker]) == 0:
             raise CommandError(f"There is no other broker that could take over from broker {broker}.")
         wanted = await evacuation(cluster, view, moving, broker)
-        return Plan(view, moving, wanted, _waiting(view, wanted, broker))
+        warnings = (_waiting(view, wanted, broker), _fewer(view, wanted))
+        return Plan(view, moving, wanted, "\n".join(filter(None, warnings)))
 
     async def cordon(cluster: Cluster) -> None:
         if broker in (await cluster.metadata([])).brokers:
             await _cordon(cluster, broker, True)
 
-    show_and_carry_out(target, way, make, f"Nothing can move off broker {broker}.", cordon)
+    show_and_carry_out(target, way, make, f"Broker {broker} holds no partitions that can move.", cordon)
     if not way.dry_run and not way.no_wait:
         run(target, lambda cluster: _check_empty(cluster, broker))
 
@@ -107,6 +108,20 @@ def _waiting(view: ClusterView, wanted: Wanted, broker: int) -> str:
         f"{who} replicas of {plural(len(names), 'partition')}: {some(names)}. A partition leaves broker {broker} "
         "when all of its other replicas are in sync, so these wait. If what is down is lost, replace it first: "
         "`headrace partition move --offline`."
+    )
+
+
+def _fewer(view: ClusterView, wanted: Wanted) -> str:
+    """Of the topics with replicas that nobody else can take: nothing brings them back by itself."""
+    before = assignment(view)
+    factors = {name.topic: len(before[name]) for name, to in wanted.items() if len(to) < len(before[name])}
+    if not factors:
+        return ""
+    topic, factor = min(factors.items())
+    more = f" and {plural(len(factors) - 1, 'other topic')}" if len(factors) > 1 else ""
+    return (
+        f"No other broker can take some replicas of {topic}{more}. `headrace partition balance` does not bring "
+        f"them back, but `headrace partition move {topic} -r {factor}` does, once there are enough brokers."
     )
 
 
@@ -171,6 +186,9 @@ async def _forget_when_stopped(cluster: Cluster, broker: int, limited: bool) -> 
     try:
         await unregister_broker(cluster, broker)
     except KafkaError as error:
+        if error.code is ErrorCode.BROKER_ID_NOT_REGISTERED:
+            unknown = f"Broker {broker} is not registered, and holds no partitions."
+            raise CommandError(unknown, NOT_FOUND, "`headrace cluster info` lists the brokers.") from None
         raise CommandError(explain_kafka(error, f"broker {broker}").message, FAILED) from None
 
 

@@ -12,7 +12,7 @@ from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural
 from headrace.cli.common.session import run
 from headrace.cli.partition.throttle import RATES
-from headrace.client.admin import ConfigEntry, ConfigResource, describe_configs
+from headrace.client.admin import BROKER_SOURCE, CONFIG_SOURCES, ConfigEntry, ConfigResource, describe_configs
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.view import ClusterView
@@ -169,16 +169,20 @@ def _differences(settings: Settings) -> list[Finding]:
             for broker, value in values.items():
                 holders.setdefault(value, []).append(str(broker))
             listed = "; ".join(f"{value or 'nothing'} on {', '.join(who)}" for value, who in holders.items())
-            findings.append(
-                Finding(
-                    DOUBT,
-                    f"{name} differs: {listed}.",
-                    "Give all brokers the same file and restart those whose file changed.",
-                )
-            )
+            findings.append(Finding(DOUBT, f"{name} differs: {listed}.", _how_to_agree(settings, name)))
     if not findings and len(settings) > 1:
         findings.append(Finding(OK, "The settings of all brokers agree."))
     return findings
+
+
+def _how_to_agree(settings: Settings, name: str) -> str:
+    """Not by the files, where a broker has the setting from `cluster config --broker`."""
+    own = CONFIG_SOURCES[BROKER_SOURCE]
+    apart = [broker for broker, entries in settings.items() if name in entries and entries[name].source == own]
+    if not apart:
+        return "Give all brokers the same file and restart those whose file changed."
+    others = f"; the same for {_listed(apart[1:])}" if apart[1:] else ""
+    return f"It was set at run time: `headrace cluster config --broker {apart[0]} --delete {name}`{others}."
 
 
 def _store(settings: Settings) -> list[Finding]:

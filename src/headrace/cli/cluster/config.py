@@ -15,8 +15,8 @@ from headrace.cli.common.session import run
 from headrace.cli.topic.admin import changes_of
 from headrace.client.admin import ConfigEntry, ConfigResource, alter_configs, describe_configs
 from headrace.client.cluster import Cluster
-from headrace.model.config_resources import ResourceType
-from headrace.model.errors import KafkaError
+from headrace.model.config_resources import ConfigOperation, ResourceType
+from headrace.model.errors import ErrorCode, KafkaError
 
 COLUMNS = (
     Column("name", "NAME"),
@@ -25,6 +25,10 @@ COLUMNS = (
     Column("read_only", "READ-ONLY", wide=True),
     Column("documentation", "MEANING", wide=True),
 )
+LISTING = {
+    ResourceType.BROKER: "headrace cluster config --all",
+    ResourceType.GROUP: "headrace group config --all GROUP",
+}
 
 
 @click.command()
@@ -76,6 +80,8 @@ def config(
 
 
 async def _alter(cluster: Cluster, resource: ConfigResource, changes: list[Any]) -> None:
+    if unsets := tuple(name for name, operation, _ in changes if operation is ConfigOperation.DELETE):
+        await _shown(cluster, None, unsets, True)  # refuses names that do not exist
     await altered(cluster, resource, changes, f"broker {resource.name}" if resource.name else "all brokers")
 
 
@@ -83,7 +89,10 @@ async def altered(cluster: Cluster, resource: ConfigResource, changes: list[Any]
     try:
         await alter_configs(cluster, resource, changes)
     except KafkaError as error:
-        raise explain_kafka(error, whose) from None
+        failure = explain_kafka(error, whose)
+        if error.code is ErrorCode.INVALID_CONFIG:
+            failure.advice = f"`{LISTING[resource.type]}` lists the settings."
+        raise failure from None
 
 
 async def _shown(cluster: Cluster, broker: int | None, names: tuple[str, ...], everything: bool) -> list[Row]:

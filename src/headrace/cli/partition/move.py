@@ -188,9 +188,7 @@ def move(
     async def make(cluster: Cluster) -> Plan:
         moving = await list_reassignments(cluster)
         if path is not None:
-            plan = read_plan(path)
-            view, _ = await named_partitions(cluster, [f"{one.topic}:{one.partition}" for one in plan])
-            return Plan(view, moving, plan)
+            return await _from_file(cluster, moving, path)
         if offline:
             view = await cluster.metadata()
             return Plan(view, moving, _without_offline(view, moving, await open_places(cluster, view)))
@@ -215,15 +213,30 @@ def move(
             return Plan(view, moving, wanted)
         assert source is not None
         assert taker is not None
-        _check_alive(view, (taker,))
-        wanted = {
-            name: tuple(taker if one == source else one for one in to)
-            for name, to in now.items()
-            if source in to and taker not in to
-        }
-        return Plan(view, moving, wanted)
+        return Plan(view, moving, _handed_on(view, now, source, taker))
 
     show_and_carry_out(target, way, make, "Nothing to move.")
+
+
+async def _from_file(cluster: Cluster, moving: Moving, path: str) -> Plan:
+    """Replicas that are there may stay on a broker that is down."""
+    plan = read_plan(path)
+    view, names = await named_partitions(cluster, [f"{one.topic}:{one.partition}" for one in plan])
+    there = assignment(view, dict.fromkeys(one.topic for one in names))
+    for name, to in plan.items():
+        _check_alive(view, tuple(one for one in to if one not in there[name]))
+    return Plan(view, moving, plan)
+
+
+def _handed_on(view: ClusterView, now: Wanted, source: int, taker: int) -> Wanted:
+    _check_alive(view, (taker,))
+    if not any(source in to for to in now.values()):
+        _check_alive(view, (source,))
+    return {
+        name: tuple(taker if one == source else one for one in to)
+        for name, to in now.items()
+        if source in to and taker not in to
+    }
 
 
 @click.command("balance")
@@ -246,7 +259,9 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
         usable = {id: place for id, place in known.items() if id not in (without or ())}
         if not usable:
             raise CommandError("No broker would be left to hold replicas.")
-        return Plan(view, moving, balance(usable, destination(view, moving, topics or None)))
+        now = destination(view, moving, topics or None)
+        _check_all_are_there(view, now, without or ())
+        return Plan(view, moving, balance(usable, now))
 
     show_and_carry_out(target, way, make, "The brokers are balanced: nothing to move.")
 
@@ -300,6 +315,18 @@ def _check_alive(view: ClusterView, brokers: Replicas) -> None:
         if broker not in view.brokers:
             known = ", ".join(str(one) for one in view.brokers)
             raise CommandError(f"There is no broker {broker}; the brokers are {known}.", NOT_FOUND)
+
+
+def _check_all_are_there(view: ClusterView, now: Wanted, without: Replicas) -> None:
+    """One that is down may be back in a minute: to balance without it would copy all that it holds."""
+    down = sorted({one for to in now.values() for one in to} - set(view.brokers) - set(without))
+    if down:
+        ids = ",".join(map(str, down))
+        who = f"Broker {ids} is down and holds" if len(down) == 1 else f"Brokers {ids} are down and hold"
+        raise CommandError(
+            f"{who} replicas: a balance would move them all to others.",
+            advice=f"Start it first. If it is lost: `headrace partition move --offline`, or add --without {ids}.",
+        )
 
 
 def _check_enough_are_open(wanted: Wanted, now: Wanted, factor: int) -> None:

@@ -115,7 +115,8 @@ def cancel(target: Target, partitions: tuple[str, ...], everything: bool, yes: b
         return len(names)
 
     count = run(target, work)
-    note(f"Cancelled the moves of {plural(count, 'partition')}." if count else "None of them is being moved.")
+    none = "No partition is being moved." if everything else "None of them is being moved."
+    note(f"Cancelled the moves of {plural(count, 'partition')}." if count else none)
 
 
 _NOT_MOVING = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS

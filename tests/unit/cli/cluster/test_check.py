@@ -88,6 +88,13 @@ def test_brokers_whose_files_differ() -> None:
     assert (finding.state, "3 on 1; 4 on 2" in finding.what) == (DOUBT, True)
 
 
+def test_what_one_broker_was_given_at_run_time_is_not_sought_in_its_file() -> None:
+    apart = {name: entry._replace(source="broker") for name, entry in settings(num_partitions="4").items()}
+    (finding,) = cluster_check._differences({1: settings(num_partitions="3"), 2: apart})
+    assert finding.advice is not None
+    assert "`headrace cluster config --broker 2 --delete num.partitions`" in finding.advice
+
+
 def test_what_commands_set_on_single_brokers_is_no_difference_between_files() -> None:
     """A throttled move limits the brokers that take part in it; a drained broker is cordoned."""
     limited = settings(leader_replication_throttled_rate="1000000", cordoned_log_dirs="*", num_partitions="3")

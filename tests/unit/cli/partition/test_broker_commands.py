@@ -69,6 +69,14 @@ async def test_a_broker_is_cordoned_only_once_that_was_confirmed(headrace: Comma
     assert not cluster.image(1).broker_configs.get("3")
 
 
+async def test_replicas_that_a_drain_leaves_to_nobody_are_told_of(headrace: CommandLine) -> None:
+    await headrace("partition", "move", "t", "--replicas", "1,2,3", "--yes")
+    plan = await headrace("broker", "drain", "3", "--dry-run")
+    assert "1 will have fewer replicas than now." in plan.stderr
+    assert "No other broker can take some replicas of t." in plan.stderr
+    assert "`headrace partition move t -r 3` does" in plan.stderr
+
+
 async def test_nothing_is_planned_to_go_to_a_drained_broker(tmp_path: Path) -> None:
     """It has the fewest replicas, and the controller would refuse them: a second drain moved nothing."""
     async with running_cluster(tmp_path, 4, auto_leader_rebalance_enable="false") as cluster:
@@ -136,7 +144,7 @@ async def test_a_broker_is_forgotten_once_it_has_stopped(headrace: CommandLine) 
     assert "Removed broker 3 from the cluster." in (await going).stderr
     await cluster.until(lambda: "3" not in cluster.image(1).broker_configs)
     code, told = await headrace.refused("broker", "decommission", "3", "--yes")
-    assert (code, "not registered" in told) == (1, True)
+    assert (code, "not registered" in told) == (4, True)
 
 
 async def test_a_dead_broker_is_replaced_and_forgotten(headrace: CommandLine) -> None:

@@ -29,7 +29,10 @@ class CommandLine:
         self.cluster = cluster
 
     async def __call__(self, *arguments: str) -> Result:
-        result = await self._run(arguments)
+        return await self.through(2, *arguments)
+
+    async def through(self, broker: int, *arguments: str) -> Result:
+        result = await self._run(arguments, broker)
         assert result.exit_code == 0, (result.output, result.exception)
         return result
 
@@ -39,8 +42,8 @@ class CommandLine:
         assert isinstance(error, click.ClickException), error
         return error.code if isinstance(error, CommandError) else error.exit_code, error.format_message()
 
-    async def _run(self, arguments: Sequence[str]) -> Result:
-        command = ["--bootstrap-server", self.cluster.addresses[2], *arguments]
+    async def _run(self, arguments: Sequence[str], broker: int = 2) -> Result:
+        command = ["--bootstrap-server", self.cluster.addresses[broker], *arguments]
         return await asyncio.to_thread(CliRunner().invoke, command_line, command, standalone_mode=False)
 
 
@@ -114,7 +117,8 @@ async def test_status_and_cancel(headrace: CommandLine) -> None:
     assert (row["adding"], row["removing"], row["copied_bytes"]) == ([4], [1], 0)
     assert row["total_bytes"] > 0
     assert "Cancelled the moves of 1 partition." in (await headrace("partition", "cancel", "t", "-y")).stderr
-    assert "None of them is being moved." in (await headrace("partition", "cancel", "--all", "-y")).stderr
+    assert "No partition is being moved." in (await headrace("partition", "cancel", "--all", "-y")).stderr
+    assert "None of them is being moved." in (await headrace("partition", "cancel", "t", "-y")).stderr
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
 
 
@@ -184,6 +188,37 @@ async def test_a_move_that_somebody_else_cancels_is_not_reported_as_done(headrac
     assert (code, "t:0 is not where it was to go" in told) == (1, True), told
     await cluster.until(lambda: not cluster.image(1).broker_configs.get("1"))
     await cluster.until(lambda: not cluster.image(1).topics["t"].configs)
+
+
+async def test_brokers_that_do_not_exist(headrace: CommandLine, tmp_path: Path) -> None:
+    told = "There is no broker 9; the brokers are 1, 2, 3, 4."
+    assert await headrace.refused("partition", "move", "--from", "9", "--to", "3", "--dry-run") == (4, told)
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 9]}]}')
+    assert await headrace.refused("partition", "move", "--file", str(plan), "--dry-run") == (4, told)
+
+
+async def test_a_plan_may_keep_replicas_on_a_broker_that_is_down(headrace: CommandLine, tmp_path: Path) -> None:
+    await headrace.cluster.stop(2)
+    await headrace.cluster.until(lambda: 2 not in headrace.cluster.image(1).brokers)
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2, 3]}]}')
+    shown = await headrace.through(1, "partition", "move", "--file", str(plan), "--dry-run", "--format", "json")
+    assert [row["to"] for row in json.loads(shown.stdout)] == [[1, 2, 3]]
+
+
+async def test_a_broker_that_is_down_is_not_balanced_away(headrace: CommandLine) -> None:
+    """It may be back in a minute: all that it held was to be copied, or to have one replica fewer."""
+    cluster = headrace.cluster
+    await headrace("partition", "move", "t", "--replicas", "3,4", "--yes")
+    await cluster.stop(4)
+    await cluster.until(lambda: 4 not in cluster.image(2).brokers)
+    code, told = await headrace.refused("partition", "balance", "--yes")
+    assert (code, "Broker 4 is down and holds replicas" in told) == (1, True)
+    assert "add --without 4" in told
+    plan = await headrace("partition", "balance", "--without", "4", "--dry-run", "--format", "json")
+    (row,) = json.loads(plan.stdout)
+    assert 4 not in row["to"]
 
 
 async def test_a_move_that_is_refused_leaves_no_throttle(headrace: CommandLine) -> None:
