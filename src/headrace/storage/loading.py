@@ -106,6 +106,8 @@ def load_log(
     log.topic_id = topic_id
     start_offset = hints.start_of(directory, recovery.segments[0].base_offset, end_offset)
     log.first_dirty_offset = hints.dirty_from(directory, min(start_offset, end_offset), end_offset)
+    if recovery.has_gaps and log.first_dirty_offset < 0:
+        log.first_dirty_offset = min(start_offset, end_offset)
     if saved_epochs:
         hints.tell_what_was_deleted(directory, start_offset, saved_epochs[0][1])
     log.load_offsets(min(start_offset, end_offset), end_offset, min(hints.recovery_point, end_offset))
@@ -168,6 +170,7 @@ class _Recovery:
         "_resources",
         "_snapshots",
         "_vouched",
+        "has_gaps",
         "holes_possible",
         "producers",
         "segments",
@@ -185,6 +188,8 @@ class _Recovery:
     ) -> None:
         """`gaps_allowed`: compaction is, or once was, at work here."""
         self._gaps_allowed = gaps_allowed
+        self.has_gaps = False
+        """Whether there turned out to be some: it is the copy of a log that was compacted."""
         self.holes_possible = False
         """Whether a segment may have lost its tail while the next one is there."""
         self._snapshots = snapshots
@@ -290,7 +295,7 @@ class _Recovery:
         position, from_offset = self._trusted_start(self.segments[first], recovery_point)
         self._check_transactions(self.segments[: first + 1], from_offset)
         self._restore_producers(from_offset)
-        expected = Expectation(from_offset, -1, self._gaps_allowed)
+        expected = Expectation(from_offset, -1, self._gaps_allowed, gaps_provable=True)
         kept = self.segments[:first]
         progress = _Progress(self._resources, self.segments[first:], position)
         rest = self.segments[first:]
@@ -314,6 +319,7 @@ class _Recovery:
             why = f"the log ends before it, at offset {expected.next_offset}"
             set_aside_segment(self._resources, dropped, why)
         self.segments = kept
+        self.has_gaps = expected.gaps_allowed and not self._gaps_allowed
         kept[-1].created_ms = self._resources.env.clock.wall_ms()
         return max(expected.next_offset, kept[-1].base_offset)
 
@@ -321,7 +327,7 @@ class _Recovery:
         if segment.base_offset < expected.next_offset:
             return False
         # Compaction keeps the last batch of a segment, and a roll names the next one by where that ended.
-        if segment.base_offset > expected.next_offset and (not expected.gaps_allowed or self.holes_possible):
+        if segment.base_offset > expected.next_offset and (not self._gaps_allowed or self.holes_possible):
             return False
         expected.next_offset = segment.base_offset
         return True

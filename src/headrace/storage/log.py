@@ -166,6 +166,10 @@ class Log(LogParts):
             if leader_epoch is not None and header.leader_epoch > leader_epoch:
                 break
             start_offset = self._make_room(header)
+            if self.first_dirty_offset < 0 and (
+                header.base_offset != self.end_offset or header.record_count <= header.last_offset_delta
+            ):
+                self.first_dirty_offset = self.start_offset  # the leader has compacted: the next start must know
             self._write(header, batch, header.base_offset, now_ms)
             if header.leader_epoch != self._leader_epoch:
                 self.leader_epochs.assign(header.leader_epoch, header.base_offset)

@@ -121,11 +121,19 @@ def scan_producers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tup
 
 
 class Expectation:
-    """What the next batch must look like to belong to the log: offset and epoch are outside its CRC."""
+    """What the next batch must look like to belong to the log: offset and epoch are outside its CRC.
 
-    __slots__ = ("gaps_allowed", "leader_epoch", "next_offset")
+    A log that has gaps may not be known as one: a follower copies those of its leader. So a gap may also be
+    provable: by the batch behind, since a wrong offset would reach beyond that one's; or by records that are
+    missing inside of a batch, since the CRC covers their number. From then on gaps are allowed.
+    """
 
-    def __init__(self, next_offset: int, leader_epoch: int, gaps_allowed: bool) -> None:
+    __slots__ = ("_gaps_provable", "gaps_allowed", "leader_epoch", "next_offset")
+
+    def __init__(
+        self, next_offset: int, leader_epoch: int, gaps_allowed: bool, gaps_provable: bool = False
+    ) -> None:
+        self._gaps_provable = gaps_provable
         self.next_offset = next_offset
         self.leader_epoch = leader_epoch
         self.gaps_allowed = gaps_allowed
@@ -134,6 +142,8 @@ class Expectation:
         base_offset, _, leader_epoch, magic, _, _, delta, _, _, _, _, _, count = header
         if leader_epoch < self.leader_epoch or delta < 0 or magic != MAGIC:
             return False
+        if self._gaps_provable and base_offset == self.next_offset and count <= delta:
+            self.gaps_allowed = True
         # Only compaction, here or at the leader, leaves gaps.
         if (base_offset != self.next_offset or count != delta + 1) and (
             not self.gaps_allowed or base_offset < self.next_offset or count > delta + 1
@@ -142,6 +152,18 @@ class Expectation:
         self.next_offset = base_offset + delta + 1
         self.leader_epoch = leader_epoch
         return True
+
+    @property
+    def may_prove_gap(self) -> bool:
+        return self._gaps_provable and not self.gaps_allowed
+
+    def accepts_gap_before(self, header: BatchHeader, following: BatchHeader | None) -> bool:
+        """A batch that was not accepted, if the gap before it is real: `following` is what follows it."""
+        both = Expectation(self.next_offset, self.leader_epoch, gaps_allowed=True)
+        if following is None or not (both.accepts(header) and both.accepts(following)):
+            return False
+        self.gaps_allowed = True
+        return self.accepts(header)
 
 
 def scan_verified(
@@ -163,14 +185,32 @@ def scan_verified(
             if within + size > limit:
                 break
             batch = chunk[within : within + size]
-            if crc32c(batch[CRC_START:]) != header[4] or not expected.accepts(header):
+            if crc32c(batch[CRC_START:]) != header[4]:
                 return
+            if not expected.accepts(header):
+                behind = position + within + size
+                if not expected.may_prove_gap:
+                    return
+                if not expected.accepts_gap_before(header, _whole_batch(disk, fd, behind, end)):
+                    return
             yield position + within, header, batch
             within += size
         if not within and wanted >= size and limit < min(wanted, end - position):
             return  # the file is shorter than it was said to be
         position += within
         wanted = max(chunk_bytes, size)
+
+
+def _whole_batch(disk: Disk, fd: int, position: int, end: int) -> BatchHeader | None:
+    """The header of the batch at `position`, if all of it is there."""
+    data = disk.pread(fd, HEADER_SIZE, position)
+    if len(data) < HEADER_SIZE or end - position < HEADER_SIZE:
+        return None
+    header = BatchHeader._make(HEADER.unpack(data))
+    size = header.batch_length + LENGTH_OVERHEAD
+    if not HEADER_SIZE <= size <= end - position:
+        return None
+    return header if crc32c(disk.pread(fd, size, position)[CRC_START:]) == header.crc else None
 
 
 def _damaged(position: int) -> KafkaError:

@@ -24,7 +24,17 @@ SLICE_BYTES = 256 * 1024
 class SegmentCheck:
     """The verification of one segment up to `end`. Opening and stepping block."""
 
-    __slots__ = ("_batches", "_disk", "_end", "_expected", "_file", "_next_base_offset", "_position", "is_done")
+    __slots__ = (
+        "_batches",
+        "_disk",
+        "_end",
+        "_expected",
+        "_file",
+        "_gaps_allowed",
+        "_next_base_offset",
+        "_position",
+        "is_done",
+    )
 
     def __init__(
         self, disk: Disk, segment: Segment, end: int, next_base_offset: int | None, gaps_allowed: bool
@@ -35,7 +45,8 @@ class SegmentCheck:
         self._file = OpenFile(disk, segment.path(LOG), READ_ONLY)
         self._end = end
         self._next_base_offset = next_base_offset
-        self._expected = Expectation(segment.base_offset, -1, gaps_allowed)
+        self._gaps_allowed = gaps_allowed
+        self._expected = Expectation(segment.base_offset, -1, gaps_allowed, gaps_provable=True)
         self._batches = scan_verified(disk, self._file.fd, 0, end, self._expected, SLICE_BYTES)
         self._position = 0
         self.is_done = False
@@ -74,7 +85,7 @@ class SegmentCheck:
             return None
         if following < self.offset:
             return f"it reaches up to offset {self.offset}, and the next segment begins at {following}"
-        if self._expected.gaps_allowed:
+        if self._gaps_allowed:
             return None
         return f"it ends at offset {self.offset}, and the next segment begins at {following}: records are missing"
 

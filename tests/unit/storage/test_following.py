@@ -172,6 +172,32 @@ def test_offsets_grow_and_may_have_gaps(follower: Follower) -> None:
     assert log.end_offset == 32
 
 
+def test_the_copy_of_a_log_with_gaps_is_whole_after_a_crash(follower: Follower) -> None:
+    """Found by the simulation: where the topic was not compacted any more, a start cut it at its first gap."""
+    end = follower.log.append_as_follower(at(4) + at(9) + at(15) + at(17) + at(30))
+    noted = follower.log.first_dirty_offset
+    follower.reopen()
+    assert follower.log.end_offset == end == 32
+    assert noted == follower.log.first_dirty_offset == 0
+
+
+def test_a_wrong_offset_is_no_gap(follower: Follower) -> None:
+    """It is not under the checksum, but it reaches beyond the batch behind it, or has none."""
+    batches = at(0) + at(2) + at(4) + at(6)
+    size = len(at(0))
+    for number in (1, 3):
+        for bit in range(1, 16):
+            follower.log.truncate_fully_and_start_at(0)
+            follower.log.append_as_follower(batches)
+            with open(follower.log.segments[-1].path(".log"), "r+b") as file:
+                file.seek(number * size + 7 - bit // 8)
+                byte = file.read(1)[0] ^ 1 << bit % 8
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte]))
+            follower.reopen()
+            assert follower.log.end_offset == 2 * number
+
+
 def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(follower: Follower) -> None:
     whole = at(0) + at(2)
     for size in range(len(at(0)), len(whole)):
