@@ -384,9 +384,7 @@ async def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
 
 async def test_an_address_that_the_machine_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"this machine does not have that address.*advertised\.listeners"):
-        async with running_node(
-            tmp_path, listeners="PLAINTEXT://192.0.2.1:0", **{"headrace.allow.insecure": "true"}
-        ):
+        async with running_node(tmp_path, listeners="PLAINTEXT://192.0.2.1:0", headrace_allow_insecure="true"):
             pass
 
 

@@ -37,7 +37,7 @@ def run(
     ends_with_reader: bool = False,
     security: ClientSecurity | None = None,
 ) -> T:
-    """`ends_with_reader`: it has no purpose but its output. `security` replaces that of the command's options."""
+    """`ends_with_reader`: it has no purpose but its output. The command's --client-config overrides `security`."""
     settings = secured(
         ClientSettings(
             client_id=CLIENT_ID,
