@@ -15,7 +15,7 @@ from headrace.coordination.watches import LoopWatch
 
 
 class ReconnectingStore:
-    """`contract.Store`; whoever owns it calls `attach` with each new session's store."""
+    """`contract.Store`; its owner calls `attach` with each new session's store."""
 
     def __init__(self) -> None:
         self._store: Store | None = None

@@ -278,7 +278,7 @@ class _StoreThread:
             _logger.warning("The sessions of other brokers in %s cannot be checked: %s", self._path, error)
 
     def _report(self, tree: SqliteTree) -> None:
-        """Tell the loop which watched nodes have changed, whoever did it. What fails is due again."""
+        """Tell the loop which watched nodes have changed. A failed attempt is repeated."""
         if not tree.session_alive() and not self._closing:
             self._lose_session("another process removed it")
         stamps = {path: tree.stamp(path) for path in self._stamps}

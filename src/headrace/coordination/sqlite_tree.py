@@ -239,7 +239,7 @@ class SqliteTree:
         return not self.session_file.begun or self._session_row(self._token)
 
     def renew_late(self, sent: float) -> None:
-        """Renew a lease that has ended, if nobody has removed the session for it."""
+        """Renew a lease that has ended, unless the session was already removed for that."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._check_session()
@@ -273,7 +273,7 @@ class SqliteTree:
                 self._other_sessions = None
 
     def _judges_leases(self) -> bool:
-        """Whoever was away itself (a machine that slept) first gives the others time to renew."""
+        """A broker that was away itself (a machine that slept) first gives the others time to renew."""
         now = self._clock.boottime()
         if now - self._last_look > self._timeout / 2:
             self._judges_from = now + self._timeout / 2

@@ -1,4 +1,4 @@
-"""What kazoo is given so that ZooKeeper knows us and nobody else reaches our nodes, also those of before."""
+"""What kazoo needs so that ZooKeeper knows us and no one else reaches our nodes, existing ones included."""
 
 from __future__ import annotations
 

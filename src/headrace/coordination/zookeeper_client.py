@@ -100,7 +100,7 @@ class ZooKeeperClient:
         self._reachable = asyncio.Event()
         self._was_connected = False
         self._over = False
-        """The session has ended, whoever ended it. Set by any thread, never cleared."""
+        """The session has ended, for whatever reason. Set by any thread, never cleared."""
         self._stopping = threading.Lock()
         self._stopped = threading.Event()
         self._finished: deque[tuple[asyncio.Future[Any], IAsyncResult]] = deque()

@@ -10,7 +10,7 @@ class ZooKeeperAccess:
     digest: str | None = field(default=None, repr=False)
     """user:password of ZooKeeper's digest scheme."""
     own_nodes_only: bool = False
-    """Whether nobody else may read or change what this cluster keeps there."""
+    """Whether only this login may read or change what the cluster stores there."""
     tls: bool = False
     ca: str | None = None
     """A file in PEM, as the others."""

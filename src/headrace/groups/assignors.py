@@ -94,7 +94,7 @@ def _grouped(slots: Mapping[_Slot, None]) -> Assignment:
 
 
 def _keep_owned(members: Members, counts: PartitionCounts) -> tuple[_Owned, list[_Slot]]:
-    """What each member has and may keep, and the partitions that nobody has."""
+    """What each member has and may keep, and the partitions without an owner."""
     taken: set[_Slot] = set()
     owned: _Owned = {}
     for member_id in sorted(members):

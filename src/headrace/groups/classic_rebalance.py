@@ -161,7 +161,7 @@ def remove_member(group: ClassicGroup, member_id: str, draft: Draft) -> ClassicG
 
 
 def release_all(group: ClassicGroup, error: ErrorCode, draft: Draft) -> None:
-    """The group ends as a classic one: nobody may be left waiting."""
+    """The group stops being a classic one: no member may be left waiting."""
     for member in group.members.values():
         if member.joining is not None:
             draft.reply(member.joining, JoinReply(error, member.id))

@@ -20,7 +20,7 @@ class TimerKind(IntEnum):
     """Numbers, because they are looked up with every heartbeat: the hash of a plain enum is computed in Python."""
 
     SESSION = 0
-    """A member, or one that was given an id and has not joined, is no longer heard of."""
+    """A member, or one that got an id and has not joined, has stopped sending heartbeats."""
     JOIN = 1
     """The join phase of a classic rebalance ends, or the initial delay of an empty group."""
     SYNC = 2

@@ -90,7 +90,7 @@ class DescribedConsumerGroup:
 def list_groups(
     groups: Iterable[Group], states: Collection[str] = (), types: Collection[str] = ()
 ) -> tuple[ListedGroup, ...]:
-    """Filters ignore case; none means all, and a name that is no state or type finds nothing."""
+    """Filters ignore case; none means all, and an unknown state or type finds nothing."""
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {kind.strip().lower() for kind in types}
     listed = (_listed(group) for group in groups)

@@ -185,7 +185,7 @@ class TargetEpochStored(StoredEvent):
     group_id: str
     assignment_epoch: int
     timestamp_ms: int = 0
-    """When it was computed (KIP-1263); 0 if nobody wrote that down."""
+    """When it was computed (KIP-1263); 0 if that was not stored."""
 
 
 @dataclass(frozen=True, slots=True)

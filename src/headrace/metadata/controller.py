@@ -215,7 +215,7 @@ class Controller:
         return registered
 
     async def allocate_producer_id_block(self) -> range:
-        """Producer ids that nobody else will ever be given."""
+        """Producer ids that no other producer will ever get."""
         return await allocate_producer_id_block(self._store, self._broker_id)
 
     # What only the controller may do; each raises NOT_CONTROLLER elsewhere
@@ -512,7 +512,7 @@ class Controller:
             self._election = self._env.background.start("Electing a controller", self._elect())
 
     async def _elect(self) -> None:
-        """Until there is a controller, whoever it is."""
+        """Wait until there is a controller, on any broker."""
         while self._term is None:
             if not self.may_stand():
                 await self._env.clock.sleep(ELECTION_RETRY_SECONDS)

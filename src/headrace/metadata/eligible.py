@@ -68,6 +68,6 @@ def _eligible(
 
 
 def _ordered(partition: PartitionImage, members: Iterable[int]) -> tuple[int, ...]:
-    """In the order of the assignment; who is no longer part of it drops out."""
+    """In the order of the assignment; replicas that are no longer part of it are dropped."""
     chosen = set(members)
     return tuple(replica for replica in partition.replicas if replica in chosen)

@@ -269,4 +269,4 @@ async def patiently(clock: Clock, problem: str, attempt: Callable[[], Awaitable[
 
 
 async def _nothing() -> None:
-    """Until the broker has joined, a new session has nobody to tell."""
+    """Until the broker has joined, there is no one to inform of a new session."""

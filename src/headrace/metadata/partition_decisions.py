@@ -171,7 +171,7 @@ def may_wait(image: MetadataImage, partition: PartitionImage, broker_id: int) ->
 
 
 def check_forgettable(image: MetadataImage, broker_id: int) -> None:
-    """INVALID_REQUEST for a broker that runs, or that partitions still name: it may have what nobody else has."""
+    """INVALID_REQUEST for a broker that runs, or that partitions still name: it may have the only copy."""
     if broker_id in image.brokers:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is running: stop it first.")
     held = sum(

@@ -48,7 +48,7 @@ def renewal_interval(config: BrokerConfig) -> float:
 
 
 async def open_store(env: Env, config: BrokerConfig) -> Store:
-    """A new session. `StoreError` or `OSError` if there is no store to be had."""
+    """A new session. `StoreError` or `OSError` if the store cannot be reached."""
     timeout = session_timeout(config)
     address = zookeeper_address(config)
     if address is None:

@@ -61,7 +61,7 @@ class Flusher:
             self._timer = self._env.clock.call_later(self._every_ms / 1000, self._time_is_up)
 
     def close(self) -> None:
-        """A sync under way ends by itself, and nobody hears of it."""
+        """A running sync ends by itself, and its outcome is ignored."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -31,7 +31,7 @@ class InSyncRequests(Protocol):
 
 class NoRequests:
     def ask(self, partition: Partition) -> None:
-        """Nobody to ask: a broker that is alone."""
+        """No one to ask: a single broker."""
 
 
 class Following(Protocol):

@@ -128,7 +128,7 @@ class InSyncKeeper:
         return leadership.pending is not None
 
     async def _ask_controller(self, partitions: list[Partition]) -> bool:
-        """False if nobody can tell what became of it."""
+        """False if the outcome is unknown."""
         broker = self._image().brokers.get(self._broker_id)
         if broker is None:
             return False

@@ -45,7 +45,7 @@ class InSyncChange:
     """Of the members' brokers, as this leader knows them."""
     partition_epoch: int
     unsure: bool = False
-    """It was asked for before, and nobody can tell what became of that: it may be granted."""
+    """It was requested before with an unknown outcome: it may have been granted."""
     withdrawn: bool = False
     """The set is to stay as it is, in a new partition epoch, in which this cannot be granted any more."""
 

@@ -59,7 +59,7 @@ def lacks_confirmed(
 
 
 def _report_shorter(image: MetadataImage, broker_id: int, directories: LogDirectories) -> None:
-    """Only logs: there is nobody from whom they could be copied."""
+    """Logs without another replica to copy them from."""
     shorter = [
         f"{topic.name}-{index}"
         for topic in image.topics.values()

@@ -132,7 +132,7 @@ class Partition:
         self.follows = image.leader not in (NO_LEADER, self._host.broker_id)
 
     def resign(self) -> None:
-        """No longer lead, nor follow: whoever waits here must ask again and learn who does."""
+        """Neither lead nor follow any longer: waiting requests must ask again for the leader."""
         self.is_leader = self.follows = False
         self.leadership = None
         self.wakes.wake(self.waiters)
@@ -410,7 +410,7 @@ class Partition:
             self._advance_high_watermark()
 
     def flushed(self) -> None:
-        """A sync ended, well or badly: whoever waits must look again."""
+        """A sync has succeeded or failed: waiters must check again."""
         if self.follows:
             self._host.following.stir(self)
         if self.log.failure is not None or not self.is_leader:
@@ -482,7 +482,7 @@ class Partition:
         return start if self.leadership is None else self.leadership.lowest_start(start)
 
     def end_wish(self) -> None:
-        """Another in-sync set was not granted: who was to join is waited for no more, and nobody else may stir."""
+        """An in-sync set was refused: the high watermark no longer waits for replicas that were to join."""
         if self.leadership is not None:
             self.leadership.pending = None
             self._advance_high_watermark()

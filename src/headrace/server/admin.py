@@ -15,7 +15,7 @@ from dataclasses import dataclass
 MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_TIMEOUT_SECONDS = 5.0
 MAX_CONNECTIONS = 100
-"""At a time. What comes beyond is closed, so that whoever floods this port takes no descriptors from clients."""
+"""At a time. Further connections are closed, so that a flood of this port takes no descriptors from clients."""
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 

@@ -90,7 +90,7 @@ class SaslLogin:
 
 
 def listeners_without_users(config: BrokerConfig, image: MetadataImage) -> list[str]:
-    """Those at which nobody can log in: all their mechanisms are SCRAM's, for which nobody has a password."""
+    """Those where no login is possible: they offer only SCRAM, and no user has a password for it."""
     known = {mechanism for mechanisms in image.users.values() for mechanism in mechanisms}
     return [
         name

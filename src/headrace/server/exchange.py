@@ -112,7 +112,7 @@ class Exchange:
         self.broker: Broker = dispatcher.broker
         self.listener = listener
         self.max_request_bytes = dispatcher.unproven_bytes.get(listener, dispatcher.max_request_bytes)
-        """Less before a login: nobody must make us hold much who has not said who it is."""
+        """Less before a login: an unknown client must not make us hold much memory."""
         self.principal = ANONYMOUS
         self.login: SaslConversation | None = None
         """How it becomes somebody, on a listener with SASL."""

@@ -25,7 +25,7 @@ class Guard(Protocol):
     """Authentication, authorisation and quotas: the security layer's."""
 
     def login(self, exchange: Exchange) -> SaslConversation | None:
-        """How this client logs in; None where nobody need."""
+        """How this client logs in; None if no login is needed."""
         ...
 
     def enter(self, exchange: Exchange, api: Api, request_bytes: int) -> None:

@@ -20,7 +20,7 @@ class HintingBroker(Protocol):
 def leader_elsewhere(
     broker: HintingBroker, listener: str, topic: bytes, index: int, *, by_id: bool
 ) -> LeaderHint | None:
-    """None if nobody else leads it, or if its leader cannot be reached through the client's listener."""
+    """None if no other broker leads it, or if its leader cannot be reached through the client's listener."""
     image = broker.metadata.image
     found = _find(image, topic, by_id)
     if found is None or not 0 <= index < len(found.partitions):

@@ -22,7 +22,7 @@ class OfflineReport:
         self._store = store
         self._replicas = replicas
         self._told: frozenset[tuple[TopicId, int]] | None = frozenset()
-        """What the store holds, or None while nobody can tell: a report whose answer is lost may be there."""
+        """What the store holds, or None if that is unknown: a report whose response was lost may be stored."""
         self._session = 0
         """Of how many sessions this is told; a report that was under way when one ended may be in either."""
         self._telling: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ from headrace.replication.partition import Partition
 
 
 class _Trim:
-    """Waits on a partition until nobody who may lead has a record below an offset."""
+    """Waits on a partition until no replica that may lead has a record below an offset."""
 
     def __init__(self, partition: Partition, offset: int) -> None:
         self._partition = partition

@@ -184,7 +184,7 @@ class DirectoryCheckpoints:
                 self._write(HIGH_WATERMARKS, offsets)
 
     def close(self) -> None:
-        """Whoever comes later, from a thread that was still at work, writes nothing any more."""
+        """Threads that are still at work write nothing after this."""
         with self._writing:
             self._closed = True
 

@@ -20,7 +20,7 @@ class OpenFile:
     def __init__(self, disk: Disk, path: str, flags: int, health: DirectoryHealth | None = None) -> None:
         self._disk = disk
         self.health = health
-        """Of the data directory it is in, for whoever reads from it later and elsewhere."""
+        """Of its data directory, for readers that use it later in another place."""
         self.fd = -1
         self.fd = disk.open(path, flags)
 

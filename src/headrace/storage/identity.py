@@ -78,7 +78,7 @@ def check_identity(directory: str, identity: Identity, cluster_id: str, node_id:
 
 
 def check_store_is_there(disk: Disk, store: str, directories: Sequence[str]) -> None:
-    """Refuse to begin a new cluster beside the data of an old one: its topics would belong to nobody."""
+    """Refuse to create a new cluster beside the data of an old one: its topics would be orphaned."""
     if disk.exists(store) and disk.file_size(store):
         return
     for directory in directories:

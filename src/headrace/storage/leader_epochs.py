@@ -87,7 +87,7 @@ class LeaderEpochs:
         self._entries = []
 
     def forget(self, disk: Disk) -> None:
-        """None is left, and so is no checkpoint: to remove it takes no room."""
+        """Remove all epochs and the checkpoint file: removing it needs no space on the disk."""
         with _SAVING:
             self._entries = []
             self._dirty = False

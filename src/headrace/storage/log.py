@@ -372,7 +372,7 @@ class Log(LogParts):
         self._cut_leader_epochs()
 
     def _cut_leader_epochs(self) -> None:
-        """If there is no room for the checkpoint, the one of before stays: a start corrects it by the batches."""
+        """If the disk is full, the previous checkpoint stays: the next start corrects it from the batches."""
         self.leader_epochs.truncate_from_end(self.end_offset)
         self._leader_epoch = self.leader_epochs.latest
         try:

@@ -56,7 +56,7 @@ class LogParts:
         resources: StorageResources,
         segments: list[Segment],
     ) -> None:
-        """`segments` in order and the last one open; offsets and states are set by whoever loads or creates."""
+        """`segments` in order and the last one open; the loader or creator sets offsets and states."""
         self.directory = directory
         self.partition = partition
         self.config = config
@@ -174,7 +174,7 @@ class LogParts:
         self._durability.directory_changed()
 
     def load_offsets(self, start_offset: int, end_offset: int, recovery_point: int) -> None:
-        """Called once, by whoever loads the log."""
+        """Called once, by the code that loads the log."""
         assert start_offset <= end_offset
         assert recovery_point <= end_offset
         self.start_offset, self.end_offset = start_offset, end_offset

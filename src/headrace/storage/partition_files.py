@@ -1,4 +1,4 @@
-"""What lies in the directory of a log: segments, leftovers, and things that nobody here has put there.
+"""What is in the directory of a log: segments, leftovers, and files that this program did not create.
 
 Whatever it is, the log starts. A file with one of our names and the wrong content is set aside and reported;
 names that mean nothing to us are left alone.

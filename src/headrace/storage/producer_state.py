@@ -361,7 +361,7 @@ class ProducerStates:
             ended.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for so long and have no transaction open.
+        """Forget producers that have not written for that long and have no open transaction.
 
         The times of their records do not count: they may tell of another year. A producer is silent from the first
         look on that finds nothing new of it.

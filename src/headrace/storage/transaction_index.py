@@ -47,7 +47,7 @@ _LAST_OFFSET = attrgetter("last_offset")
 
 
 def read_transaction_index(disk: Disk, path: str) -> list[AbortedTransaction]:
-    """The entries of an index file; none if there is no file. A part of an entry at the end is not one."""
+    """The entries of an index file; none if there is no file. An incomplete entry at the end is ignored."""
     try:
         data = read_file(disk, path)
     except FileNotFoundError:

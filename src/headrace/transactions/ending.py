@@ -43,7 +43,7 @@ class EndTransaction:
 def decide_end(
     current: Transaction | None, request: EndTransaction, new_id: int | None, now_ms: int
 ) -> TransactionDecision:
-    """`new_id` is a producer id that nobody has, for when the epochs of the present one are used up."""
+    """`new_id` is an unused producer id, for when the epochs of the current one are used up."""
     if current is None:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if request.bumps_epoch:

@@ -1,4 +1,4 @@
-"""InitProducerId for a transactional id: a new epoch for whoever asks, and an end for whoever was there before.
+"""InitProducerId for a transactional id: a new epoch for the caller, which fences the previous producer.
 
 An open transaction of the one before is aborted first: the client is told CONCURRENT_TRANSACTIONS and asks again.
 Where the client itself has it open, since it does not know what became of its EndTxn, it is remembered as the one
@@ -31,7 +31,7 @@ class InitProducer:
     transactional_id: str
     timeout_ms: int
     expected: ProducerIdentity = NOBODY
-    """Who the client believes to be (KIP-360); nobody if it has just started."""
+    """The identity that the client believes to have (KIP-360); none if it has just started."""
     two_phase: bool = False
     keep_prepared: bool = False
 
@@ -67,7 +67,7 @@ def timeout_of(request: InitProducer, rules: StartRules) -> int:
 def decide_init(
     current: Transaction | None, request: InitProducer, timeout_ms: int, new_id: int | None, now_ms: int
 ) -> TransactionDecision:
-    """`new_id` is a producer id that nobody has, for when one is needed."""
+    """`new_id` is an unused producer id, for when one is needed."""
     if current is None:
         if new_id is None:
             return NEEDS_PRODUCER_ID

@@ -74,7 +74,7 @@ class Asking:
         return None if topic is None else topic.name
 
     def topic_or_id(self, operation: Operation, name: str | None, topic_id: TopicId) -> bool:
-        """By name or by id. An id that nobody has is left to the handler, which says so."""
+        """By name or by id. An unknown id is left to the handler, which reports it."""
         if topic_id != NO_TOPIC_ID:
             name = self.name_of(topic_id)
         return name is None or self.topic(operation, name)

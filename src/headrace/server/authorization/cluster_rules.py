@@ -67,7 +67,7 @@ def delete_acls(asking: Asking, request: deleting.DeleteAclsRequest) -> Ruling:
 
 
 def describe_log_dirs(asking: Asking, request: DescribeLogDirsRequest) -> Ruling:
-    """Before version 3 there is no place for the error: nothing is told."""
+    """Before version 3 there is no field for the error: the response is empty."""
     return None if asking.cluster(DESCRIBE) else DescribeLogDirsResponse(error_code=NOT_ON_CLUSTER)
 
 

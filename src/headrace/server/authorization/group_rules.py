@@ -163,7 +163,7 @@ def _offset_fetch_of_one(asking: Asking, request: fetching.OffsetFetchRequest) -
 def _not_fetched(
     asking: Asking, topics: list[fetching.OffsetFetchRequestTopic], code: ErrorCode
 ) -> list[fetching.OffsetFetchResponseTopic]:
-    """Before version 2 there is no place for an error of the group, and each partition has it."""
+    """Before version 2 there is no field for an error of the group, so each partition gets it."""
     if code == NOT_THIS_GROUP and asking.version >= 2:
         return []
     return [

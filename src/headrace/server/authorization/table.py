@@ -19,7 +19,7 @@ from headrace.wire.schema import Request
 RULES: dict[int, Rule] = {**TOPIC_RULES, **GROUP_RULES, **TRANSACTION_RULES, **CLUSTER_RULES}
 HOT = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 OPEN = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
-"""What everybody may, since nobody can be anybody before."""
+"""Allowed before the login, when a client has no identity yet."""
 
 
 def rule_of(api: Api) -> Rule | None:

@@ -31,7 +31,7 @@ BETWEEN_BROKERS_SINCE = 4
 
 
 def init_producer_id(asking: Asking, request: InitProducerIdRequest) -> Ruling:
-    """Without a transaction, whoever may write anywhere may do it idempotently (KIP-679).
+    """Without a transaction, a principal that may write to any topic may do so idempotently (KIP-679).
 
     Two-phase commit needs a right of its own, since what is prepared has no timeout (KIP-939).
     """

@@ -295,7 +295,7 @@ class FetchPlan:
         )
 
     def _remember(self, session: FetchSession, answer: PartitionAnswer) -> bool:
-        """Note what the client is told with this answer; False if it has no news and is left out."""
+        """Note what the response tells the client; False if nothing is new and it is left out."""
         watched, (_, code, high_watermark, _, log_start), data, _ = answer
         told = self.full or self._is_news(answer)
         watched.sent_high_watermark = high_watermark

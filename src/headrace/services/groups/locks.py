@@ -86,7 +86,7 @@ class GroupLocks:
             self._go_alone()
 
     def run_alone(self, run: Run) -> None:
-        """Call `run` once nobody holds anything; `release_alone` ends it."""
+        """Call `run` once no lock is held; `release_alone` ends it."""
         self._want_alone.append(run)
         self._go_alone()
 

@@ -42,7 +42,7 @@ MAX_BATCH_BYTES = 512 * 1024
 
 
 class DecisionWaiter(Protocol):
-    """Whoever waits for a decision to be stored."""
+    """A caller that waits for a decision to be stored."""
 
     def stored(self) -> None:
         """It has happened: apply it."""
@@ -51,7 +51,7 @@ class DecisionWaiter(Protocol):
         """It has not happened and will not."""
 
     def delayed(self, error: ErrorCode) -> None:
-        """It may yet happen, but nobody should be kept waiting."""
+        """It may still happen, but callers should not be kept waiting."""
 
     def lost(self) -> None:
         """Our own code failed: whether it has happened is only to be found in the log."""

@@ -82,7 +82,7 @@ class TransactionService:
                 await shard.expire()
 
     def close(self) -> None:
-        """The broker stops: nobody is left waiting, and all are sent to look for another coordinator."""
+        """The broker stops: all waiting clients are sent to look for another coordinator."""
         self._shards.close()
 
     # -- finding

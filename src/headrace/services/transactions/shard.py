@@ -126,7 +126,7 @@ class TransactionShard:
         log.info("Loaded %d transactional ids from %d records of %s in %.0f ms", ids, count, self.name, took_ms)
 
     def resign(self) -> None:
-        """No longer the coordinator: whoever waits is told to look for the new one."""
+        """No longer the coordinator: waiting clients are sent to look for the new one."""
         self.state = ShardState.RESIGNED
         if self._loading is not None:
             self._loading.cancel()
@@ -230,7 +230,7 @@ class TransactionShard:
             _finish(settled)
 
     def _store(self, changed: Transaction) -> asyncio.Future[ErrorCode]:
-        """Done when it is applied, or when nobody should be kept waiting for that any longer."""
+        """Done when it is applied, or when waiting for that takes too long."""
         transactional_id = changed.transactional_id
         check_transition(self._transactions.get(transactional_id), changed)
         return self._write(transactional_id, encode_transaction(changed), changed).told

@@ -39,7 +39,7 @@ _LOG_LAST = (INDEX, TIME_INDEX, TRANSACTION_INDEX, LOG)
 
 
 class Cleaning:
-    """A cleaning of one log under way. Whoever cuts or gives up the log aborts it: nothing comes of it then."""
+    """A running compaction of one log. Truncating or closing the log aborts it, and it has no effect."""
 
     __slots__ = ("_on_abort", "_resources", "is_aborted", "offered")
 
