@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.handlers.registry import APIS
 from headrace.metadata.topic_decisions import TopicCreation
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.node import Node
-from headrace.security.acl import AclFilter, Operation, Resource
+from headrace.security.acl import AclFilter, Operation, Pattern, Permission, Resource
 from headrace.testing.raw_client import build_batch
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.messages import fetch as fetching
@@ -22,22 +23,34 @@ from headrace.wire.messages import metadata as seeing
 from headrace.wire.messages import offset_commit as committing
 from headrace.wire.messages import offset_fetch as positions
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.unit.server.test_authorization import (
     AUTHORIZER,
     HIDDEN,
     KNOWN,
+    MESSAGES,
     NEVER,
     allow,
+    answered,
     codes,
     connected,
     controller,
     fetch_of,
+    filled,
     restricted,
     rule,
     started,
 )
 
 __all__ = ["restricted"]  # a fixture
+NAMING_GROUPS_OR_TRANSACTIONS = [
+    key
+    for key in sorted(MESSAGES)
+    if any(
+        word in APIS[key].name
+        for word in ("Group", "Heartbeat", "Offset", "Txn", "Transaction", "ProducerId", "Coordinator")
+    )
+]
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
@@ -96,6 +109,40 @@ async def test_a_group_that_is_asked_for_twice_shows_no_hidden_topics(restricted
     )
     assert everything == {KNOWN: ErrorCode.NONE}
     assert named == {KNOWN: ErrorCode.NONE, HIDDEN: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+async def test_groups_and_transactions_that_are_there_look_like_others(restricted: tuple[Node, int]) -> None:
+    """To who has no rights, in every API and version that names one."""
+    node, port = restricted
+    group = rule(KNOWN, Operation.READ, resource=Resource.GROUP)
+    transaction = rule(KNOWN, Operation.WRITE, resource=Resource.TRANSACTIONAL_ID)
+    await allow(node, group, transaction, rule(KNOWN, Operation.READ))
+    client = await connected(port)
+    for kind in (0, 1):
+        found = FindCoordinatorRequest(key_type=kind, coordinator_keys=[KNOWN])
+        await client.ask(found, FindCoordinatorResponse, 4)
+    partition = committing.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    commit = committing.OffsetCommitRequest(
+        group_id=KNOWN,
+        generation_id_or_member_epoch=-1,
+        topics=[committing.OffsetCommitRequestTopic(name=KNOWN, partitions=[partition])],
+    )
+    begin = InitProducerIdRequest(transactional_id=KNOWN, transaction_timeout_ms=60_000)
+    async with asyncio.timeout(60):
+        while set(codes(await client.ask(commit, committing.OffsetCommitResponse, 8))):
+            await asyncio.sleep(0.01)
+        while (await client.ask(begin, InitProducerIdResponse, 4)).error_code:
+            await asyncio.sleep(0.01)
+    everything = AclFilter(Resource.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
+    await controller(node).delete_acls([everything])
+    for key in NAMING_GROUPS_OR_TRANSACTIONS:
+        request, response = MESSAGES[key]
+        for version in APIS[key].versions:
+            told = []
+            for name in (KNOWN, NEVER):
+                answer = await answered(port, filled(request, version, name), version, response)
+                told.append(answer.encode(version).replace(name.encode(), b"?"))
+            assert told[0] == told[1], f"{APIS[key].name} v{version} tells what is there"
 
 
 async def test_a_topic_that_is_not_there_yet_is_unknown_where_asking_makes_none(
