@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from pyspark.errors import utils as error_utils
 from pyspark.sql import SparkSession
 
 from headrace.spark.pipelines.definition import Pipeline, PipelineError
@@ -69,6 +70,37 @@ sinks:
   slim: {{from: slim, topic: {sales}.slim, format: avro, schema_file: sale.avsc, create: true}}
   records: {{from: records, topic: {sales}.records, format: raw, create: true}}
 """
+
+
+NOTED = """\
+name: noted
+sources:
+  lines: {topic: never-read, format: json, schema: "n int"}
+steps:
+  - {name: more, from: lines, filter: n > 0}
+  - {name: most, from: more, python: "noted.py:add"}
+sinks:
+  out: {from: most, topic: never-written, key: n}
+"""
+
+
+@pytest.mark.skipif(not hasattr(error_utils, "_capture_call_site"), reason="this PySpark notes no call sites")
+def test_only_columns_of_a_user_note_where_they_were_made(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes many round trips to Java, which everybody waits for."""
+    (runs.folder / "noted.py").write_text("def add(frame):\n    return frame.withColumn('more', frame.n + 1)\n")
+    noted: list[str] = []
+
+    def note(depth: int) -> str:
+        noted.append(capture(depth + 1).splitlines()[-1])  # the first is this one
+        return noted[-1]
+
+    capture = error_utils._capture_call_site
+    monkeypatch.setattr(error_utils, "_enable_debugging_cache", None)
+    monkeypatch.setattr(error_utils, "_capture_call_site", note)
+    runs.plans(runs.load("noted", NOTED))
+    assert noted
+    assert {Path(one.partition(":")[0]).name for one in noted} == {"noted.py"}
+    assert error_utils._enable_debugging_cache is None, "as it was before"
 
 
 def avro(record: dict[str, Any]) -> bytes:

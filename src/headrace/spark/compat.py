@@ -15,15 +15,22 @@ PySpark 4.1 brought filter pushdown. A reader that overrides `pushFilters` is re
 own, so a reader with pushdown is made in that worker and nowhere else.
 
 PySpark 4.1 also brought `DataSourceStreamArrowWriter`. Before it the sink of a stream gets Python rows.
+
+PySpark 4.3 notes for every column which line made it, so that its errors can say so. That takes some eight round
+trips to Java: more than all else that a pipeline asks Java for until it starts. So it is left out for columns that
+no user's code makes. There is a setting, which PySpark reads once in a process and then keeps.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
+from pyspark.errors import utils as error_utils
 from pyspark.sql import datasource
 
 __all__ = [
@@ -34,6 +41,8 @@ __all__ = [
     "ReadMaxRows",
     "StreamArrowWriter",
     "SupportsTriggerAvailableNow",
+    "with_call_sites",
+    "without_call_sites",
 ]
 
 HAS_READ_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
@@ -73,6 +82,37 @@ else:
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+
+
+_NOTES_CALL_SITES = "_enable_debugging_cache"
+"""Where PySpark keeps its setting: None before it was read. Other versions do not have it."""
+
+
+@contextmanager
+def without_call_sites() -> Iterator[None]:
+    """Columns that are made inside do not know where. Also a decorator."""
+    with _call_sites(False):
+        yield
+
+
+@contextmanager
+def with_call_sites() -> Iterator[None]:
+    """A user's code inside what does without them."""
+    with _call_sites(None):
+        yield
+
+
+@contextmanager
+def _call_sites(setting: bool | None) -> Iterator[None]:
+    if not hasattr(error_utils, _NOTES_CALL_SITES):
+        yield
+        return
+    before = getattr(error_utils, _NOTES_CALL_SITES)
+    setattr(error_utils, _NOTES_CALL_SITES, setting)
+    try:
+        yield
+    finally:
+        setattr(error_utils, _NOTES_CALL_SITES, before)
 
 
 def in_pushdown_worker() -> bool:

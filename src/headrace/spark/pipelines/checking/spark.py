@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.spark.compat import without_call_sites
 from headrace.spark.pipelines.compiling.output_modes import check_output_mode
 from headrace.spark.pipelines.compiling.sources import EmptyOpening
 from headrace.spark.pipelines.compiling.views import Views, sink_rows
@@ -24,6 +25,7 @@ from headrace.spark.pipelines.graph import upstream
 _OUTPUT_MODE = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
 
 
+@without_call_sites()
 def check_spark(pipeline: Pipeline, session: SparkSession) -> list[Problem]:
     """In the order of the file."""
     with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder:

@@ -21,6 +21,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
+from headrace.spark.compat import with_call_sites
 from headrace.spark.pipelines.definition import PipelineError, Problem, Step
 from headrace.spark.pipelines.explaining.spark_words import SPARK_ERRORS, Told, told
 from headrace.spark.pipelines.explaining.sql_errors import raised_in
@@ -35,7 +36,7 @@ def run_python_step(step: Step, path: str, frames: Sequence[DataFrame]) -> DataF
     assert step.python_file is not None
     assert step.function is not None
     function = load_function(step, path)
-    with UsersCode(step, path):
+    with UsersCode(step, path), with_call_sites():
         result = function(*frames)
     if not isinstance(result, DataFrame):
         raise _failed(

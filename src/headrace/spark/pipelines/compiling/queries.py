@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.spark.client.cluster import shared_cluster
 from headrace.spark.client.creating import TopicShape, ensure_topic
+from headrace.spark.compat import without_call_sites
 from headrace.spark.errors import explained
 from headrace.spark.pipelines.compiling.checkpoint_folders import (
     CheckpointFolder,
@@ -131,6 +132,7 @@ def members(parts: Sequence[PartT], names: Sequence[str]) -> list[PartT]:
     return [part for part in parts if part.name in names]
 
 
+@without_call_sites()
 def build_queries(
     pipeline: Pipeline,
     session: SparkSession,
@@ -300,6 +302,7 @@ def _plan(building: Building, found: Found, query: Membership, counted: set[str]
         with _refusals(pipeline, part):
             location = _letters_location(building, found, view, readers)
 
+    @without_call_sites()
     def start(trigger: Mapping[str, Any]) -> StreamingQuery:
         _check_checkpoint(building, query, part, location, fingerprint)
         building.ensure_topics(query)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
+from headrace.spark.compat import without_call_sites
 from headrace.spark.pipelines.compiling import exchanging
 from headrace.spark.pipelines.compiling.checkpoints import has_state, has_watermark
 from headrace.spark.pipelines.compiling.python_steps import load_function
@@ -162,6 +163,7 @@ def watermarks(view: DataFrame) -> dict[str, int]:
     return {field.name: int(field.metadata[DELAY]) for field in fields if DELAY in (field.metadata or {})}
 
 
+@without_call_sites()
 def compile_views(
     session: SparkSession,
     pipeline: Pipeline,
