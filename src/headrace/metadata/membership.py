@@ -84,7 +84,7 @@ class Membership:
     def problem(self) -> str | None:
         """Why this broker is not surely part of the cluster at the moment; None if it is."""
         if self._problem is None and not self.lease.valid():
-            return "has not been able to renew its lease: others may take its place in the cluster"
+            return "cannot renew its lease in the coordination store: others may take its place in the cluster"
         return self._problem
 
     async def open(self) -> None:

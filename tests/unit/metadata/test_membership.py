@@ -242,7 +242,7 @@ async def test_a_store_out_of_reach_ends_the_lease_and_not_the_session(
     ensemble.unreachable.add(member.name)
     clock.late = LONG
     assert not member.membership.lease.valid()
-    assert "renew its lease" in (member.membership.problem or "")
+    assert "renew its lease in the coordination store" in (member.membership.problem or "")
     with pytest.raises(Unknown):
         await member.membership.store.renew()
     ensemble.unreachable.clear()
