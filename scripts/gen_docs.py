@@ -32,11 +32,11 @@ CONFIGURATION = f"""# Settings
 {NOTICE}
 
 Settings have Kafka's names, types and defaults; the deliberate differences are in [choices.md](choices.md). A
-setting is given, from strongest to weakest, by
+setting is taken from the first of these that has it:
 
 1. a flag: `headrace start --override num.partitions=3`,
 2. the environment: `HEADRACE_NUM_PARTITIONS=3` (`HEADRACE_`, then the name in capitals with `_` for `.`; the
-   prefix `headrace.` of our own settings is not repeated),
+   prefix `headrace.` of Headrace's own settings is left out),
 3. the file named on the command line: `server.properties` in Java's syntax, or `headrace.toml` with the same keys,
 4. the default below.
 
@@ -44,7 +44,7 @@ A name that Kafka knows and Headrace does not use is accepted with a warning, al
 change it while it runs. An unknown name is an error that names the nearest one; in the environment it is a
 warning, because container platforms set such variables.
 
-What says *Not acted on yet* is accepted, kept and shown, and nothing follows from it in this version.
+Settings marked *Not acted on yet* are accepted, stored and shown, but have no effect in this version.
 *Changes* says whether AlterConfigs can change a broker setting while the broker runs.
 """
 
@@ -96,10 +96,10 @@ PIPELINES_PAGE = f"""# Keys of a pipeline file
 How to write a pipeline is in [pipelines.md](pipelines.md). `headrace pipeline check FILE` says what is wrong with
 one, where, and what to do.
 
-Names of sources and steps are views in SQL: letters, digits and `_`. Names of sinks may have `-` too. Paths stand
-beside the file; addresses such as `s3://...` stay as they are. A duration is `500ms`, `30s`, `10 minutes` or
-`1h 30m`; a bare number is seconds. `${{NAME}}` and `${{NAME:-default}}` in a value are taken from the environment;
-`$${{` stands for `${{`.
+Names of sources and steps are views in SQL: letters, digits and `_`. Names of sinks may contain `-` too. Paths
+are relative to the file; addresses such as `s3://...` stay as they are. A duration is `500ms`, `30s`, `10 minutes`
+or `1h 30m`; a bare number is seconds. `${{NAME}}` and `${{NAME:-default}}` in a value are taken from the
+environment; `$${{` means `${{`.
 """
 
 PIPELINE_SECTIONS = {
