@@ -81,9 +81,9 @@ log = logging.getLogger(__name__)
 
 SESSION_NOTE = "headrace.session"
 """In the data directory: the last session, so that the next process knows which nodes are its own."""
-GC_THRESHOLDS = (10_000, 4, 6000)
+GC_THRESHOLDS = (5_000, 3, 15_000)
 """The hot path makes no cycles; frequent collections would only cost. The first two together are what one looks
-at, as long as it does not look at everything: 40,000 objects, some 10 ms."""
+at, as long as it does not look at everything: 20,000 objects, some 5 ms."""
 COMPACTION_WORKER = "headrace.cli.broker.compaction_worker"
 TRANSACTION_REQUEST_SECONDS = 10.0
 """What another broker gets to write markers in, or to say whether a partition is in a transaction."""

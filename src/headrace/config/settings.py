@@ -39,10 +39,14 @@ class UnknownConfig(ConfigError):
     """A name that neither Kafka nor Headrace has."""
 
 
+LONGEST_LIKENESS = 100
+"""Characters. A longer name is compared with no other: those we know are shorter."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownConfig:
     """The error for a name that is in no table, with the nearest one that is."""
     import difflib  # only needed for a mistake
 
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6) if len(name) <= LONGEST_LIKENESS else []
     hint = f"; did you mean {near[0]}?" if near else ""
     return UnknownConfig(f"Unknown {kind} config name: {name}{hint}")

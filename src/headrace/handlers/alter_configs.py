@@ -6,7 +6,7 @@ from headrace.handlers.config_alterations import alter
 from headrace.handlers.context import Context, configs_alter
 from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
-from headrace.metadata.config_decisions import ConfigAlteration, ConfigEdit
+from headrace.metadata.config_decisions import MAX_EDITS, ConfigAlteration, ConfigEdit
 from headrace.model.config_resources import ConfigOperation
 from headrace.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -24,5 +24,7 @@ async def alter_configs(ctx: Context, request: AlterConfigsRequest) -> AlterConf
 
 
 def _alteration(resource: AlterConfigsResource) -> ConfigAlteration:
-    edits = [ConfigEdit(config.name, ConfigOperation.SET, config.value) for config in resource.configs]
+    edits = [
+        ConfigEdit(config.name, ConfigOperation.SET, config.value) for config in resource.configs[: MAX_EDITS + 1]
+    ]
     return ConfigAlteration(resource.resource_type, resource.resource_name, edits, replace_all=True)

@@ -7,7 +7,7 @@ from headrace.handlers.config_alterations import alter
 from headrace.handlers.context import Context, configs_alter
 from headrace.handlers.forwarding import on_controller
 from headrace.handlers.registry import api
-from headrace.metadata.config_decisions import ConfigAlteration, ConfigEdit
+from headrace.metadata.config_decisions import MAX_EDITS, ConfigAlteration, ConfigEdit
 from headrace.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -32,5 +32,8 @@ async def incremental_alter_configs(
 
 
 def _alteration(resource: AlterConfigsResource) -> ConfigAlteration:
-    edits = [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
+    edits = [
+        ConfigEdit(config.name, config.config_operation, config.value)
+        for config in resource.configs[: MAX_EDITS + 1]
+    ]
     return ConfigAlteration(resource.resource_type, resource.resource_name, edits)

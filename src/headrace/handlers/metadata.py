@@ -140,35 +140,35 @@ async def _topics(
     ctx: Context, view: ListenerView, asked: list[MetadataRequestTopic] | None, failures: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
     if asked is None:
-        return [_found(view, ctx.version, topic) async for topic in ctx.each(view.image.topics.values())]
-    return [_answer(view, ctx.version, topic, failures) async for topic in ctx.each(asked)]
+        return [await _found(ctx, view, topic) async for topic in ctx.each(view.image.topics.values())]
+    return [await _answer(ctx, view, topic, failures) async for topic in ctx.each(asked)]
 
 
-def _answer(
-    view: ListenerView, version: int, asked: MetadataRequestTopic, failures: dict[str, ErrorCode]
+async def _answer(
+    ctx: Context, view: ListenerView, asked: MetadataRequestTopic, failures: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_TOPIC_ID:
         by_id = view.image.topics_by_id.get(TopicId(asked.topic_id))
         if by_id is None:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
             return MetadataResponseTopic(error_code=unknown, name=None, topic_id=asked.topic_id)
-        return _found(view, version, by_id)
+        return await _found(ctx, view, by_id)
     assert asked.name is not None
     topic = view.image.topics.get(asked.name)
     if topic is not None:
-        return _found(view, version, topic)
+        return await _found(ctx, view, topic)
     error = _name_error(asked.name) or failures.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return MetadataResponseTopic(error_code=error, name=asked.name)
 
 
-def _found(view: ListenerView, version: int, topic: TopicImage) -> MetadataResponseTopic:
+async def _found(ctx: Context, view: ListenerView, topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
         partitions=[
-            _partition(view, version, TopicPartition(topic.name, index), image)
-            for index, image in enumerate(topic.partitions)
+            _partition(view, ctx.version, TopicPartition(topic.name, index), image)
+            async for index, image in ctx.each(enumerate(topic.partitions))
         ],
     )
 

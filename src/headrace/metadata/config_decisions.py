@@ -29,6 +29,9 @@ from headrace.model.config_resources import ConfigOperation, ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import check_topic_name
 
+MAX_EDITS = 1_000
+"""Of one resource: there are not so many settings, and each may be named once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
@@ -141,6 +144,8 @@ def _check_broker_name(image: MetadataImage, name: str) -> None:
 
 
 def _check_edits(edits: Sequence[ConfigEdit]) -> None:
+    if len(edits) > MAX_EDITS:
+        raise _invalid(f"The request names more than {MAX_EDITS:,} settings of one resource.")
     if len({edit.name for edit in edits}) < len(edits):
         raise _invalid("The request names a setting more than once.")
     nulls = [edit.name for edit in edits if edit.value is None and edit.operation != ConfigOperation.DELETE]
@@ -168,13 +173,11 @@ def _edited_list(edit: ConfigEdit, before: str | None, lists: Mapping[str, str])
     if edit.name not in lists:
         verb = ConfigOperation(edit.operation).name
         raise ConfigError(f"{verb} needs a list, which {edit.name} is not.")
-    members = _members(lists[edit.name] if before is None else before)
-    given = _members(edit.value or "")
+    members = dict.fromkeys(_members(lists[edit.name] if before is None else before))
+    given = dict.fromkeys(_members(edit.value or ""))
     if edit.operation == ConfigOperation.APPEND:
-        members += [member for member in dict.fromkeys(given) if member not in members]
-    else:
-        members = [member for member in members if member not in given]
-    return ",".join(members)
+        return ",".join(members | given)
+    return ",".join(member for member in members if member not in given)
 
 
 def _members(text: str) -> list[str]:

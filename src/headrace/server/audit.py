@@ -26,7 +26,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.security.acl import Operation, Pattern, Permission, Resource
 from headrace.security.quota import entity_text
 from headrace.security.scram import MECHANISM_NUMBERS
-from headrace.server.audit_lines import audit, pairs
+from headrace.server.audit_lines import MAX_VALUE, audit, pairs
 from headrace.server.line_limit import LineLimit
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.schema import Response
@@ -111,6 +111,18 @@ def _only_checks(request: Any) -> bool:
     return bool(getattr(request, "validate_only", False))
 
 
+def _joined(texts: Iterable[str]) -> str:
+    """As much of them as a line shows."""
+    shown: list[str] = []
+    length = 0
+    for text in texts:
+        shown.append(text)
+        length += len(text) + 1
+        if length > MAX_VALUE + 1:
+            break
+    return ",".join(shown)
+
+
 def _name(code: int) -> str:
     try:
         return ErrorCode(code).name
@@ -124,7 +136,7 @@ def _name(code: int) -> str:
 def _created(request: Any) -> Iterable[AuditSubject]:
     for topic in request.topics:
         partitions = len(topic.assignments) or topic.num_partitions
-        configs = ",".join(f"{config.name}={config.value}" for config in topic.configs) or None
+        configs = _joined(f"{config.name}={config.value}" for config in topic.configs) or None
         yield topic.name, {"topic": topic.name, "partitions": partitions, "configs": configs}
 
 
@@ -163,7 +175,7 @@ def _by_partition(topics: Iterable[Any], name: str = "name") -> AuditResults:
 def _moved(request: Any) -> Iterable[AuditSubject]:
     for topic in request.topics:
         for partition in topic.partitions:
-            to = "cancelled" if partition.replicas is None else ",".join(map(str, partition.replicas))
+            to = "cancelled" if partition.replicas is None else _joined(map(str, partition.replicas))
             key = (topic.name, partition.partition_index)
             yield key, {"partition": f"{topic.name}-{key[1]}", "replicas": to}
 
@@ -198,11 +210,13 @@ def _configured(request: Any) -> Iterable[AuditSubject]:
         kind = _member(ResourceType, resource.resource_type)
         named = f"{kind}:{resource.resource_name}"
         of_broker = resource.resource_type == ResourceType.BROKER
-        values = ",".join(_config(config, of_broker) for config in resource.configs)
+        values = _joined(_config(config, of_broker) for config in resource.configs)
         yield (resource.resource_type, resource.resource_name), {"resource": named, "configs": values}
 
 
 def _config(config: Any, of_broker: bool) -> str:
+    if len(config.name) > MAX_VALUE:
+        return str(config.name)  # the line ends within it
     if config.value is None:
         return f"{config.name}-removed"
     return f"{config.name}=(hidden)" if _is_secret(config.name, of_broker) else f"{config.name}={config.value}"
@@ -270,7 +284,7 @@ def _users(request: Any) -> Iterable[AuditSubject]:
 def _quotas(request: Any) -> Iterable[AuditSubject]:
     for place, entry in enumerate(request.entries):
         entity = entity_text(tuple((part.entity_type, part.entity_name) for part in entry.entity))
-        values = ",".join(f"{op.key}-removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops)
+        values = _joined(f"{op.key}-removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops)
         yield place, {"entity": entity, "quotas": values}
 
 

@@ -15,7 +15,7 @@ from headrace.wire.schema import Request, Response, Struct
 
 ELEMENTS = 500
 """Of one part: the dearest take some 20 µs each."""
-FEWER = 150
+FEWER = 75
 """Of one part, where each takes more."""
 
 S = TypeVar("S", bound=Struct)

@@ -57,14 +57,16 @@ def holds_more_than(value: Struct, most: int) -> bool:
 
 
 def arrays_in(value: Struct) -> Iterator[list[Any]]:
-    """Its arrays that hold anything, and those of their elements."""
+    """Its arrays that hold anything, and those of their elements; now and then an empty one, a place to stop."""
     state = value.__dict__
     for name, is_deep in _arrays_of(type(value)):
         values = state[name]
         if values:
             yield values
             if is_deep:
-                for inner in values:
+                for index, inner in enumerate(values):
+                    if index % STEP == STEP - 1:
+                        yield []
                     yield from arrays_in(inner)
 
 

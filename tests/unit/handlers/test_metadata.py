@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from headrace.handlers.context import ANONYMOUS, Context
 from headrace.handlers.listener_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, ListenerView
+from headrace.handlers.metadata import metadata
 from headrace.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
@@ -18,6 +20,20 @@ from headrace.wire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+
+class CountedLooks:
+    """Never due; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def due(self) -> bool:
+        self.looks += 1
+        return False
+
+    async def give_way(self) -> None: ...
+
 
 UNKNOWN_ID = TopicId(b"?" * 16)
 
@@ -51,6 +67,16 @@ async def test_what_is_told_of_a_topic_and_the_cluster(bench: Any) -> None:
     last = answer.partitions[1]
     assert (last.partition_index, last.leader_id, last.leader_epoch) == (1, 1, 0)
     assert (last.replica_nodes, last.isr_nodes, last.offline_replicas) == ([1], [1], [])
+
+
+async def test_a_topic_of_many_partitions_leaves_room_for_others(bench: Any) -> None:
+    """100,000 partitions of one topic held up everybody for half a second."""
+    await bench.create_topic("a", 200)
+    slices = CountedLooks()
+    work: Any = metadata(Context(bench.broker, 12, "c", ANONYMOUS, "h", "PLAINTEXT", slices), ask("a"))
+    (answer,) = (await work).topics
+    assert len(answer.partitions) == 200
+    assert slices.looks >= 200
 
 
 async def test_addresses_are_those_of_the_listener_that_was_asked(bench: Any) -> None:

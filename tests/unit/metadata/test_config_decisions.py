@@ -8,10 +8,12 @@ import pytest
 
 from headrace.config.broker_config import BrokerConfig
 from headrace.config.group_config import GroupLimits
+from headrace.config.settings import LONGEST_LIKENESS
 from headrace.config.topic_config import topic_defaults
 from headrace.coordination.contract import Delete
 from headrace.metadata.changes import BrokerConfigured, GroupConfigured, TopicConfigured, operations
 from headrace.metadata.config_decisions import (
+    MAX_EDITS,
     ConfigAlteration,
     ConfigEdit,
     ConfigOutcome,
@@ -91,6 +93,34 @@ def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default() -> 
 )
 def test_bad_topic_edits(edit: tuple[str, int, str | None], expected: ErrorCode) -> None:
     assert code(alter(edit)) is expected
+
+
+@pytest.mark.timeout(60)
+def test_long_lists_take_no_longer_than_their_length() -> None:
+    """A list of a megabyte, appended to one, kept a broker busy for minutes."""
+    name, members = "leader.replication.throttled.replicas", [f"{number}:1" for number in range(100_000)]
+    topic = replace(IMAGE.topics["t"], configs={name: ",".join(members)})
+    edits = [ConfigEdit(name, APPEND, ",".join(f"{number}:2" for number in range(100_000)))]
+    image = IMAGE.with_topics([topic], [])
+    (outcome,) = decide_alter_configs(image, [ConfigAlteration(TOPIC, "t", edits)], DEFAULTS, LIMITS)
+    assert isinstance(outcome, TopicConfigured)
+    assert outcome.configs[name].count(",") == 199_999
+    edits = [ConfigEdit(name, SUBTRACT, ",".join(reversed(members)))]
+    (outcome,) = decide_alter_configs(image, [ConfigAlteration(TOPIC, "t", edits)], DEFAULTS, LIMITS)
+    assert isinstance(outcome, TopicConfigured)
+    assert outcome.configs[name] == ""
+
+
+def test_a_name_that_is_too_long_for_a_typo_is_compared_with_none() -> None:
+    outcome = alter(("retention.mx", SET, "1"))
+    assert "did you mean retention.ms" in str(outcome)
+    assert "did you mean" not in str(alter(("retention.mx".rjust(LONGEST_LIKENESS + 1, "."), SET, "1")))
+
+
+def test_more_settings_than_there_are_is_refused() -> None:
+    edits = [(f"x{number}", SET, "1") for number in range(MAX_EDITS + 1)]
+    assert code(alter(*edits)) is ErrorCode.INVALID_REQUEST
+    assert code(alter(*edits[1:])) is ErrorCode.INVALID_CONFIG
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:

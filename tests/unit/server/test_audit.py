@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from headrace.server.audit import CHANGES, MAX_LINES
 from headrace.server.audit_lines import pairs
 from headrace.server.line_limit import MAX_KINDS
 from headrace.testing.in_process import Client, connect, env_with
+from headrace.wire.api_keys import ApiKey
 from headrace.wire.messages import alter_client_quotas as quotas
 from headrace.wire.messages import alter_user_scram_credentials as users
 from headrace.wire.messages import create_acls as rules
@@ -49,6 +51,30 @@ def test_a_line_can_be_taken_apart() -> None:
         "note": "one line",
     }
     assert len(pairs("changed", topic="x" * 10_000)) < 1000
+
+
+class Untold:
+    """A setting that no line has room for: nobody asks for its value."""
+
+    name = "x"
+
+    @property
+    def value(self) -> str:
+        raise AssertionError("this is not shown")
+
+
+def test_no_more_settings_are_looked_at_than_a_line_shows() -> None:
+    """The line of 40,000 settings held up everybody for 25 ms, and one name of a megabyte of dots for minutes."""
+    shown = [configs.AlterableConfig(name="retention.ms", value="1000")] * 40
+    resource = SimpleNamespace(resource_type=2, resource_name="t", configs=[*shown, Untold()])
+    tell, _ = CHANGES[ApiKey.INCREMENTAL_ALTER_CONFIGS]
+    ((_, about),) = tell(SimpleNamespace(resources=[resource]))
+    line = pairs("changed", configs=about["configs"])
+    assert line.startswith("audit event=changed configs=retention.ms=1000,retention.ms=1000")
+    assert line.endswith("...")
+    resource.configs = [configs.AlterableConfig(name="a." * 500_000, value="secret")]
+    ((_, about),) = tell(SimpleNamespace(resources=[resource]))
+    assert "secret" not in pairs("changed", configs=about["configs"])
 
 
 def test_what_administrators_do_is_told() -> None:

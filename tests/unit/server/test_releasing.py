@@ -19,9 +19,10 @@ from headrace.handlers.registry import APIS, Api
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.server.audit import MAX_LINES, AuditTrail
 from headrace.server.dispatch import Dispatcher, _handle_large
-from headrace.server.releasing import RELEASED_AT_ONCE
+from headrace.server.releasing import RELEASED_AT_ONCE, elements_of
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.messages import alter_replica_log_dirs as moves
+from headrace.wire.messages import describe_producers
 from headrace.wire.messages import write_txn_markers as markers
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -101,6 +102,17 @@ async def test_a_large_request_and_its_answer_are_freed_in_slices(
     assert len(answered.markers) == outer
     assert sum(slices.steps) >= MANY
     assert max(slices.steps) <= RELEASED_AT_ONCE + 2
+
+
+async def test_finding_what_is_to_be_freed_leaves_room_for_others() -> None:
+    """Elements without any of their own were gone through at once: 100,000 took 60 ms."""
+    slices = AlwaysDue()
+    topics = [describe_producers.PartitionResponse(partition_index=number) for number in range(MANY)]
+    answer = describe_producers.DescribeProducersResponse(
+        topics=[describe_producers.TopicResponse(name="t", partitions=topics)]
+    )
+    assert len(await elements_of(answer, slices)) == MANY + 1
+    assert slices.looks >= MANY // 64
 
 
 def echo_api() -> Api:
