@@ -22,6 +22,7 @@ from headrace.replication.controller_link import BROKER_CLIENT_ID
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer
 from headrace.services.cleaner import Worker
+from headrace.storage.log_directory import CLEAN_STOP
 from headrace.testing.sim.compaction import SimWorker
 from headrace.testing.sim.disk import MachineDisk, ProcessDisk
 from headrace.testing.sim.loop import NOBODY, Process
@@ -54,6 +55,8 @@ class Machine:
         self._starts = 0
         self.checkpointed: dict[TopicPartition, int] = {}
         """The high watermarks that the process found on the disk when it started."""
+        self.unclean_starts = 0
+        """So often the disk did not say that the process before had stopped cleanly."""
         self.before_death: Callable[[], None] = _nothing
         """Called while what the process knows can still be looked at."""
         self.in_a_write = False
@@ -90,6 +93,7 @@ class Machine:
         assert not self.down
         self._starts += 1
         self.checkpointed = self._read_checkpoint()
+        self.unclean_starts += f"/data/broker-{self.id}/{CLEAN_STOP}" not in self.disk.names
         process = self.process = Process(f"{self.host}.{self._starts}", self.host)
         view = self._view = ProcessDisk(self.disk, partial(self._died_writing, process))
         env = self._world.env(process, view, self._rate, self._offset)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.replication.partition import Partition
+from headrace.storage.log_config import LogConfig
 from headrace.testing.sim.brokers import Machine
+from headrace.testing.sim.deletions import Deletions
 from headrace.testing.sim.ledger import Ledger
 from headrace.testing.sim.store import NO_LEADER, WatchedStore
 from headrace.testing.sim.world import World
@@ -25,9 +27,10 @@ class Checks:
         self._store = store
         self._machines = machines
         self.ledger = Ledger()
+        self.deletions = Deletions(world, store, self.ledger)
         self._leaders: dict[tuple[bytes, int, int], str] = {}
         """Who leads a partition in an epoch."""
-        self._looked: dict[Partition, tuple[int, int, int, int]] = {}
+        self._looked: dict[Partition, tuple[int, int, int, int, int, LogConfig]] = {}
         """How a replica was when it was last looked at, and what the store held then."""
         self._cuts = 0
         """How often a replica became shorter, or began: then all are looked at."""
@@ -46,7 +49,8 @@ class Checks:
                 continue
             for partition in machine.partitions():
                 log = partition.log
-                now = partition.leader_epoch, partition.high_watermark, log.end_offset, changes
+                mark, config = partition.high_watermark, log.config
+                now = partition.leader_epoch, mark, log.end_offset, changes, log.start_offset, config
                 if looked.get(partition) == now or log.failure is not None:
                     continue
                 try:
@@ -58,6 +62,9 @@ class Checks:
                     self._cuts += 1
                 if not machine.in_a_write:
                     looked[partition] = now
+                    if partition.topic_partition.topic in self.ledger.trimmed:
+                        self.deletions.look_at(machine, process.name, partition)
+        self.deletions.settle()
 
     def _look_at(self, machine: Machine, process: str, partition: Partition) -> None:
         name = f"{process} {partition.topic_partition}"
@@ -155,6 +162,8 @@ class Checks:
             for machine in self._machines
         ):
             self._to_come.append((place, offset, value, what))
+        elif found is None and self.deletions.may_be_gone(place, offset):
+            self._world.count("deleted before anybody looked")
         elif found is None or found != value:
             self._world.violated(f"{place}: {value!r} {what} at {offset}, where {found!r} is committed")
 
@@ -215,7 +224,7 @@ class Checks:
         for machine in self._machines:
             for partition in machine.partitions():
                 problem = self.ledger.check(partition, partition.log.start_offset)
-                if problem is None and partition.log.config.compacted:
+                if problem is None and self.ledger.is_compacted(partition):
                     problem = self.ledger.lacking(partition)
                 if problem is not None:
                     self._world.violated(f"{partition.topic_partition} on broker {machine.id}: {problem}")

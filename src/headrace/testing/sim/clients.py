@@ -184,6 +184,9 @@ class Producer(SimClient):
                 sequences[place] += count
             await asyncio.sleep(self.rng.expovariate(10.0))
 
+    def record(self, value: bytes) -> NewRecord:
+        return NewRecord(value, timestamp=0)
+
     async def _begin(self) -> ProducerStamp:
         while True:
             try:
@@ -199,7 +202,7 @@ class Producer(SimClient):
 
     async def _send(self, place: TopicPartition, values: list[bytes], stamp: ProducerStamp) -> None:
         """Until it is known that it worked."""
-        batch = build_batch([NewRecord(value, timestamp=0) for value in values], producer=stamp)
+        batch = build_batch([self.record(value) for value in values], producer=stamp)
         leader = -1
         while True:
             try:
@@ -233,7 +236,7 @@ class Producer(SimClient):
             await self.pause()
 
     async def _send_once(self, place: TopicPartition, values: list[bytes]) -> None:
-        batch = build_batch([NewRecord(value, timestamp=0) for value in values], producer=NO_PRODUCER)
+        batch = build_batch([self.record(value) for value in values], producer=NO_PRODUCER)
         try:
             leader = await self.leader(place)
             asked = self.world.loop.time()

@@ -82,6 +82,24 @@ class History:
 
     # -- the verdict
 
+    def judge_trimmed(self, place: TopicPartition, start: int, values: dict[int, bytes]) -> None:
+        """What a consumer finds in the end, from where the leader's log starts."""
+        committed = self.ledger.by_name(place)
+        assert committed is not None
+        told = self.safe.get(place, [])
+        self.world.count("acks=all acknowledged", len(told))
+        for ack in told:
+            at = ack.offset if ack.offset != UNKNOWN_OFFSET else committed.offsets.get(ack.value, UNKNOWN_OFFSET)
+            if at == UNKNOWN_OFFSET and not committed.holes:
+                self.world.violated(f"{place}: {ack.value!r} was acknowledged and never there")
+            if at >= start and values.get(at) != ack.value:
+                self.world.violated(
+                    f"{place}: {ack.value!r} was acknowledged at {at}, where {values.get(at)!r} is"
+                )
+        kept = {offset: value for offset, value in committed.values.items() if offset >= start}
+        if kept != {offset: value for offset, value in values.items() if offset >= start}:
+            self.world.violated(f"{place}: a consumer does not find what was committed and not deleted")
+
     def judge(self, place: TopicPartition, values: dict[int, bytes]) -> None:
         """`values` by offset is what a consumer finds in the end."""
         told = self.safe.get(place, [])

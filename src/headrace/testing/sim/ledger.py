@@ -45,6 +45,8 @@ class Committed:
         """The same with tombstones."""
         self._open: dict[int, list[Record]] = {}
         """By producer: records that count if their transaction is committed."""
+        self.holes: list[tuple[int, int]] = []
+        """Offsets that were deleted everywhere that was looked at before anybody looked."""
 
     def add_compacted(self, batch: Batch) -> str | None:
         """Of a log that is compacted: records may be missing, and no other may be there."""
@@ -87,12 +89,12 @@ class Committed:
         known = self.batches.get(batch.base_offset)
         if known is not None:
             return None if known.data == batch.data else f"offset {batch.base_offset} holds two different batches"
-        if batch.base_offset < self.end_offset:
+        if batch.base_offset < self.end_offset and not self.is_hole(batch.base_offset):
             return f"a batch begins at {batch.base_offset}, inside another"
         if batch.base_offset > self.end_offset:
             return f"offsets {self.end_offset} to {batch.base_offset} were skipped"
         self.batches[batch.base_offset] = batch
-        self.end_offset = batch.end_offset
+        self.end_offset = max(self.end_offset, batch.end_offset)
         if parse_header(batch.data).attributes & CONTROL:
             return None
         problem = None
@@ -104,6 +106,15 @@ class Committed:
                 self.offsets[value] = record.offset
             self.values[record.offset] = value
         return problem
+
+    def skip_to(self, offset: int) -> None:
+        """What comes before is gone, and nobody saw it."""
+        if offset > self.end_offset:
+            self.holes.append((self.end_offset, offset))
+            self.end_offset = offset
+
+    def is_hole(self, offset: int) -> bool:
+        return any(first <= offset < end for first, end in self.holes)
 
 
 def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
@@ -129,6 +140,13 @@ def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
 class Ledger:
     def __init__(self) -> None:
         self.partitions: dict[Key, Committed] = {}
+        self.trimmed: frozenset[str] = frozenset()
+        """Topics whose records are deleted at the start."""
+        self.compacted: frozenset[str] = frozenset()
+        """Those that are compacted now and then."""
+
+    def is_compacted(self, partition: Partition) -> bool:
+        return partition.log.config.compacted or partition.topic_partition.topic in self.compacted
 
     def of(self, partition: Partition) -> Committed:
         key = partition.topic_id, partition.topic_partition.partition
@@ -150,14 +168,21 @@ class Ledger:
             for batch in batches_of(log, log.start_offset, log.end_offset)
             for record in read_records(batch.data)
         }
-        lost = {key: offset for key, offset in committed.latest.items() if offset not in there}
+        first = log.start_offset if partition.topic_partition.topic in self.trimmed else 0
+        lost = {key: at for key, at in committed.latest.items() if at not in there and at >= first}
         return f"the last records of {lost} are missing" if lost else None
 
     def check(self, partition: Partition, start: int) -> str | None:
         """Compare what this replica takes for committed, from `start` on, with what is."""
-        committed = self.of(partition)
-        for batch in batches_of(partition.log, max(start, partition.log.start_offset), partition.high_watermark):
-            problem = committed.add_compacted(batch) if partition.log.config.compacted else committed.add(batch)
+        committed, log_start = self.of(partition), partition.log.start_offset
+        is_compacted = self.is_compacted(partition)
+        is_trimmed = partition.topic_partition.topic in self.trimmed and not is_compacted
+        for batch in batches_of(partition.log, max(start, log_start), partition.high_watermark):
+            if is_trimmed and batch.base_offset <= log_start:
+                committed.skip_to(batch.base_offset)
+            problem = committed.add_compacted(batch) if is_compacted else committed.add(batch)
             if problem is not None:
                 return problem
+        if is_trimmed:
+            committed.skip_to(log_start)
         return None

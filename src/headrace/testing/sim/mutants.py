@@ -27,7 +27,9 @@ from headrace.replication.leadership import Leadership
 from headrace.replication.partition import ACKS_ALL, REPLICA, Partition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.storage import log as log_module
+from headrace.storage import retention
 from headrace.storage.log import Log
+from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
 from headrace.storage.producer_state import ProducerStates
 
@@ -40,6 +42,8 @@ class Mutant:
     switch_on: Callable[[], None]
     faults: tuple[str, ...]
     seeds: int
+    deletions: bool = False
+    """Whether it shows only where records are deleted."""
 
 
 def _replace(owner: Patched, name: str, value: Any) -> None:
@@ -252,6 +256,27 @@ def aborted_transactions_forgotten() -> None:
     _replace(Log, "aborted_transactions", lambda self, offset, found: [])
 
 
+def deletions_not_waited_for() -> None:
+    """DeleteRecords is answered as soon as the leader has let go of the records."""
+    _replace(Leadership, "lowest_start", lambda self, local_start: local_start)
+
+
+def retention_by_any_policy() -> None:
+    """Retention lets go of records of topics that are only compacted."""
+    _replace(LogConfig, "deletes", property(lambda self: True))
+
+
+def retention_a_segment_too_many() -> None:
+    """Retention lets go of one segment more than it may."""
+    before = retention.expired_segments
+
+    def expired_segments(log: Log, resources: Any, high_watermark: int) -> int:
+        count = before(log, resources, high_watermark)
+        return min(count + 1, len(log.segments) - 1) if count else 0
+
+    _replace(log_module, "expired_segments", expired_segments)
+
+
 MUTANTS: dict[str, Mutant] = {
     "ack-before-replication": Mutant(ack_before_replication, ("kill", "isolate"), 3),
     "no-epoch-check": Mutant(no_epoch_check, ("kill", "isolate"), 20),
@@ -274,4 +299,7 @@ MUTANTS: dict[str, Mutant] = {
     "moves-end-at-once": Mutant(moves_end_at_once, ("move", "kill"), 10),
     "aborted-positions-count": Mutant(aborted_positions_count, ("kill",), 20),
     "aborted-transactions-forgotten": Mutant(aborted_transactions_forgotten, ("kill",), 3),
+    "deletions-not-waited-for": Mutant(deletions_not_waited_for, ("kill",), 10, deletions=True),
+    "retention-by-any-policy": Mutant(retention_by_any_policy, ("kill",), 10, deletions=True),
+    "retention-a-segment-too-many": Mutant(retention_a_segment_too_many, ("kill",), 10, deletions=True),
 }

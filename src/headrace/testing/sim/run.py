@@ -19,6 +19,7 @@ from headrace.testing.sim.loop import SimulationStuck
 from headrace.testing.sim.members import ClassicMember, ConsumerMember, GroupMember
 from headrace.testing.sim.movers import Mover
 from headrace.testing.sim.transactors import Ledger, Transactor
+from headrace.testing.sim.trimmers import TRIMMED, TURNED, KeyedProducer, TrimmedReader, Trimmer
 from headrace.testing.sim.world import LogLines, Violation, World
 
 T = TypeVar("T")
@@ -37,6 +38,12 @@ SETTINGS = {
     "replica.lag.time.max.ms": "3000",
     "group.initial.rebalance.delay.ms": "100",
 }
+DELETION_SETTINGS = {
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "4000",
+}
+"""Where records are deleted besides; other topics keep theirs, whose time is 0."""
 INTERNAL = [
     TopicPartition(topic, index) for topic in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC) for index in (0, 1)
 ]
@@ -57,12 +64,19 @@ class SeedResult:
     digest: int = 0
     virtual_seconds: float = 0.0
     turns: int = 0
+    deletions: bool = False
 
 
 def run_seed(
-    seed: int, tell: Callable[[str], None] | None = None, faults: Sequence[str] | None = None
+    seed: int,
+    tell: Callable[[str], None] | None = None,
+    faults: Sequence[str] | None = None,
+    deletions: bool = False,
 ) -> SeedResult:
-    """Everything that happens is decided by the seed, and by the kinds of faults if they are given."""
+    """Everything that happens is decided by the seed, and by the kinds of faults if they are given.
+
+    `deletions`: there are topics besides whose records are deleted, and whose settings change (`trimmers`).
+    """
     world = World(seed, tell)
     _KEPT.append(world)
     logger = logging.getLogger("headrace")
@@ -74,7 +88,7 @@ def run_seed(
     collecting = gc.isenabled()
     gc.disable()  # what dead brokers leave must not be finished off in the middle of the others
     try:
-        _run(world, faults)
+        _run(world, faults, deletions)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -89,11 +103,12 @@ def run_seed(
         world.network.digest,
         world.loop.time(),
         world.loop.turns,
+        deletions,
     )
 
 
-def _run(world: World, faults: Sequence[str] | None) -> None:
-    scenario = Scenario(world, faults)
+def _run(world: World, faults: Sequence[str] | None, deletions: bool) -> None:
+    scenario = Scenario(world, faults, deletions)
     asyncio.set_event_loop(world.loop)
     try:
         world.loop.run_until_complete(scenario.play())
@@ -108,8 +123,9 @@ def _run(world: World, faults: Sequence[str] | None) -> None:
 
 
 class Scenario:
-    def __init__(self, world: World, faults: Sequence[str] | None = None) -> None:
+    def __init__(self, world: World, faults: Sequence[str] | None = None, deletions: bool = False) -> None:
         self._world = world
+        self._deletions = deletions
         rng = self._rng = world.fork()
         self._seconds = rng.uniform(10.0, 25.0)
         world.store.latency = rng.uniform(0.0, 0.01)
@@ -118,14 +134,20 @@ class Scenario:
         world.network.mean_delay = rng.uniform(0.0001, 0.003)
         world.slow_disks = rng.random() < 0.3
         count = rng.choice((3, 3, 3, 4, 5))
-        self._machines = [Machine(world, number, SETTINGS) for number in range(1, count + 1)]
+        settings = SETTINGS | (DELETION_SETTINGS if deletions else {})
+        self._machines = [Machine(world, number, settings) for number in range(1, count + 1)]
         self._checks = Checks(world, world.store, self._machines)
+        self._checks.ledger.trimmed = frozenset({TRIMMED, TURNED})
+        self._checks.ledger.compacted = frozenset({TURNED})
         self._history = History(world, self._checks.ledger)
         for machine in self._machines:
             machine.before_death = self._checks.look
         self._places = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
         self._moves = [TopicPartition("moves", 0), TopicPartition("moves", 1)]
         """Where transactions are written."""
+        self._trims = [TopicPartition(TRIMMED, 0), TopicPartition(TRIMMED, 1)] if deletions else []
+        self._turns = [TopicPartition(TURNED, 0)] if deletions else []
+        """Where records are deleted."""
         self._faults = Faults(world, self._machines, faults)
 
     async def play(self) -> None:
@@ -136,6 +158,9 @@ class Scenario:
         admin = Administrator(world, "admin", client)
         await self._inside(admin, admin.create("orders", 2))
         await self._inside(admin, admin.create("moves", len(self._moves)))
+        if self._deletions:
+            await self._inside(admin, admin.create(TRIMMED, len(self._trims), segment_ms="1000"))
+            await self._inside(admin, admin.create(TURNED, len(self._turns), segment_ms="1000"))
         producers = [Producer(world, f"safe{number}", client) for number in range(2)]
         lossy = Producer(world, "lossy", client)
         lossy.acks = ACKS_LEADER
@@ -151,9 +176,12 @@ class Scenario:
             Transactor(world, f"transactor{number}", moving, transactions, second=number < 2)
             for number in range(3)
         ]
-        mover = Mover(world, "mover", client, [*self._places, *self._moves, *INTERNAL])
+        everywhere = [*self._places, *self._moves, *self._trims, *self._turns, *INTERNAL]
+        mover = Mover(world, "mover", client, everywhere)
         self._faults.move = mover.move
-        clients = [*producers, lossy, *readers, admin, *members, *transactors, mover]
+        clients: list[SimClient] = [*producers, lossy, *readers, admin, *members, *transactors, mover]
+        if self._deletions:
+            clients += self._begin_deletions(client)
         for one in clients:
             one.begin()
         await self._faults.run(self._seconds, [one.name for one in clients])
@@ -164,6 +192,8 @@ class Scenario:
         await self._until_done(clients)
         await self._until_healed()
         await self._judge(readers[0], members)
+        if self._deletions:
+            await self._judge_trimmed()
         await self._judge_transactions(transactors, transactions)
 
     def _look(self) -> None:
@@ -219,6 +249,26 @@ class Scenario:
             if self._history.commits_of(member.group, member.place).acknowledged >= 0:
                 offset = await self._inside(member, member.committed())
                 self._history.committed_offset_is(member.group, member.place, offset)
+
+    def _begin_deletions(self, client: Known) -> list[SimClient]:
+        world = self._world
+        trims, turns = replace(client, places=self._trims), replace(client, places=self._turns)
+        self._trimmer = Trimmer(world, "trimmer", trims, self._checks.deletions)
+        self._late = TrimmedReader(world, "late", trims)
+        keyed = [KeyedProducer(world, "trimmed", trims), KeyedProducer(world, "turned", turns)]
+        return [*keyed, self._late, self._trimmer]
+
+    async def _judge_trimmed(self) -> None:
+        reader = self._late
+        for place in self._trims:
+            committed = self._checks.ledger.by_name(place)
+            assert committed is not None
+            start, found = await self._inside(reader, reader.read_rest(place, committed.end_offset))
+            self._history.judge_trimmed(place, start, found)
+        for place in (self._trims[0], self._turns[0]):
+            held = [(machine.id, machine.partition(place)) for machine in self._machines]
+            configs = {broker: partition.log.config for broker, partition in held if partition is not None}
+            self._trimmer.check_settings(place.topic, configs)
 
     async def _judge_transactions(self, transactors: Sequence[Transactor], transactions: Ledger) -> None:
         found, reader = {}, transactors[0]
