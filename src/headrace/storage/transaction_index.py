@@ -48,19 +48,25 @@ _LAST_OFFSET = attrgetter("last_offset")
 
 def read_transaction_index(disk: Disk, path: str) -> list[AbortedTransaction]:
     """The entries of an index file; none if there is no file. An incomplete entry at the end is ignored."""
+    return [AbortedTransaction(*fields) for version, *fields in _rows(disk, path) if version == _VERSION]
+
+
+def _rows(disk: Disk, path: str) -> Iterable[tuple[int, ...]]:
     try:
         data = read_file(disk, path)
     except FileNotFoundError:
-        return []
+        return ()
     whole = len(data) - len(data) % ENTRY_BYTES
-    rows = _ENTRY.iter_unpack(memoryview(data)[:whole])
-    return [AbortedTransaction(*fields) for version, *fields in rows if version == _VERSION]
+    return _ENTRY.iter_unpack(memoryview(data)[:whole])
 
 
 def is_sane(disk: Disk, path: str, base_offset: int, end_offset: int) -> bool:
-    """Do the markers below an offset grow, lie in the segment, and come after what they ended?"""
+    """Are these entries? Do the markers below an offset grow, lie in the segment, and follow what they ended?"""
     previous = base_offset - 1
-    for entry in read_transaction_index(disk, path):
+    for version, *fields in _rows(disk, path):
+        if version != _VERSION:
+            return False
+        entry = AbortedTransaction(*fields)
         if entry.last_offset >= end_offset:
             return True
         if entry.last_offset <= previous or not 0 <= entry.first_offset < entry.last_offset:

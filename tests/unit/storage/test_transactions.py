@@ -345,7 +345,8 @@ def test_the_index_survives(store: Store, how: str) -> None:
     assert indexed(store) == [*expected, AbortedTransaction(PRODUCER, 40, 41, 42)]
 
 
-def test_an_index_that_makes_no_sense_is_made_again(store: Store) -> None:
+@pytest.mark.parametrize("entry", [b"\0\0" + bytes(31) + b"\1", b"\xa5" * 34], ids=["offsets", "version"])
+def test_an_index_that_makes_no_sense_is_made_again(store: Store, entry: bytes) -> None:
     store.create(segment_bytes=700)
     for number in range(20):
         write(store, number)
@@ -353,7 +354,7 @@ def test_an_index_that_makes_no_sense_is_made_again(store: Store) -> None:
     expected = indexed(store)
     store.log.close()
     path = store.files(TRANSACTION_INDEX)[0]
-    path.write_bytes(b"\0\0" + bytes(31) + b"\1" + path.read_bytes()[34:])
+    path.write_bytes(entry + path.read_bytes()[34:])
     store.reopen(clean=True)
     assert indexed(store) == expected
 
