@@ -26,7 +26,7 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """Describes consumer groups and their members."""
     groups = []
-    for group_id in request.group_ids:
+    async for group_id in ctx.each(dict.fromkeys(request.group_ids)):
         group = _described(_describe(ctx, group_id))
         found = request.include_authorized_operations and group.error_code == ErrorCode.NONE
         group.authorized_operations = GROUP_OPERATIONS if found else NOT_REQUESTED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -41,6 +41,18 @@ group_describe = Right(Operation.DESCRIBE, Resource.GROUP)
 group_delete = Right(Operation.DELETE, Resource.GROUP)
 transactional_id_describe = Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)
 transactional_id_write = Right(Operation.WRITE, Resource.TRANSACTIONAL_ID)
+
+
+def each_once(asked: Iterable[T], name: Callable[[T], Hashable]) -> list[T]:
+    """What a request asks for, without repetitions.
+
+    A name of some bytes may be answered with a megabyte: with repetitions, one request could ask for any amount of
+    memory.
+    """
+    found: dict[Hashable, T] = {}
+    for one in asked:
+        found.setdefault(name(one), one)
+    return list(found.values())
 
 
 class LoginStep(NamedTuple):

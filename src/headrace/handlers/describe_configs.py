@@ -15,7 +15,7 @@ from headrace.config.describe import (
     describe_topic,
 )
 from headrace.config.topic_config import DynamicConfigs
-from headrace.handlers.context import Context, configs_describe
+from headrace.handlers.context import Context, configs_describe, each_once
 from headrace.handlers.registry import api
 from headrace.model.config_resources import ResourceType
 from headrace.model.errors import ErrorCode, KafkaError
@@ -33,9 +33,14 @@ from headrace.wire.messages.describe_configs import (
 @api(DescribeConfigsRequest, DescribeConfigsResponse, versions=range(1, 5), authorize=configs_describe)
 async def describe_configs(ctx: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Returns the settings of topics, brokers and consumer groups."""
+    asked = each_once(request.resources, _name_of)
     return DescribeConfigsResponse(
-        results=[_describe(ctx, request, resource) async for resource in ctx.each(request.resources)]
+        results=[_describe(ctx, request, resource) async for resource in ctx.each(asked)]
     )
+
+
+def _name_of(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
+    return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 
 def _describe(

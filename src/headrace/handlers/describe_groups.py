@@ -24,7 +24,7 @@ ERROR_MESSAGE_SINCE = 6
 async def describe_groups(ctx: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describes classic groups and their members."""
     groups = []
-    for group_id in request.groups:
+    async for group_id in ctx.each(dict.fromkeys(request.groups)):
         group = _described(_describe(ctx, group_id), ctx.version)
         found = request.include_authorized_operations and group.error_code == ErrorCode.NONE
         group.authorized_operations = GROUP_OPERATIONS if found else NOT_REQUESTED

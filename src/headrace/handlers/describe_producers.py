@@ -18,18 +18,20 @@ from headrace.wire.messages.describe_producers import (
 @api(DescribeProducersRequest, DescribeProducersResponse, versions=range(1), authorize=topic_read)
 async def describe_producers(ctx: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Returns the producers that a partition remembers."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
-                partitions=[_describe(ctx, topic.name, index) for index in topic.partition_indexes],
+                name=name, partitions=[await _describe(ctx, name, index) async for index in ctx.each(indexes)]
             )
-            for topic in request.topics
+            for name, indexes in asked.items()
         ]
     )
 
 
-def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
+async def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(topic)
         partition = ctx.broker.replicas.leader(TopicPartition(topic, index))
@@ -46,6 +48,6 @@ def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
                 coordinator_epoch=row.coordinator_epoch,
                 current_txn_start_offset=row.transaction_first_offset,
             )
-            for row in partition.producers()
+            async for row in ctx.each(partition.producers())
         ],
     )

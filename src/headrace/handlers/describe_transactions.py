@@ -19,10 +19,14 @@ from headrace.wire.messages.describe_transactions import (
     versions=range(1),
     authorize=transactional_id_describe,
 )
-def describe_transactions(ctx: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+async def describe_transactions(
+    ctx: Context, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
     """Returns the state of transactions by transactional id."""
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[
+            _describe(ctx, name) async for name in ctx.each(dict.fromkeys(request.transactional_ids))
+        ]
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from headrace.groups.messages import FetchedOffset, FetchOffsets, FetchReply
-from headrace.handlers.context import Context, group_describe
+from headrace.handlers.context import Context, each_once, group_describe
 from headrace.handlers.registry import api
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicId, TopicPartition
@@ -38,7 +38,8 @@ async def offset_fetch(ctx: Context, request: OffsetFetchRequest) -> OffsetFetch
     """Returns a group's stored offsets."""
     if ctx.version < MANY_GROUPS_SINCE:
         return await _one_group(ctx, request)
-    groups = [await _group(ctx, asked, request.require_stable) async for asked in ctx.each(request.groups)]
+    once = each_once(request.groups, lambda group: (group.group_id, group.topics is None))
+    groups = [await _group(ctx, asked, request.require_stable) async for asked in ctx.each(once)]
     return OffsetFetchResponse(groups=groups)
 
 
@@ -146,8 +147,11 @@ async def _fetch(
     ctx: Context, partitions: list[TopicPartition] | None, ask: Callable[[Asked], FetchOffsets]
 ) -> FetchReply:
     """Some hundreds of partitions at a time, with others served between; None asks for all that are stored."""
-    if partitions is None or len(partitions) <= PARTITIONS_AT_ONCE:
-        return _fetch_some(ctx, ask(None if partitions is None else tuple(partitions)))
+    if partitions is None:
+        return _fetch_some(ctx, ask(None))
+    partitions = list(dict.fromkeys(partitions))
+    if len(partitions) <= PARTITIONS_AT_ONCE:
+        return _fetch_some(ctx, ask(tuple(partitions)))
     found: list[FetchedOffset] = []
     async for start in ctx.each(range(0, len(partitions), PARTITIONS_AT_ONCE)):
         reply = _fetch_some(ctx, ask(tuple(partitions[start : start + PARTITIONS_AT_ONCE])))
