@@ -339,9 +339,11 @@ class AioKafka:
         self.consumer.seek(aiokafka.TopicPartition(topic, partition), offset)
 
     def close(self) -> None:
-        if self._commit_on_revoke and self.assignment():
-            self.commit()  # it calls nobody back when it stops
-        _loop.run(self.consumer.stop())
+        try:
+            if self._commit_on_revoke and self.assignment():
+                self.commit()  # it calls nobody back when it stops
+        finally:
+            _loop.run(self.consumer.stop())
 
 
 class _AioListener(aiokafka.ConsumerRebalanceListener):
