@@ -197,7 +197,7 @@ async def test_answering_many_created_topics_leaves_room_for_others() -> None:
 async def test_settings_of_many_topics_leave_room_for_others() -> None:
     slices = AlwaysDue()
     request = DescribeConfigsRequest(
-        resources=[DescribeConfigsResource(resource_type=0, resource_name="t") for _ in range(MANY)]
+        resources=[DescribeConfigsResource(resource_type=0, resource_name=f"t{n}") for n in range(MANY)]
     )
     work: Any = describe_configs(context(slices, version=4), request)
     assert len((await work).results) == MANY
