@@ -7,6 +7,9 @@ MAX_TAGGED_FIELDS = 1024
 
 MAX_CLIENT_ID_BYTES = 4096
 
+MAX_STRING_BYTES = 32_767
+"""Of a name or another text in a request: what the oldest encoding holds, and what Kafka takes in every one."""
+
 MAX_PARTITIONS_PER_TOPIC = 100_000
 
 MAX_PARTITIONS_PER_REQUEST = 10_000

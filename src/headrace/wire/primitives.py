@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.errors import ProtocolError
+from headrace.model.limits import MAX_STRING_BYTES
 from headrace.model.varint import read_uvarint, write_uvarint
 
 Reader = Callable[["Cursor"], Any]
@@ -155,6 +156,8 @@ def _write_string(out: bytearray, value: Any) -> None:
 
 def _read_compact_string(cursor: Cursor) -> str | None:
     length = cursor.uvarint() - 1
+    if length > MAX_STRING_BYTES:
+        raise ProtocolError(f"a string of {length} bytes, and {MAX_STRING_BYTES} are the most")
     return None if length < 0 else _text(cursor.take(length))
 
 

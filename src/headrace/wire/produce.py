@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 
 from headrace.model.errors import ErrorCode, ProtocolError
-from headrace.model.limits import MAX_PRODUCE_PARTITIONS
+from headrace.model.limits import MAX_PRODUCE_PARTITIONS, MAX_STRING_BYTES
 from headrace.model.varint import read_uvarint, write_uvarint
 from headrace.wire.leader_hints import LeaderHint, endpoints_tag, leader_tag
 from headrace.wire.tags import skip_tags
@@ -65,6 +65,8 @@ def transactional_id_of(frame: memoryview, position: int, version: int) -> str:
     if version >= FLEXIBLE:
         length, start = read_uvarint(frame, position)
         length -= 1
+        if length > MAX_STRING_BYTES:
+            raise ProtocolError(f"a transactional id of {length} bytes, and {MAX_STRING_BYTES} are the most")
     else:
         (length,) = _INT16.unpack_from(frame, position)
         start = position + 2

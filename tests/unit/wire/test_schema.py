@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from headrace.model.errors import ProtocolError
-from headrace.model.limits import MAX_TAGGED_FIELDS
+from headrace.model.limits import MAX_STRING_BYTES, MAX_TAGGED_FIELDS
+from headrace.model.varint import write_uvarint
 from headrace.wire.messages.create_topics import CreateTopicsRequest
 from headrace.wire.messages.fetch import FetchRequest, ReplicaState
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.wire.primitives import INT32, STRING
+from headrace.wire.produce import transactional_id_of
 from headrace.wire.schema import Message, Struct, array, field
 
 
@@ -59,6 +62,24 @@ def test_a_compact_count_beyond_the_frame_is_refused() -> None:
         CreateTopicsRequest.decode(b"\xff\xff\xff\xff\x0f" + bytes(8), 5)
     with pytest.raises(ProtocolError, match="longer than"):
         CreateTopicsRequest.decode(b"\xff" * 20, 5)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_text_is_limited_in_both_encodings(version: int) -> None:
+    """FindCoordinator hashes it character by character: 10 MB took seconds, in which nobody else was served."""
+    longest = FindCoordinatorRequest(key="g" * MAX_STRING_BYTES)
+    assert FindCoordinatorRequest.decode(longest.encode(version), version) == longest
+    if version == 3:
+        with pytest.raises(ProtocolError, match="a string of 32768 bytes"):
+            FindCoordinatorRequest.decode(FindCoordinatorRequest(key="g" * (MAX_STRING_BYTES + 1)).encode(3), 3)
+
+
+def test_so_is_the_transactional_id_of_a_produce() -> None:
+    frame = bytearray()
+    write_uvarint(frame, MAX_STRING_BYTES + 2)
+    frame += b"i" * (MAX_STRING_BYTES + 1)
+    with pytest.raises(ProtocolError, match="a transactional id of 32768 bytes"):
+        transactional_id_of(memoryview(frame), 0, 9)
 
 
 @pytest.mark.parametrize("size", [-1, -2, 5, (1 << 31) - 1])

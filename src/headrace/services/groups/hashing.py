@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 REMEMBERED_GROUPS = 16_384
+LONGEST_REMEMBERED = 255
+"""Characters: thousands of longer names would fill the memory, and nobody who means well has them."""
 _INT_MIN = -(1 << 31)
 
 
@@ -18,7 +20,15 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-@lru_cache(REMEMBERED_GROUPS)
 def partition_of(group_id: str, partition_count: int) -> int:
+    if len(group_id) > LONGEST_REMEMBERED:
+        return _computed(group_id, partition_count)
+    return _remembered(group_id, partition_count)
+
+
+def _computed(group_id: str, partition_count: int) -> int:
     value = java_hash(group_id)
     return (0 if value == _INT_MIN else abs(value)) % partition_count
+
+
+_remembered = lru_cache(REMEMBERED_GROUPS)(_computed)
