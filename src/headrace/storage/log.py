@@ -24,13 +24,13 @@ from headrace.records.batch import (
     checked_header,
     parse_header,
 )
-from headrace.records.markers import EndMarker, build_marker
+from headrace.records.markers import ABORT, COMMIT, EndMarker, build_marker
 from headrace.storage.append_checks import adapted, check_header, check_size
 from headrace.storage.files import FileRange, OpenFile
 from headrace.storage.health import cut_short
 from headrace.storage.log_parts import LogParts
 from headrace.storage.producer_state import VerificationGuard
-from headrace.storage.replay import apply_batch
+from headrace.storage.replay import apply_batch, apply_end
 from headrace.storage.retention import expired_segments
 from headrace.storage.scan import split_batches
 from headrace.storage.segment import MAX_RELATIVE_OFFSET, Segment
@@ -105,27 +105,33 @@ class Log(LogParts):
         OFFSET_LENGTH_EPOCH.pack_into(batch, 0, self.end_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
         header = parse_header(batch)
         self.producers.check_unsequenced(header, guard)
-        return self._append_own(header, batch, now_ms)
+        self._write_own(header, batch, now_ms)
+        self._apply(header, batch)
+        return Append(header.base_offset, -1)
 
     def append_marker(self, marker: EndMarker, leader_epoch: int) -> Append:
         """End a transaction here."""
         now_ms = self._resources.env.clock.wall_ms()
         self.producers.check_marker(marker)
         batch = build_marker(marker, now_ms, self.end_offset, leader_epoch)
-        return self._append_own(parse_header(batch), batch, now_ms)
+        header = parse_header(batch)
+        self._write_own(header, batch, now_ms)
+        kind = COMMIT if marker.commit else ABORT
+        self._note(apply_end(self.producers, header, kind, marker.coordinator_epoch))
+        return Append(header.base_offset, -1)
 
-    def _append_own(self, header: BatchHeader, batch: bytearray, now_ms: int) -> Append:
+    def _write_own(self, header: BatchHeader, batch: bytearray, now_ms: int) -> None:
         """A batch of the broker's own with its offset and epoch in it."""
         self._write(header, batch, header.base_offset, now_ms)
         if header.leader_epoch != self._leader_epoch:
             self.leader_epochs.assign(header.leader_epoch, header.base_offset)
             self._leader_epoch = self.leader_epochs.latest
-        self._apply(header, batch)
-        return Append(header.base_offset, -1)
 
     def _apply(self, header: BatchHeader, batch: memoryview | bytearray) -> None:
         """What a stored batch says of its producer, and of a transaction that it aborted."""
-        aborted = apply_batch(self.producers, header, batch)
+        self._note(apply_batch(self.producers, header, batch))
+
+    def _note(self, aborted: AbortedTransaction | None) -> None:
         if aborted is not None:
             if not self._segments.active.has_aborted:
                 self._durability.directory_changed()

@@ -27,8 +27,13 @@ def apply_batch(
         producers.apply(header, header.base_offset)
         return None
     kind, coordinator_epoch = read_marker(batch)
-    if kind not in _ENDS:
-        return None
+    return apply_end(producers, header, kind, coordinator_epoch) if kind in _ENDS else None
+
+
+def apply_end(
+    producers: ProducerStates, header: BatchHeader, kind: int | None, coordinator_epoch: int
+) -> AbortedTransaction | None:
+    """Remember a stored marker. What it aborted."""
     first_offset = producers.apply_marker(header, coordinator_epoch)
     if kind != ABORT or first_offset == NO_TRANSACTION:
         return None

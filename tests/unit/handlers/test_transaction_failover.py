@@ -12,7 +12,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import build_batch
 from headrace.services.shards import ShardState
-from headrace.services.transactions.records import encode_transaction
+from headrace.services.transactions.encoding import encode_transaction
 from headrace.services.transactions.settings import transaction_settings
 from headrace.services.transactions.shard import TransactionShard
 from headrace.transactions.states import TransactionState

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.records.builder import build_batch
-from headrace.services.transactions.records import decode_transactions, encode_transaction
+from headrace.services.transactions.encoding import encode_transaction
+from headrace.services.transactions.records import decode_transactions
 from headrace.transactions.adding import decide_add
 from headrace.transactions.ending import EndTransaction, completed, decide_end, timed_out
 from headrace.transactions.starting import decide_init

@@ -1,4 +1,4 @@
-"""Transactions as records of `__transaction_state`, in Kafka's format, and back."""
+"""What the records of `__transaction_state` say of transactions. `encoding` writes them."""
 
 from __future__ import annotations
 
@@ -7,49 +7,13 @@ from collections.abc import Iterator
 from headrace.model.errors import ProtocolError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import CONTROL, parse_header
-from headrace.records.builder import NewRecord
 from headrace.records.reader import read_records
 from headrace.transactions.states import ENDED, TransactionState
 from headrace.transactions.transaction import Transaction
 from headrace.wire.messages.group_records import leading_int16
-from headrace.wire.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from headrace.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
 
-VERSION = 1
 _STORED = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
-
-
-def encode_transaction(transaction: Transaction) -> NewRecord:
-    key = TransactionLogKey(transactional_id=transaction.transactional_id).to_bytes()
-    partitions = None
-    if transaction.state is not TransactionState.EMPTY:
-        partitions = _by_topic(transaction.partitions)
-    value = TransactionLogValue(
-        producer_id=transaction.producer_id,
-        previous_producer_id=transaction.previous_producer_id,
-        next_producer_id=transaction.next_producer_id,
-        producer_epoch=transaction.producer_epoch,
-        next_producer_epoch=transaction.next_producer_epoch,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_status=transaction.state,
-        transaction_partitions=partitions,
-        transaction_last_update_timestamp_ms=transaction.updated_ms,
-        transaction_start_timestamp_ms=transaction.start_ms,
-        client_transaction_version=transaction.client_version,
-        headrace_timeout_before_ms=transaction.timeout_before_ms,
-        headrace_last_epoch=transaction.last_epoch,
-    )
-    return NewRecord(value.to_bytes(VERSION), key, transaction.updated_ms)
-
-
-def tombstone(transactional_id: str, now_ms: int) -> NewRecord:
-    return NewRecord(None, TransactionLogKey(transactional_id=transactional_id).to_bytes(), now_ms)
-
-
-def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()]
 
 
 LoadedTransaction = tuple[str, Transaction | None]

@@ -25,7 +25,8 @@ from headrace.replication.partition import Partition
 from headrace.services.groups.loading import load_log
 from headrace.services.groups.writer import RECORD_OVERHEAD, DecisionWriter
 from headrace.services.shards import ShardState
-from headrace.services.transactions.records import decode_transactions, encode_transaction, tombstone
+from headrace.services.transactions.encoding import encode_key, encode_transaction
+from headrace.services.transactions.records import decode_transactions
 from headrace.services.transactions.settings import TransactionSettings
 from headrace.transactions.decision import TransactionDecision, refuse
 from headrace.transactions.ending import completed, timed_out
@@ -321,7 +322,7 @@ class TransactionShard:
                 and transactional_id not in self._writing
             ):
                 check_transition(transaction, None)
-                self._write(transactional_id, tombstone(transactional_id, now_ms), None)
+                self._write(transactional_id, NewRecord(None, encode_key(transactional_id), now_ms), None)
             if number % IDS_PER_TURN == 0:
                 await self._env.clock.sleep(0)
                 if self.state is not ShardState.ACTIVE:
