@@ -15,7 +15,6 @@ from headrace.wire.messages.transaction_records import TransactionLogKey, Transa
 
 _STORED = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
 
-
 LoadedTransaction = tuple[str, Transaction | None]
 """A transactional id, and what was stored last of it; None once it has expired."""
 
