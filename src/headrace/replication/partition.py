@@ -378,12 +378,14 @@ class Partition:
         return self.log.producers.describe()
 
     def epoch_end(self, epoch: int, reader: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs part (KIP-101, 279)."""
+        """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs part (KIP-101, 279).
+
+        For consumers too, that is in the whole log: a new leader's high watermark can be behind what they have read,
+        and would look to them as if records had been lost.
+        """
         if reader != REPLICA:
             self.check_lease()
-        end = self.high_watermark if reader != REPLICA else self.log.end_offset
-        found, end_offset = self.log.leader_epochs.end_offset_for(epoch, end)
-        return found, min(end_offset, end)
+        return self.log.leader_epochs.end_offset_for(epoch, self.log.end_offset)
 
     # -- the high watermark
 

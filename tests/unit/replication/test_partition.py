@@ -441,6 +441,18 @@ async def test_without_a_lease_nobody_surely_leads_whom_not_all_follow(partition
     assert partition.surely_leads
 
 
+async def test_a_new_leader_does_not_tell_consumers_that_they_read_too_far(partition: Partition) -> None:
+    """Its high watermark is what it last knew: consumers took it for a truncation, and read records again."""
+    fill(partition, 1, 1, 1)
+    follow(partition, 2)
+    partition.high_watermark = 1
+    lead(partition, (1, 2), epoch=3)
+    assert partition.epoch_end(1, UNCOMMITTED) == (1, 3)
+    append(partition)
+    assert partition.high_watermark == 1
+    assert partition.epoch_end(1, UNCOMMITTED) == (1, 3)
+
+
 async def test_without_a_lease_an_only_replica_goes_on(partition: Partition) -> None:
     lead(partition, (1,), (1,))
     LEASE.is_valid = False
