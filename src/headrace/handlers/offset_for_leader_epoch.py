@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23), v2-4. Where a leader epoch ends, to find the point at which two logs part.
 
-v2 fencing by the current epoch (KIP-320); v3 the replica's id: consumers (-1) are refused while this broker may have
-been replaced. An epoch we never had is answered with -1 and -1.
+v2 fencing by the current epoch (KIP-320); v3 the replica's id: consumers (-1) are refused while this broker may
+have been replaced. An epoch we never had is answered with -1 and -1.
 """
 
 from __future__ import annotations

@@ -380,8 +380,8 @@ class Partition:
     def epoch_end(self, epoch: int, reader: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs part (KIP-101, 279).
 
-        For consumers too, that is in the whole log: a new leader's high watermark can be behind what they have read,
-        and would look to them as if records had been lost.
+        For consumers too, that is in the whole log: a new leader's high watermark can be behind what they have
+        read, and would look to them as if records had been lost.
         """
         if reader != REPLICA:
             self.check_lease()
