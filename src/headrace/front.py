@@ -66,7 +66,8 @@ class Front:
             try:
                 await listener.open(self.dispatcher, wanted.host or None, wanted.port)
             except OSError as error:
-                raise StartError(f"Cannot listen on {wanted}: {_bind_problem(error)}") from error
+                another = f"--override listeners={wanted.name}://{wanted.host}:{(wanted.port + 100) % 2**16}"
+                raise StartError(f"Cannot listen on {wanted}: {_bind_problem(error, another)}") from error
             listener.connections.rates = self._rates
             self.listeners.append(listener)
             endpoints.append(
@@ -127,7 +128,10 @@ class Front:
             await admin.open(host, port if port >= 0 else _default_admin_port(self.listeners[0].port))
         except OSError as error:
             if port >= 0:
-                raise StartError(f"Cannot serve metrics on {host}:{port}: {_bind_problem(error)}") from error
+                another = "--override headrace.admin.port=PORT"
+                raise StartError(
+                    f"Cannot serve metrics on {host}:{port}: {_bind_problem(error, another)}"
+                ) from error
             await admin.open(host, 0)
             log.warning("The default admin port is in use; using another one")
         log.info("Metrics and health are on http://%s:%d", host, admin.port)
@@ -175,15 +179,18 @@ class Front:
 
 
 _BIND_PROBLEMS = {
-    errno.EADDRINUSE: "the port is already in use. Stop the process that uses it, or choose another port.",
+    errno.EADDRINUSE: "the port is already in use. Stop the process that uses it, or choose another port: "
+    "`{another}`.",
     errno.EADDRNOTAVAIL: "this machine does not have that address. The address that clients connect to, if it is "
     "another, belongs in advertised.listeners.",
-    errno.EACCES: "only root may use ports below 1024. Choose another port.",
+    errno.EACCES: "only root may use ports below 1024. Choose another port: `{another}`.",
 }
 
 
-def _bind_problem(error: OSError) -> str:
-    return _BIND_PROBLEMS.get(error.errno or 0) or error.strerror or str(error)
+def _bind_problem(error: OSError, another: str) -> str:
+    """`another` is how to choose another port."""
+    problem = _BIND_PROBLEMS.get(error.errno or 0)
+    return problem.format(another=another) if problem else error.strerror or str(error)
 
 
 def _default_admin_port(client_port: int) -> int:

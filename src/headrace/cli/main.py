@@ -5,6 +5,7 @@ Exit codes are in `common.failure`. A mistake of the user is a line or two on st
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Any
@@ -13,7 +14,8 @@ import click
 
 from headrace import __version__
 from headrace.cli.common.failure import FAILED, INTERRUPTED, CommandError, said_by
-from headrace.cli.common.lazy import LazyGroup
+from headrace.cli.common.lazy import LazyGroup, UseInstead
+from headrace.cli.common.wrapping import for_stream
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "start": ("headrace.cli.broker.start:start", "Start a broker in the foreground."),
@@ -89,14 +91,21 @@ class CommandLine(LazyGroup):
             # The reader has gone and nothing is wrong. Exit without the flush that would complain a second time.
             os._exit(0)
         except click.UsageError as error:
-            plain = type(error) in (click.UsageError, click.BadParameter)  # click finishes the others itself
-            if plain and not error.message.endswith((".", "?", "!")):
-                vars(error)["message"] += "."
+            _finish(error)
             raise
         except KeyboardInterrupt:
             if sys.stderr.isatty():
                 click.echo(err=True)  # after the ^C that the terminal shows
             raise click.Abort from None
+
+
+def _finish(error: click.UsageError) -> None:
+    """Numbers in words that people use; and a full stop, which click itself puts after its other errors."""
+    text = error.message.replace(" is not a valid integer range", " is not a whole number")
+    text = text.replace(" is not a valid float range", " is not a number")
+    if type(error) in (click.UsageError, click.BadParameter) and not text.endswith((".", "?", "!")):
+        text += "."
+    vars(error)["message"] = text
 
 
 @click.group(
@@ -112,20 +121,29 @@ def command_line(bootstrap_everywhere: str | None) -> None:
     """Headrace: a commit log that speaks Kafka's protocol."""
 
 
+def _show(error: click.ClickException) -> None:
+    if isinstance(error, UseInstead):
+        error.show()
+        return
+    text = io.StringIO()
+    error.show(text)
+    click.echo(for_stream(text.getvalue(), sys.stderr), nl=False, err=True)
+
+
 def main() -> None:
     try:
         result = command_line.main(prog_name="headrace", standalone_mode=False)
         sys.exit(result if isinstance(result, int) else 0)
     except CommandError as error:
-        error.show()
+        _show(error)
         sys.exit(error.code)
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.filename is None or error.strerror is None:
             raise
-        CommandError(f"{said_by(error)}.").show()
+        _show(CommandError(f"{said_by(error)}."))
         sys.exit(FAILED)
     except click.Abort:
         sys.exit(INTERRUPTED)

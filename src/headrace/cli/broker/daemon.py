@@ -9,6 +9,7 @@ import click
 
 from headrace.cli.broker.run_files import BrokerRunFiles
 from headrace.cli.common.failure import CommandError
+from headrace.cli.common.output import note
 
 TAIL_LINES = 5
 WHOLE_LINES = 50
@@ -38,6 +39,4 @@ def start_in_background(arguments: list[str], files: BrokerRunFiles, keeps_log: 
         advice = f"Its log is {files.log}." if keeps_log else None
         raise CommandError("The broker did not start:\n  " + "\n  ".join(tail), code or 1, advice)
     click.echo(ready, nl=False)
-    click.echo(
-        f"The log is {files.log}; stop it with `headrace stop --data-dir {files.directory.parent}`.", err=True
-    )
+    note(f"The log is {files.log}; stop it with `headrace stop --data-dir {files.directory.parent}`.")

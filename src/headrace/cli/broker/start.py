@@ -27,8 +27,22 @@ from headrace.config.setting import ConfigError
 
 log = logging.getLogger("headrace.start")
 
+OPTIONS_OF_THE_ADDRESS = ("--port", "--host", "--listen", "--listeners", "--bind")
+"""What people try who expect an option for it."""
+ADDRESS_ADVICE = "Address and port are one setting: --override listeners=PLAINTEXT://127.0.0.1:9192"
 
-@click.command()
+
+class StartCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name in OPTIONS_OF_THE_ADDRESS:
+                raise click.UsageError(f"{error.format_message()} {ADDRESS_ADVICE}", ctx) from None
+            raise
+
+
+@click.command(cls=StartCommand)
 @click.argument(
     "file", required=False, type=click.Path(path_type=Path), metavar="[server.properties|headrace.toml]"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import click
 
 from headrace.cli.common.failure import FAILED
 from headrace.cli.common.output import PEOPLE, emit_data, headings_in_bold
+from headrace.cli.common.wrapping import for_stream
 
 OK, DOUBT, WRONG = "ok", "warning", "error"
 _COLORS = {OK: "green", DOUBT: "yellow", WRONG: "red"}
@@ -28,9 +30,10 @@ def emit_findings(findings: Sequence[Finding], format: str) -> None:
         return
     for one in findings:
         state = f"{one.state:<7}"
-        click.echo(f"{click.style(state, _COLORS[one.state]) if headings_in_bold() else state}  {one.what}")
+        what = for_stream(f"{state}  {one.what}", sys.stdout, hanging=len(state) + 2)
+        click.echo(what.replace(state, click.style(state, _COLORS[one.state]), 1) if headings_in_bold() else what)
         if one.advice:
-            click.echo(f"{'':<7}  -> {one.advice}")
+            click.echo(for_stream(f"{'':<7}  -> {one.advice}", sys.stdout, hanging=3))
 
 
 def exit_by(findings: Sequence[Finding]) -> None:

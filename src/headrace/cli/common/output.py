@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from headrace.cli.common.fitting import GAP, fitted, least_widths, shortened
+from headrace.cli.common.wrapping import for_stream
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml")
 PEOPLE = ("table", "wide")
@@ -53,11 +54,11 @@ def number(key: str, title: str, wide: bool = False) -> Column:
 
 def note(text: str) -> None:
     """For the person at the terminal; not data."""
-    click.echo(text, err=True)
+    click.echo(for_stream(text, sys.stderr), err=True)
 
 
 def warn(text: str) -> None:
-    click.echo(f"Warning: {text}", err=True)
+    note(f"Warning: {text}")
 
 
 _writing = False

@@ -62,6 +62,8 @@ def read_content(path: Path) -> Content:
         return _epochs(path)
     if path.name == "partition.metadata":
         return _topic_id(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory; name its files, for example {path / '*.log'}")
     raise ValueError(f"{path.name} is not a log file: those end in {', '.join(readers)} or are checkpoints")
 
 

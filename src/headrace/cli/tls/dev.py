@@ -72,7 +72,7 @@ def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days:
         ) from None
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        authority = _authority(directory, days)
+        authority, is_new = _authority(directory, days)
         marked = "" if network else f"# {FOR_THIS_MACHINE}\n"
         _write(directory / "broker.pem", marked + make_certificate(authority, "broker", hosts, days).store)
         for name in clients:
@@ -81,8 +81,12 @@ def dev(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days:
         raise CommandError(f"Cannot write {error.filename}: {error.strerror}.") from None
     except ValueError as error:
         raise CommandError(f"{directory / 'ca.pem'} and ca.key cannot be used: {error}.") from None
-    made = ", ".join(["ca.pem", "broker.pem", *(f"{name}.pem" for name in clients)])
-    note(f"Made {made} in {directory}, valid for {days} days. Use them only for testing, and keep ca.key secret.")
+    made = ", ".join([*(["ca.pem"] if is_new else []), "broker.pem", *(f"{name}.pem" for name in clients)])
+    signed = "" if is_new else ", signed by the existing CA"
+    note(
+        f"Made {made} in {directory}, valid for {days} days{signed}. Use them only for testing, and keep "
+        "ca.key secret."
+    )
 
 
 def _check_hosts(hosts: tuple[str, ...], network: bool) -> None:
@@ -104,7 +108,8 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _authority(directory: Path, days: int) -> Certificate:
+def _authority(directory: Path, days: int) -> tuple[Certificate, bool]:
+    """The CA of the directory, and whether it was created now."""
     from headrace.env.certificates import make_authority, read_certificate, renewed_authority
 
     certificate, key = directory / "ca.pem", directory / "ca.key"
@@ -114,11 +119,11 @@ def _authority(directory: Path, days: int) -> Certificate:
             kept = renewed_authority(kept, days)
             _replace(certificate, kept.pem, 0o644)
             note(f"Renewed the CA with the same key: give the new {certificate} to all clients.")
-        return kept
+        return kept, False
     made = make_authority(AUTHORITY, days)
     _write(key, made.key)
     certificate.write_text(made.pem)
-    return made
+    return made, True
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,50 @@
+"""Sentences are broken between words on a terminal, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+
+from headrace.cli.common.wrapping import for_stream, wrapped
+from tests.unit.cli.test_mistakes import UNUSED
+
+
+def test_lines_are_broken_between_words_and_commands_stay_whole() -> None:
+    assert wrapped("short", 10) == "short"
+    assert wrapped("one two three four", 10) == "one two\nthree four"
+    assert wrapped("  -> one two three", 12, hanging=3) == "  -> one two\n     three"
+    assert wrapped("Run `headrace topic list` first.", 14) == "Run\n`headrace topic list`\nfirst."
+    assert wrapped("kept\n\n  unbreakable-word x", 10) == "kept\n\n  unbreakable-word\n  x"
+    assert wrapped("消息消息 消息", 10) == "消息消息\n消息"
+
+
+def test_what_is_no_terminal_gets_whole_sentences() -> None:
+    text = "a sentence " * 50
+    assert for_stream(text, io.StringIO()) == text
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        assert for_stream(text, pipe) == text
+
+
+def test_an_error_fits_a_terminal() -> None:
+    ours, its = pty.openpty()
+    command = ["stty", "rows", "24", "cols", "80"]
+    subprocess.run(command, stdin=its, check=True)
+    arguments = [sys.executable, "-m", "headrace", "topic", "list", "-b", UNUSED]
+    code = subprocess.run(arguments, stdin=its, stdout=its, stderr=its, check=False).returncode
+    os.close(its)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:  # Linux: the other side is closed
+        pass
+    os.close(ours)
+    lines = shown.decode().splitlines()
+    assert code == 3
+    assert max(map(len, lines)) <= 80, lines
+    assert "(connection\nrefused)" in "\n".join(lines), lines
