@@ -9,6 +9,10 @@ the write that makes them enough; only then does the high watermark move on.
   must choose.
 - The in-sync set is never empty: if all its members may have lost records, the eligible ones take their place. If
   there are none either, there is no better choice, and the members stay.
+- The last member of the set must say that it is there. It may be dead, its disk lost, and only not missed yet. So
+  when the controller's decision leaves a single member, those who left stay eligible however small
+  `min.insync.replicas` is, until the leader itself asks for the set that it knows (`in_sync`). A leader that asks
+  to be alone has said so.
 - Safety does not depend on who thinks that `min.insync.replicas` is what: the leader goes by the list. A
   controller that expects more replicas than the leader makes it wait; one that expects fewer has fewer candidates.
 """
@@ -40,14 +44,22 @@ def without_suspects(partition: PartitionImage, suspects: Collection[int]) -> Pa
     return replace(partition, isr=isr, elr=elr)
 
 
+ASSURED = 2
+"""So many members are enough although none of them has said that it is there: one of them is."""
+
+
 def with_eligible(
-    before: PartitionImage, after: PartitionImage, min_in_sync: MinInSync, suspects: Collection[int] = ()
+    before: PartitionImage,
+    after: PartitionImage,
+    min_in_sync: MinInSync,
+    suspects: Collection[int] = (),
+    at_leaders_wish: bool = False,
 ) -> PartitionImage:
     """`after`, which was decided on `before`, with who is eligible then; `before` if nothing changed."""
     elr, last_known = _eligible(before, after, suspects)
     if elr or last_known:
-        enough = after.leader != NO_LEADER and len(after.isr) >= min_in_sync(after)
-        if enough:
+        needed = min_in_sync(after) if at_leaders_wish else max(min_in_sync(after), ASSURED)
+        if after.leader != NO_LEADER and len(after.isr) >= needed:
             elr = last_known = ()
     if (elr, last_known) != (after.elr, after.last_known_elr):
         after = replace(after, elr=elr, last_known_elr=last_known)

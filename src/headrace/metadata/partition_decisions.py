@@ -328,6 +328,8 @@ def _granted(
     granted = replace(partition, isr=ordered)
     if partition.target:
         granted = end_move(granted, Liveness.of(image).for_partition(topic.id, wish.partition))
-    after = with_eligible(partition, granted, partial(rules.min_in_sync, topic))
-    # The set as it is: another wish is withdrawn, and must not be granted late. A new object is written.
-    return replace(partition) if after is partition else after
+    after = with_eligible(partition, granted, partial(rules.min_in_sync, topic), at_leaders_wish=True)
+    if after is partition and (leader, UNKNOWN_EPOCH) in wish.isr:
+        # The set as it is: another wish is withdrawn, and must not be granted late. A new object is written.
+        return replace(partition)
+    return after

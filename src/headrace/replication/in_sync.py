@@ -99,7 +99,7 @@ class InSyncKeeper:
         oldest = now - self._limits.seconds
         leadership.mark(now, partition.end_offset, oldest)
         laggards = leadership.laggards(oldest, partition.end_offset, self._limits.records)
-        if laggards and leadership.pending is None:
+        if (laggards or leadership.names_eligible) and leadership.pending is None:
             self._laggards[partition] = laggards
             self.ask(partition)
 
@@ -123,7 +123,12 @@ class InSyncKeeper:
             return False  # not registered at the moment: nobody would grant it
         if leadership.pending is None:
             leadership.pending = leadership.wanted(
-                partition.high_watermark, partition.log.start_offset, laggards, brokers, image.partition_epoch
+                partition.high_watermark,
+                partition.log.start_offset,
+                laggards,
+                brokers,
+                image.partition_epoch,
+                partition.min_in_sync,
             )
         return leadership.pending is not None
 

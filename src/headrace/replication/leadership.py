@@ -100,6 +100,11 @@ class Leadership:
     def isr(self) -> tuple[int, ...]:
         return self._isr
 
+    @property
+    def names_eligible(self) -> bool:
+        """Whether the controller counts others as eligible to lead, so that nothing is committed."""
+        return len(self._electable) > len(self._isr)
+
     def end_of(self, replica: int) -> int:
         return self._ends.get(replica, UNKNOWN_OFFSET)
 
@@ -207,8 +212,13 @@ class Leadership:
         laggards: list[int],
         brokers: Mapping[int, BrokerImage],
         partition_epoch: int,
+        min_in_sync: int,
     ) -> InSyncChange | None:
-        """The in-sync set to ask for; None if it is as it should be."""
+        """The in-sync set to ask for; None if it is as it should be.
+
+        Also the present one, while others count as eligible although it is large enough: the controller waits for
+        a sign that its leader is there.
+        """
         joining = [
             replica
             for replica in self._ends
@@ -219,7 +229,8 @@ class Leadership:
             for replica in self._replicas
             if replica in joining or (replica in self._isr and replica not in laggards)
         ]
-        if set(members) == set(self._isr):
+        waited_for = self.names_eligible and len(members) >= min_in_sync
+        if set(members) == set(self._isr) and not waited_for:
             return None
         epochs = tuple(
             brokers[member].epoch if member == self._local_id else self._brokers.get(member, UNKNOWN_EPOCH)

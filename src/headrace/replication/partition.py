@@ -410,6 +410,8 @@ class Partition:
         """Fewer in-sync replicas may be needed now."""
         if self.is_leader:
             self._advance_high_watermark()
+            if self.leadership is not None and self.leadership.names_eligible:
+                self._host.in_sync.ask(self)
 
     def flushed(self) -> None:
         """A sync has succeeded or failed: waiters must check again."""

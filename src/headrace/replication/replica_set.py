@@ -314,6 +314,8 @@ class ReplicaSet:
                     self._fetchers.leave(partition)
                 self._untouched.pop(partition.topic_partition, None)
                 partition.become_leader(state)
+                if state.elr:
+                    self._host.in_sync.ask(partition)
             else:
                 self._follow_leader(partition, state)
 

@@ -93,6 +93,16 @@ class Cluster:
     def controller(self) -> Node:
         return next(node for node in self.nodes.values() if node.controller.active)
 
+    async def confirm(self) -> PartitionImage:
+        """The leader asks for the in-sync set as it is; what every broker sees then."""
+        state = self.controller.partition()
+        leader = self.nodes[state.leader].broker
+        members = [(broker, self.nodes[broker].broker.epoch) for broker in state.isr]
+        topic_id = self.controller.image.topics[PARTITION.topic].id
+        wish = InSyncWish(topic_id, 0, state.leader_epoch, state.partition_epoch, members)
+        await self.controller.controller.alter_in_sync(leader.id, leader.epoch, [wish])
+        return await self.until(lambda now: now.partition_epoch > state.partition_epoch)
+
     async def until(self, holds: Callable[[PartitionImage], bool]) -> PartitionImage:
         """What every broker sees then."""
         async with asyncio.timeout(60):
@@ -150,25 +160,40 @@ async def test_who_leaves_too_small_a_set_stays_eligible_while_it_is_too_small(
     await set_min_in_sync(cluster, kind, name, "3")
     assert (await cluster.until(lambda state: state.isr == (1,))).elr == (2,)
     await set_min_in_sync(cluster, kind, name, None)
-    await cluster.until(lambda state: state.elr == ())
+    assert (await cluster.confirm()).elr == ()
 
 
 @pytest.mark.parametrize(("kind", "name"), [(ResourceType.TOPIC, "t"), (ResourceType.BROKER, "")])
 async def test_fewer_replicas_are_enough_as_soon_as_that_is_set(
     cluster: Cluster, kind: ResourceType, name: str
 ) -> None:
-    """The others live and lag: no broker came or went since the last look, and nothing could be committed."""
-    await set_min_in_sync(cluster, kind, name, "2")
+    """The other lives and lags: no broker came or went since the last look, and nothing could be committed."""
+    await set_min_in_sync(cluster, kind, name, "3")
     state = await cluster.until(lambda state: state.isr == (1, 2, 3))
     topic_id, leader = cluster.controller.image.topics["t"].id, cluster.nodes[1].broker
-    for isr in ((1, 2), (1,)):
-        members = [(broker, cluster.nodes[broker].broker.epoch) for broker in isr]
-        wish = InSyncWish(topic_id, 0, state.leader_epoch, state.partition_epoch, members)
-        await cluster.controller.controller.alter_in_sync(1, leader.epoch, [wish])
-        state = await cluster.until(lambda state, isr=isr: state.isr == isr)  # type: ignore[misc]
-    assert state.elr == (2,)
-    await set_min_in_sync(cluster, kind, name, "1")
-    assert (await cluster.until(lambda state: state.elr == ())).isr == (1,)
+    members = [(broker, cluster.nodes[broker].broker.epoch) for broker in (1, 2)]
+    wish = InSyncWish(topic_id, 0, state.leader_epoch, state.partition_epoch, members)
+    await cluster.controller.controller.alter_in_sync(1, leader.epoch, [wish])
+    assert (await cluster.until(lambda state: state.isr == (1, 2))).elr == (3,)
+    await set_min_in_sync(cluster, kind, name, "2")
+    assert (await cluster.until(lambda state: state.elr == ())).isr == (1, 2)
+
+
+async def test_a_last_member_that_never_said_that_it_is_there_does_not_lead_alone(cluster: Cluster) -> None:
+    """Its disk was lost before it was missed, and the others had stopped by then."""
+    await cluster.stop(2)
+    await cluster.until(lambda state: state.isr == (1, 3))
+    leader = cluster.nodes[1].broker
+    await cluster.controller.controller.vacate(1, leader.epoch)
+    state = await cluster.until(lambda state: state.leader == 3)
+    assert (state.isr, state.elr) == ((3,), (1,))
+    await cluster.stop(1)
+    await cluster.stop(3)
+    await cluster.start(3, suspect=True)
+    state = await cluster.until(lambda state: state.leader == NO_LEADER)
+    assert (state.isr, state.last_known_elr) == ((1,), (3,))
+    await cluster.start(1)
+    await cluster.until(lambda state: state.leader == 1)
 
 
 async def test_a_last_member_that_lost_records_does_not_lead_while_others_have_them(cluster: Cluster) -> None:
@@ -208,6 +233,7 @@ async def test_the_last_member_is_waited_for(cluster: Cluster) -> None:
     for broker_id in (2, 3):
         await cluster.stop(broker_id)
     await cluster.until(lambda state: state.isr == (1,))
+    await cluster.confirm()
     await cluster.start(2)
     await cluster.stop(1)
     state = await cluster.until(lambda state: state.leader == NO_LEADER)
@@ -221,6 +247,7 @@ async def test_unclean_election_when_it_is_allowed_later(cluster: Cluster) -> No
     for broker_id in (2, 3):
         await cluster.stop(broker_id)
     await cluster.until(lambda state: state.isr == (1,))
+    await cluster.confirm()
     await cluster.start(2)
     await cluster.stop(1)
     await cluster.until(lambda state: state.leader == NO_LEADER)

@@ -135,14 +135,21 @@ def test_elections(
     restarted=st.sets(st.integers(1, 4)),
     suspects=st.sets(st.integers(1, 4)),
     eligible=st.sets(st.integers(1, 4)),
+    min_in_sync=st.sampled_from((1, 2)),
 )
 def test_what_always_holds(
-    isr: set[int], leader: int, live: set[int], restarted: set[int], suspects: set[int], eligible: set[int]
+    isr: set[int],
+    leader: int,
+    live: set[int],
+    restarted: set[int],
+    suspects: set[int],
+    eligible: set[int],
+    min_in_sync: int,
 ) -> None:
     elr = tuple(sorted(eligible - isr))
     partition = state(leader if leader in isr else NO_LEADER, tuple(sorted(isr)), (1, 2, 3, 4), elr)
     liveness = alive(*sorted(live), restarted=sorted(restarted), suspects=sorted(suspects & live))
-    after = decide_leader(partition, liveness, lambda: False, lambda partition: 2)
+    after = decide_leader(partition, liveness, lambda: False, lambda partition: min_in_sync)
     assert after.isr, "somebody is always known to have every committed record"
     complete = isr | set(partition.elr)
     assert set(after.isr) | set(after.elr) <= complete, "nobody joins by an election"
@@ -157,7 +164,7 @@ def test_what_always_holds(
     assert after.leader_epoch - partition.leader_epoch in (0, 1)
     if after.leader != partition.leader:
         assert after.leader_epoch > partition.leader_epoch
-    again = decide_leader(after, liveness, lambda: False, lambda partition: 2)
+    again = decide_leader(after, liveness, lambda: False, lambda partition: min_in_sync)
     assert again is after, "a decision settles it"
 
 
@@ -233,10 +240,52 @@ def test_eligible_leaders_come_before_an_unclean_election() -> None:
 
 def test_a_leader_for_whom_it_is_enough_empties_the_list() -> None:
     """Brokers may differ in `min.insync.replicas`: what counts is the leader's."""
-    needed = {1: 2, 2: 1}
-    partition = state(1, (1,), elr=(2,))
-    after = decide_leader(partition, alive(2), lambda: False, lambda partition: needed[partition.leader])
-    assert (after.leader, after.isr, after.elr) == (2, (2,), ())
+    needed = {1: 3, 2: 2}
+    partition = state(1, (1,), elr=(2, 3))
+    after = decide_leader(partition, alive(2, 3), lambda: False, lambda partition: needed[partition.leader])
+    assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
+
+
+@pytest.mark.parametrize(
+    ("partition", "liveness", "expected"),
+    [
+        pytest.param(state(1, (1, 2, 3)), alive(2, 3), (2, (2, 3), ()), id="one of two is there"),
+        pytest.param(state(1, (1, 2)), alive(2, 3), (2, (2,), (1,)), id="a leader died"),
+        pytest.param(state(1, (1, 2)), alive(1, 3), (1, (1,), (2,)), id="a follower died"),
+        pytest.param(state(1, (1,), elr=(2,)), alive(1, 2, 3), (1, (1,), (2,)), id="it has not said so yet"),
+        pytest.param(state(1, (1,), elr=(2,)), alive(2, 3), (2, (2,), (1,)), id="it never said so"),
+        pytest.param(
+            state(1, (1,), elr=(2,)),
+            alive(1, 2, restarted=[1], suspects=[1]),
+            (2, (2,), ()),
+            id="it comes back without its records",
+        ),
+    ],
+)
+def test_a_last_member_that_has_not_said_that_it_is_there(
+    partition: PartitionImage, liveness: Liveness, expected: tuple[int, Ids, Ids]
+) -> None:
+    """With `min.insync.replicas=1`: it may be dead, its disk lost, and only not missed yet."""
+    after = decide_leader(partition, liveness, lambda: False, lambda partition: 1)
+    assert (after.leader, after.isr, after.elr) == expected
+
+
+def test_who_hands_over_to_a_last_member_may_lead_until_that_says_that_it_is_there() -> None:
+    image = cluster(state(1, (1, 2)))
+    ((_, _, after),) = decide_without(image, 1, Rules())
+    assert (after.leader, after.isr, after.elr) == (2, (2,), (1,))
+    leads = replace(after, leader_incarnation=20)
+    asked = wish((2,), leader_epoch=leads.leader_epoch)
+    ((_, outcome),) = decide_in_sync(cluster(leads), 2, [asked], Rules())
+    assert outcome == replace(leads, elr=())
+    image = cluster(leads)
+    ((_, outcome),) = decide_in_sync(image, 2, [asked], Rules(2))
+    assert _granted_changes(image, [(asked, outcome)]) == []
+
+
+def test_a_leader_that_asks_to_be_alone_has_said_that_it_is_there() -> None:
+    ((_, outcome),) = decide_in_sync(cluster(state(1, (1, 2))), 1, [wish((1,))], Rules())
+    assert outcome == state(1, (1,))
 
 
 def test_a_wish_makes_members_eligible_and_ends_that() -> None:

@@ -163,6 +163,7 @@ def test_a_replica_on_a_failed_directory_is_not_asked_in() -> None:
         topic_partition=TopicPartition("t", 0),
         high_watermark=5,
         log=SimpleNamespace(start_offset=0),
+        min_in_sync=1,
     )
     assert InSyncKeeper._wish(keeper, partition)
     assert leadership.pending is not None

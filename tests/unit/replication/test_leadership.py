@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.metadata.image import BrokerImage, PartitionImage
@@ -99,9 +101,13 @@ def test_how_many_have_it(end: int, count: int) -> None:
 
 
 def wanted(
-    leadership: Leadership, high_watermark: int, laggards: list[int] | None = None, log_start: int = 0
+    leadership: Leadership,
+    high_watermark: int,
+    laggards: list[int] | None = None,
+    log_start: int = 0,
+    min_in_sync: int = 1,
 ) -> tuple[int, ...] | None:
-    change = leadership.wanted(high_watermark, log_start, laggards or [], BROKERS, 4)
+    change = leadership.wanted(high_watermark, log_start, laggards or [], BROKERS, 4, min_in_sync)
     return None if change is None else change.isr
 
 
@@ -136,6 +142,17 @@ def test_what_a_follower_said_before_it_restarted_counts_no_more() -> None:
     assert leadership.committed_end(10, 1) == 8
     assert leadership.fetched(3, 9, UNKNOWN_EPOCH, NOW), "it has lost its place for a moment"
     assert leadership.committed_end(10, 1) == 9
+
+
+@pytest.mark.parametrize(("min_in_sync", "expected"), [(1, (1,)), (2, None)])
+def test_a_leader_alone_asks_for_the_set_as_it_is_if_that_is_enough(
+    min_in_sync: int, expected: tuple[int, ...] | None
+) -> None:
+    """The controller waits for a sign that it is there."""
+    leadership = Leadership(1, replace(image((1,)), elr=(2,)), epoch_start=6)
+    assert wanted(leadership, 5, min_in_sync=min_in_sync) == expected
+    leadership.follow(replace(image((1,)), partition_epoch=5))
+    assert wanted(leadership, 5, min_in_sync=min_in_sync) is None
 
 
 def test_who_has_what_was_deleted_does_not_join() -> None:

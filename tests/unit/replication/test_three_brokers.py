@@ -227,7 +227,7 @@ async def test_a_stale_replica_without_room_to_be_copied_waits_and_ends_nobody(
         await create(cluster, through=1, replicas=[1, 2], cleanup_policy="compact")
         assert (await produce(cluster, key=b"a")).error_code == 0
         await cluster.stop(2)
-        await cluster.until(lambda: cluster.state(T0).isr == (1,))
+        await cluster.until(lambda: cluster.state(T0).isr == (1,) and not cluster.state(T0).elr)
         checkpoint = tmp_path / "broker-2" / "replication-offset-checkpoint"
         then = checkpoint.stat().st_mtime - 2 * 86_400
         os.utime(checkpoint, (then, then))
