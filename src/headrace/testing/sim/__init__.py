@@ -7,7 +7,7 @@ seed decides everything: delays, clocks, faults and what clients do. A run with 
     disk, network    what a crash takes, what a cut delays
     store, brokers   the coordination store with eyes, machines with brokers
     clients          producers, readers, members of groups, an administrator
-    trimmers         with --deletions: topics whose records are deleted, and whose settings change
+    trimmers         topics whose records are deleted, and whose settings change
     checks, ledger   the invariants; what was ever committed
     deletions        why a log may start where it does
     history          what clients were told, and the verdict

@@ -86,6 +86,17 @@ class Machine:
         replicas = self.node._replicas if self.node is not None else None
         return replicas.by_name.get(name.topic.encode(), {}).get(name.partition) if replicas is not None else None
 
+    @property
+    def asks_to_be_alone(self) -> bool:
+        """Whether its word is under way that it is the last in an in-sync set, and that this is enough."""
+        return any(
+            partition.leadership is not None
+            and partition.leadership.pending is not None
+            and partition.leadership.pending.isr == (self.id,)
+            and partition.min_in_sync == 1
+            for partition in self.partitions()
+        )
+
     # -- life
 
     def start(self) -> None:

@@ -9,6 +9,8 @@ each time the start of a log has moved:
   starts are written down now and then, so a replica that was killed may bring some of it back
   (docs/guarantees.md): from its start on nothing is expected of what it has again.
 - After a clean stop a log starts where it did.
+- Only a replica that is copied again starts over, which may be before: one of a compacted topic that was away for
+  long. It is neither in sync nor eligible to lead.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Deletions:
         before, now = self._seen.get(partition), _Seen(log.start_offset, log.end_offset, log.config)
         if before is None:
             self._look_at_new(machine, name, partition)
-        elif now.start < before.start:
+        elif now.start < before.start and not self._may_start_over(machine, partition):
             self._world.violated(f"{name}: the log started at {before.start}, and starts at {now.start}")
         elif now.start > before.start and not self._is_by_rule(machine, partition, before):
             self._doubtful.append((place, now.start, f"{name}: the log starts at {now.start}, not {before.start}"))
@@ -92,12 +94,18 @@ class Deletions:
         place, start = partition.topic_partition, partition.log.start_offset
         key = place.topic, place.partition
         stopped_at = self._last.get((machine.id, machine.unclean_starts, partition.topic_id, place.partition), 0)
-        if start < stopped_at and key not in self._store.moved:
+        is_copied = key in self._store.moved or self._may_start_over(machine, partition)
+        if start < stopped_at and not is_copied:
             self._world.violated(f"{name}: the log starts at {start}, and at {stopped_at} before a clean stop")
         state = self._store.states.get(key)
         if state is not None and machine.id in state.complete:
             self._returned.setdefault(place, []).append((self._world.loop.time(), start))
             self.floors[place] = min(start, self.floors.get(place, 0))
+
+    def _may_start_over(self, machine: Machine, partition: Partition) -> bool:
+        place = partition.topic_partition
+        state = self._store.states.get((place.topic, place.partition))
+        return partition.log.config.compacted and state is not None and machine.id not in state.complete
 
     def settle(self) -> None:
         """All replicas have been looked at: who has moved by no rule has followed another one."""

@@ -134,7 +134,7 @@ class Faults:
 
     def _may_crash(self, machine: Machine) -> bool:
         """Whether others still have what it has: no promise covers the loss of the last copy."""
-        return self._world.store.others_have_all(machine.id)
+        return self._world.store.others_have_all(machine.id) and not machine.asks_to_be_alone
 
     def _crash(self) -> None:
         machine = self._running()

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TextIO
 
 from headrace.testing.sim.mutants import MUTANTS
-from headrace.testing.sim.run import SeedResult, run_seed
+from headrace.testing.sim.run import ALL_DRAWN, SeedResult, run_seed
 
 SHOWN_LINES = 60
 SEEDS_PER_LINE = 20
@@ -34,12 +34,10 @@ _FORK = multiprocessing.get_context("fork")
 class _Child:
     """The process of one run."""
 
-    def __init__(self, seed: int, mutant: str | None, most_seconds: float, deletions: bool) -> None:
+    def __init__(self, seed: int, mutant: str | None, most_seconds: float) -> None:
         self.seed = seed
         self.results, send = _FORK.Pipe(duplex=False)
-        self._process = _FORK.Process(
-            target=_run_child, args=(send, seed, mutant, most_seconds, deletions), daemon=True
-        )
+        self._process = _FORK.Process(target=_run_child, args=(send, seed, mutant, most_seconds), daemon=True)
         self._process.start()
         send.close()
         self._ends = time.monotonic() + most_seconds
@@ -89,7 +87,6 @@ def outcomes(
     mutant: str | None = None,
     most_seconds: float = MOST_SECONDS,
     stop: _Stop | None = None,
-    deletions: bool = False,
 ) -> Iterator[tuple[SeedResult, float]]:
     """With the CPU seconds that each took. Every run has a fresh process: nothing is left of the one before."""
     rest = iter(seeds)
@@ -98,7 +95,7 @@ def outcomes(
     try:
         while True:
             for seed in islice(rest, workers - len(running)):
-                running.append(_Child(seed, mutant, most_seconds, deletions))
+                running.append(_Child(seed, mutant, most_seconds))
             if not running:
                 return
             soonest = max(min(child.left for child in running), 0.0)
@@ -115,21 +112,21 @@ def outcomes(
             child.end()
 
 
-def _run_child(send: Connection, seed: int, mutant: str | None, most_seconds: float, deletions: bool) -> None:
+def _run_child(send: Connection, seed: int, mutant: str | None, most_seconds: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its children
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.dump_traceback_later(most_seconds * 0.9)
-    send.send(_one(mutant, seed, deletions))
+    send.send(_one(mutant, seed))
 
 
-def _one(mutant: str | None, seed: int, deletions: bool) -> tuple[SeedResult, float]:
+def _one(mutant: str | None, seed: int) -> tuple[SeedResult, float]:
     gc.disable()  # for good: this process ends with the run
     began = time.process_time()
-    faults = None
+    given = ALL_DRAWN
     if mutant is not None:
-        faults, deletions = MUTANTS[mutant].faults, MUTANTS[mutant].deletions
+        given = MUTANTS[mutant].given
         MUTANTS[mutant].switch_on()
-    outcome = run_seed(seed, faults=faults, deletions=deletions)
+    outcome = run_seed(seed, given=given)
     if not outcome.violations:
         outcome.lines.clear()
     return outcome, time.process_time() - began
@@ -149,15 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("-v", "--verbose", action="store_true", help="tell everything that happens")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="switch a deliberate defect on")
-    parser.add_argument("--deletions", action="store_true", help="with topics whose records are deleted")
     options = parser.parse_args(arguments)
     if options.mutant is not None:
         return _look_for(options.mutant, options.workers)
     if options.seed is not None:
-        outcome = run_seed(options.seed, print if options.verbose else None, deletions=options.deletions)
+        outcome = run_seed(options.seed, print if options.verbose else None)
         _tell(outcome, show_lines=not options.verbose)
         return 1 if outcome.violations else 0
-    return _run_many(range(options.first, options.first + options.seeds), options.workers, options.deletions)
+    return _run_many(range(options.first, options.first + options.seeds), options.workers)
 
 
 def _look_for(mutant: str, workers: int) -> int:
@@ -172,13 +168,13 @@ def _look_for(mutant: str, workers: int) -> int:
     return 1
 
 
-def _run_many(seeds: range, workers: int, deletions: bool = False) -> int:
+def _run_many(seeds: range, workers: int) -> int:
     """0 if every seed that was run is clean, and 1 otherwise; 130 or 143, as a shell says it, after a signal."""
     tally = Tally(len(seeds))
     stop = _Stop()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for outcome, seconds in outcomes(seeds, workers, stop=stop, deletions=deletions):
+        for outcome, seconds in outcomes(seeds, workers, stop=stop):
             tally.add(outcome, seconds)
     finally:
         for number, handler in before.items():
@@ -251,8 +247,7 @@ def _tell(outcome: SeedResult, show_lines: bool) -> None:
     for violation in outcome.violations:
         print(f"  {violation}")
     if outcome.violations:
-        arguments = "'-v --deletions'" if outcome.deletions else "-v"
-        print(f"  again: make sim SEED={outcome.seed} ARGS={arguments}   (commit {_commit()})", flush=True)
+        print(f"  again: make sim SEED={outcome.seed} ARGS=-v   (commit {_commit()})", flush=True)
 
 
 def _commit() -> str:

@@ -16,7 +16,7 @@ from headrace.coordination.contract import Check, Op
 from headrace.coordination.lease import LeaseState
 from headrace.groups.events import OffsetRecord, TransactionEnded
 from headrace.groups.offsets import OffsetStore
-from headrace.metadata import partition_decisions, registration
+from headrace.metadata import eligible, partition_decisions, registration
 from headrace.metadata.changes import Change
 from headrace.metadata.controller import Controller, _granted_changes
 from headrace.metadata.image import MetadataImage, PartitionImage
@@ -32,6 +32,7 @@ from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_directories import LogDirectories
 from headrace.storage.producer_state import ProducerStates
+from headrace.testing.sim.run import Given
 
 Patched = Any
 """A class or module whose attribute is replaced."""
@@ -44,6 +45,11 @@ class Mutant:
     seeds: int
     deletions: bool = False
     """Whether it shows only where records are deleted."""
+    min_in_sync: int = 2
+
+    @property
+    def given(self) -> Given:
+        return Given(self.faults, self.deletions, self.min_in_sync)
 
 
 def _replace(owner: Patched, name: str, value: Any) -> None:
@@ -192,6 +198,11 @@ def eligible_leaders_forgotten() -> None:
     _replace(partition_decisions, "with_eligible", with_eligible)
 
 
+def last_member_unasked() -> None:
+    """With `min.insync.replicas=1` the last member counts as there until it is missed."""
+    _replace(eligible, "ASSURED", 1)
+
+
 def commits_below_min_in_sync() -> None:
     """A leader commits with however few replicas, while others count as having everything."""
     before = Leadership.committed_end
@@ -292,6 +303,7 @@ MUTANTS: dict[str, Mutant] = {
     "crash-taken-as-clean": Mutant(crash_taken_as_clean, ("lose one of all",), 10),
     "last-member-leaves": Mutant(last_member_leaves, ("kill", "kill all"), 20),
     "eligible-leaders-forgotten": Mutant(eligible_leaders_forgotten, ("lose one of all",), 20),
+    "last-member-unasked": Mutant(last_member_unasked, ("lose one of all", "stop"), 20, min_in_sync=1),
     "commits-below-min-in-sync": Mutant(commits_below_min_in_sync, ("kill", "kill all"), 20),
     "new-leader-trusts-its-log-end": Mutant(new_leader_trusts_its_log_end, ("kill", "isolate"), 10),
     "followers-forget-producers": Mutant(followers_forget_producers, ("kill",), 5),

@@ -28,7 +28,6 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "default.replication.factor": "3",
-    "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "2",
     "log.roll.ms": "4000",
     "transaction.state.log.num.partitions": "2",
@@ -44,6 +43,9 @@ DELETION_SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "4000",
 }
 """Where records are deleted besides; other topics keep theirs, whose time is 0."""
+DELETIONS_CHANCE = 0.5
+ALONE_CHANCE = 0.25
+"""That one replica in sync is enough to commit."""
 INTERNAL = [
     TopicPartition(topic, index) for topic in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC) for index in (0, 1)
 ]
@@ -64,19 +66,24 @@ class SeedResult:
     digest: int = 0
     virtual_seconds: float = 0.0
     turns: int = 0
-    deletions: bool = False
 
 
-def run_seed(
-    seed: int,
-    tell: Callable[[str], None] | None = None,
-    faults: Sequence[str] | None = None,
-    deletions: bool = False,
-) -> SeedResult:
-    """Everything that happens is decided by the seed, and by the kinds of faults if they are given.
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a run does not draw from its seed."""
 
-    `deletions`: there are topics besides whose records are deleted, and whose settings change (`trimmers`).
-    """
+    faults: Sequence[str] | None = None
+    """Their kinds."""
+    deletions: bool | None = None
+    """Whether there are topics besides whose records are deleted, and whose settings change (`trimmers`)."""
+    min_in_sync: int | None = None
+
+
+ALL_DRAWN = Given()
+
+
+def run_seed(seed: int, tell: Callable[[str], None] | None = None, given: Given = ALL_DRAWN) -> SeedResult:
+    """Everything that happens is decided by the seed, and by what is given."""
     world = World(seed, tell)
     _KEPT.append(world)
     logger = logging.getLogger("headrace")
@@ -88,7 +95,7 @@ def run_seed(
     collecting = gc.isenabled()
     gc.disable()  # what dead brokers leave must not be finished off in the middle of the others
     try:
-        _run(world, faults, deletions)
+        _run(world, given)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -103,12 +110,11 @@ def run_seed(
         world.network.digest,
         world.loop.time(),
         world.loop.turns,
-        deletions,
     )
 
 
-def _run(world: World, faults: Sequence[str] | None, deletions: bool) -> None:
-    scenario = Scenario(world, faults, deletions)
+def _run(world: World, given: Given) -> None:
+    scenario = Scenario(world, given)
     asyncio.set_event_loop(world.loop)
     try:
         world.loop.run_until_complete(scenario.play())
@@ -123,9 +129,8 @@ def _run(world: World, faults: Sequence[str] | None, deletions: bool) -> None:
 
 
 class Scenario:
-    def __init__(self, world: World, faults: Sequence[str] | None = None, deletions: bool = False) -> None:
+    def __init__(self, world: World, given: Given) -> None:
         self._world = world
-        self._deletions = deletions
         rng = self._rng = world.fork()
         self._seconds = rng.uniform(10.0, 25.0)
         world.store.latency = rng.uniform(0.0, 0.01)
@@ -134,7 +139,12 @@ class Scenario:
         world.network.mean_delay = rng.uniform(0.0001, 0.003)
         world.slow_disks = rng.random() < 0.3
         count = rng.choice((3, 3, 3, 4, 5))
-        settings = SETTINGS | (DELETION_SETTINGS if deletions else {})
+        drawn = rng.random() < DELETIONS_CHANCE
+        deletions = self._deletions = drawn if given.deletions is None else given.deletions
+        min_in_sync = 1 if rng.random() < ALONE_CHANCE else 2
+        settings = SETTINGS | {"min.insync.replicas": str(given.min_in_sync or min_in_sync)}
+        if deletions:
+            settings |= DELETION_SETTINGS
         self._machines = [Machine(world, number, settings) for number in range(1, count + 1)]
         self._checks = Checks(world, world.store, self._machines)
         self._checks.ledger.trimmed = frozenset({TRIMMED, TURNED})
@@ -148,7 +158,7 @@ class Scenario:
         self._trims = [TopicPartition(TRIMMED, 0), TopicPartition(TRIMMED, 1)] if deletions else []
         self._turns = [TopicPartition(TURNED, 0)] if deletions else []
         """Where records are deleted."""
-        self._faults = Faults(world, self._machines, faults)
+        self._faults = Faults(world, self._machines, given.faults)
 
     async def play(self) -> None:
         world, client = self._world, Known(self._machines, self._checks, self._history, self._places)
