@@ -101,11 +101,13 @@ def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
 def _topic_entry(
     setting: Setting, value: Value, overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs
 ) -> DescribedSetting:
+    """Of the synonyms, Kafka shows the first one; another (log.retention.hours) is shown if somebody has set it."""
     synonyms: list[ConfigSynonym] = []
     if setting.name in overrides:
         synonyms.append(ConfigSynonym(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
-    for synonym in setting.synonyms:
-        synonyms += _synonyms(synonym.name, config, dynamic)
+    for place, synonym in enumerate(setting.synonyms):
+        levels = _synonyms(synonym.name, config, dynamic)
+        synonyms += [level for level in levels if place == 0 or level.source is not ConfigSource.DEFAULT_CONFIG]
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     text = overrides.get(setting.name, value_text(value))
     return DescribedSetting(setting, None if setting.sensitive else text, source, False, tuple(synonyms))

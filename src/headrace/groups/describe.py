@@ -11,7 +11,7 @@ from headrace.groups.either import Group
 from headrace.groups.embedded import CONSUMER_PROTOCOL_TYPE, by_topic_name
 from headrace.groups.events import Assignment
 from headrace.groups.settings import GroupSettings
-from headrace.groups.states import ConsumerGroupState, GroupState
+from headrace.groups.states import GroupState
 from headrace.groups.topics import TopicsView
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId
@@ -143,12 +143,7 @@ def describe_consumer(
 ) -> DescribedConsumerGroup:
     if not isinstance(group, ConsumerGroup):
         what = "not found" if group is None else "is not a consumer group"
-        return DescribedConsumerGroup(
-            group_id,
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Group {group_id} {what}.",
-            ConsumerGroupState.DEAD.value if group is None else "",
-        )
+        return DescribedConsumerGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
     members = tuple(
         DescribedConsumer(
             member.id,

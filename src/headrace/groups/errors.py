@@ -19,6 +19,7 @@ from headrace.groups.messages import (
     JoinReply,
     LeaveGroup,
     LeaveReply,
+    LeftMember,
     SyncGroup,
     SyncReply,
 )
@@ -56,7 +57,7 @@ def error_reply(request: GroupRequest, error: ErrorCode, message: str | None = N
         case Heartbeat():
             return HeartbeatReply(error)
         case LeaveGroup():
-            return LeaveReply(error)
+            return _nobody_left(request) if error is ErrorCode.UNKNOWN_MEMBER_ID else LeaveReply(error)
         case ConsumerHeartbeat():
             return ConsumerHeartbeatReply(error, message)
         case CommitOffsets():
@@ -65,6 +66,12 @@ def error_reply(request: GroupRequest, error: ErrorCode, message: str | None = N
             return DeleteOffsetsReply(error, ())
         case str():
             return DeleteGroupReply(error)
+
+
+def _nobody_left(request: LeaveGroup) -> LeaveReply:
+    """There is no such group: as in Kafka, each member is unknown, and the request as a whole succeeds."""
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    return LeaveReply(members=tuple(LeftMember(one.member_id, one.instance_id, unknown) for one in request.members))
 
 
 def undone(reply: GroupReply, error: ErrorCode) -> GroupReply:

@@ -42,9 +42,8 @@ async def alter_client_quotas(ctx: Context, request: AlterClientQuotasRequest) -
 
 
 def _result(entry: EntryData, error: KafkaError | None) -> EntryDataResult:
-    entity = [
-        EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity
-    ]
+    parts = sorted(entry.entity, key=lambda part: part.entity_type)  # as Kafka's map happens to hold them
+    entity = [EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name) for part in parts]
     if error is None:
         return EntryDataResult(error_message=None, entity=entity)
     return EntryDataResult(error_code=error.code, error_message=error.message, entity=entity)

@@ -396,7 +396,7 @@ class ReplicaSet:
         partition = self.by_name.get(name, {}).get(topic_partition.partition)
         if partition is None or not partition.is_leader:
             raise self.why_not_leader(name, topic_partition.partition, by_id=False)
-        if leader_epoch >= 0:
+        if leader_epoch != -1:
             partition.check_epoch(leader_epoch)
         return partition
 

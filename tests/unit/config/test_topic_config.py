@@ -134,11 +134,17 @@ def test_describe_topic() -> None:
     assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
         ("log.retention.ms", "700", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         ("log.retention.minutes", "10", ConfigSource.STATIC_BROKER_CONFIG),
-        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     ]
     assert (entries["segment.ms"].value, entries["segment.ms"].source) == ("9", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert (entries["flush.ms"].value, entries["flush.ms"].source) == (str(2**63 - 1), ConfigSource.DEFAULT_CONFIG)
     assert not any(entry.read_only for entry in entries.values())
+
+
+def test_defaults_in_another_unit_are_not_shown_as_synonyms() -> None:
+    entries = {entry.name: entry for entry in describe_topic({}, BrokerConfig.build({}))}
+    for name, value in (("retention.ms", "604800000"), ("segment.ms", "604800000"), ("flush.ms", str(2**63 - 1))):
+        assert (entries[name].value, entries[name].source) == (value, ConfigSource.DEFAULT_CONFIG)
+        assert entries[name].synonyms == ()
 
 
 def test_describe_topic_converts_the_unit_of_its_synonym() -> None:

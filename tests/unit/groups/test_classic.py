@@ -18,6 +18,7 @@ from headrace.groups.messages import (
     LeaveGroup,
     Leaver,
     LeaveReply,
+    LeftMember,
     SyncGroup,
     SyncReply,
 )
@@ -360,8 +361,18 @@ def test_leaving_in_a_batch() -> None:
     reply = shell.ask(request, LeaveReply)
     assert [left.error for left in reply.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
     assert beat(shell, members[0]) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert shell.ask(LeaveGroup("none", ()), LeaveReply).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert shell.ask(LeaveGroup("", ()), LeaveReply).error is ErrorCode.INVALID_GROUP_ID
+
+
+def test_leaving_a_group_that_does_not_exist() -> None:
+    shell = GroupShell()
+    left = shell.ask(LeaveGroup("none", (Leaver("m"), Leaver("", "i"))), LeaveReply)
+    assert left.error is ErrorCode.NONE
+    assert left.members == (
+        LeftMember("m", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        LeftMember("", "i", ErrorCode.UNKNOWN_MEMBER_ID),
+    )
+    assert shell.ask(LeaveGroup("none", ()), LeaveReply) == LeaveReply()
 
 
 def test_static_members_leave_by_their_instance_id() -> None:

@@ -197,7 +197,7 @@ class TestQuotas:
         response = await bench.call(wire.AlterClientQuotasRequest(entries=[entry]), 1)
         (result,) = response.entries
         assert result.error_code == code
-        assert {part.entity_type: part.entity_name for part in result.entity} == entity
+        assert [(part.entity_type, part.entity_name) for part in result.entity] == sorted(entity.items())
         described = await bench.call(describe_client_quotas.DescribeClientQuotasRequest(components=[]), 1)
         found = [
             ({part.entity_type: part.entity_name for part in row.entity}, {v.key: v.value for v in row.values})

@@ -109,6 +109,7 @@ async def test_offsets_that_cannot_be_told(filled: Any) -> None:
         (asking(LATEST, index=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (asking(LATEST, topic="nope"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (asking(LATEST, epoch=5), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (asking(LATEST, epoch=-2), ErrorCode.FENCED_LEADER_EPOCH),
         (asking(LATEST, isolation_level=7), ErrorCode.INVALID_REQUEST),
     ):
         assert await answer(filled, request) == (code, -1, -1, -1)
@@ -164,6 +165,7 @@ async def test_where_a_leader_epoch_ends(filled: Any) -> None:
     assert await end_of(0) == (0, 0, 9)
     assert await end_of(1) == (0, -1, -1), "an epoch we never had"
     assert await end_of(0, current=3) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert await end_of(0, current=-2) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert await end_of(0, index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     filled.partition("a").high_watermark = 3
     assert await end_of(0) == (0, 0, 9)

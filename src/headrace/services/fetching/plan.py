@@ -217,7 +217,7 @@ class FetchPlan:
         partition = watched.partition
         if partition is None or not partition.is_leader:
             partition = self._resolve(watched)
-        if watched.leader_epoch >= 0 and watched.leader_epoch != partition.leader_epoch:
+        if watched.leader_epoch != -1 and watched.leader_epoch != partition.leader_epoch:
             partition.check_epoch(watched.leader_epoch)
         if self.reader == REPLICA or watched.last_epoch >= 0 or self._rack:
             aside = self._look_aside(watched, partition)
