@@ -133,6 +133,25 @@ async def test_large_values_that_did_not_change(cluster: Cluster, database: Data
     assert (third["title"], third["body"]) == ("c", json.loads(first.value or b"")["body"])
 
 
+async def test_large_values_of_a_row_that_gets_another_key(cluster: Cluster, database: Database) -> None:
+    """Nobody has them under the new key: the log does not have them, the table does."""
+    large = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 500) n)"
+    database.run("CREATE TABLE pages (part text, id int, body text, data bytea, PRIMARY KEY (part, id))")
+    database.run("ALTER TABLE pages ALTER body SET STORAGE EXTERNAL, ALTER data SET STORAGE EXTERNAL")
+    definition = capture(database, "pages")
+    await run_to_the_end(cluster, definition)
+    database.run(f"INSERT INTO pages SELECT 'a', n, {large}, {large}::bytea FROM generate_series(1, 2) n")
+    database.run("UPDATE pages SET id = 30, part = 'b' WHERE id = 1; UPDATE pages SET id = 20 WHERE id = 2")
+    database.run("UPDATE pages SET id = 40, body = NULL WHERE id = 30; DELETE FROM pages WHERE id = 20")
+    await run_to_the_end(cluster, definition)
+    found = await committed_records(cluster, "pages")
+    last = {record.key: json.loads(record.value) for record in found if record.value is not None}
+    first, moved = last[b'{"part":"a","id":1}'], last[b'{"part":"b","id":40}']
+    assert (moved["data"], moved["body"]) == (first["data"], None)
+    gone = [record for record in found if record.key == b'{"part":"a","id":20}']
+    assert [_header(record.headers, "unchanged") for record in gone] == ["body,data", ""]
+
+
 async def test_a_schema_that_changes_is_reported(cluster: Cluster, database: Database) -> None:
     database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1)")
     definition = capture(database)
@@ -367,6 +386,79 @@ async def test_a_table_that_is_dropped_and_made_again_is_copied_again(
         (2, "t"),
         (3, "r"),
     ]
+
+
+async def test_a_table_that_takes_the_name_of_another_is_copied_again(
+    cluster: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new version of a table is filled beside it and renamed; the publication has both all the time."""
+    monkeypatch.setattr("headrace.connect.postgres.source.LOOK_EVERY_S", 0.0)
+    database.run(
+        f"CREATE PUBLICATION everything FOR ALL TABLES; {ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1)"
+    )
+    definition = capture(database, "public.*", publication="everything")
+    await run_to_the_end(cluster, definition)
+
+    def replace(number: int) -> None:
+        database.run(
+            f"BEGIN; DROP TABLE IF EXISTS old; CREATE TABLE new (LIKE orders INCLUDING ALL);"
+            f"INSERT INTO new VALUES ({number}, 'x', 1);"
+            "ALTER TABLE orders RENAME TO old; ALTER TABLE new RENAME TO orders; COMMIT"
+        )
+
+    async def orders() -> dict[int, str]:
+        last = {key["id"]: value for key, value, _ in await changes(cluster, "orders")}
+        return {key: value["item"] for key, value in last.items() if value is not None}
+
+    replace(2)
+    await run_to_the_end(cluster, definition)
+    assert await orders() == {2: "x"}
+    runner = Runner(cluster, definition)
+    running = asyncio.ensure_future(runner.run())
+    try:
+        await _streams(database, running)
+        for number, expected in ((3, {3: "x"}), (4, {3: "x", 4: "y"})):
+            if number == 3:
+                replace(number)
+            else:
+                database.run(f"INSERT INTO orders VALUES ({number}, 'y', 1)")
+            while await orders() != expected:
+                assert not running.done()
+                await asyncio.sleep(0.05)
+    finally:
+        runner.stop()
+        await running
+
+
+async def test_rows_of_tables_that_inherit_are_not_those_of_the_table(
+    cluster: Cluster, database: Database
+) -> None:
+    """As in the changes, which have the name of the table that holds the row."""
+    database.run(f"{ORDERS}; CREATE TABLE foreign_orders (PRIMARY KEY (id)) INHERITS (orders)")
+    database.run("INSERT INTO orders VALUES (1, 'tea', 1); INSERT INTO foreign_orders VALUES (2, 'cup', 1)")
+    definition = capture(database, "orders")
+    await run_to_the_end(cluster, definition)
+    database.run("INSERT INTO orders VALUES (3, 'pot', 1); INSERT INTO foreign_orders VALUES (4, 'jug', 1)")
+    await run_to_the_end(cluster, definition)
+    assert [key["id"] for key, _, _ in await changes(cluster, "orders")] == [1, 3]
+
+
+async def test_rights_that_are_missing_are_said(cluster: Cluster, database: Database) -> None:
+    """At once, and no rows are left out: a policy would hide some from the snapshot, and none from the stream."""
+    user = f"reader_{database.name}"
+    database.run(f"{ORDERS}; INSERT INTO orders VALUES (1, 'tea', 1); CREATE PUBLICATION given FOR TABLE orders")
+    database.run(f"CREATE USER {user}; GRANT SELECT ON orders TO {user}")
+    database.run("ALTER TABLE orders ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON orders USING (id > 1)")
+    address = database.conninfo.replace("postgres@", f"{user}@")
+    definition = capture(database, publication="given", connection=address)
+    with pytest.raises(ConnectorError, match="replication"):
+        await run_to_the_end(cluster, definition)
+    database.run(f"ALTER USER {user} REPLICATION")
+    with pytest.raises(ConnectorError, match="row-level security policy for table"):
+        await run_to_the_end(cluster, definition)
+    database.run(f"ALTER USER {user} BYPASSRLS")
+    await run_to_the_end(cluster, definition)
+    assert [key["id"] for key, _, _ in await changes(cluster, "orders")] == [1]
 
 
 async def _streams(database: Database, running: asyncio.Future[None]) -> None:

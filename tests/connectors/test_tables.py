@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from headrace.client.producer import Producer
 from headrace.connect import ConnectorError
 from headrace.connect.definition import ConnectorDefinition, load
 from headrace.connect.runner import Runner
-from headrace.connect.tables.database import open_database
+from headrace.connect.tables.database import FoundTable, open_database
+from headrace.connect.tables.postgres import PostgresDatabase
 from headrace.records.builder import NewRecord
 from headrace.testing.connectors import (
     KillAt,
@@ -204,6 +206,42 @@ async def test_values_of_every_type_come_back_as_they_were(cluster: Cluster, dat
     for name in VALUES:
         query = f'SELECT id, "{name}"::text FROM {{}} ORDER BY id'
         assert database.rows(query.format("copy")) == database.rows(query.format("items")), name
+
+
+async def test_names_with_any_character(cluster: Cluster, database: Database) -> None:
+    """A percent sign marks parameters in the driver's statements."""
+    await create_topics(cluster, [NewTopic("items", 1)])
+    definition = kept(database.conninfo, table='100%s "new"', key=["a%"], columns={"a%": "integer", "%s": "text"})
+    await write(cluster, ({"a%": 1}, {"a%": 1, "%s": "x%"}), ({"a%": 2}, {"%s": "y"}), ({"a%": 2}, None))
+    await run_to_the_end(cluster, definition)
+    assert database.rows('SELECT "a%", "%s" FROM "100%s ""new"""') == [(1, "x%")]
+    await run_to_the_end(cluster, polled(database.conninfo, '100%s "new"', column="a%", topic="again"))
+    assert [record.value for record in await committed_records(cluster, "again")] == [b'{"a%":1,"%s":"x%"}']
+
+
+async def test_tasks_that_make_the_same_table_at_once(
+    cluster: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them finds what it was to make: it looks again."""
+    meeting = threading.Barrier(2)
+    found = PostgresDatabase.table
+
+    def both_look_first(self: PostgresDatabase, name: str) -> FoundTable | None:
+        table = found(self, name)
+        if name == "items" and (table is None or "price" not in table.columns):
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(10)
+        return table
+
+    monkeypatch.setattr(PostgresDatabase, "table", both_look_first)
+    await create_topics(cluster, [NewTopic("items", 2)])
+    await write(cluster, *(({"id": number}, {"id": number}) for number in range(9)))
+    some = {"id": "integer", "name": "text"}
+    for columns in (some, COLUMNS):
+        given = {"connection": database.conninfo, "key": ["id"], "columns": columns}
+        written = {"connector": "table-sink", "topics": ["items"], "tasks": 2, "config": given}
+        await run_to_the_end(cluster, load(written, "kept"))
+    assert database.rows("SELECT count(*), count(price) FROM items") == [(9, 0)]
 
 
 async def test_what_does_not_fit_is_said(cluster: Cluster, database: Database) -> None:

@@ -11,7 +11,8 @@ A producer that has failed cannot be used any more: another `start` begins again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from headrace.client.cluster import Cluster
@@ -31,7 +32,7 @@ from headrace.client.transaction_requests import (
     init_request,
     producer_of,
 )
-from headrace.model.errors import ErrorCode
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
@@ -48,6 +49,17 @@ from headrace.wire.messages.produce import (
 
 T = TypeVar("T")
 DEFAULT_TIMEOUT_MS = 60_000
+
+
+@contextmanager
+def _soon_known() -> Iterator[None]:
+    """Whoever names a partition has seen it: a broker that does not know it will hear of it in a moment."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) from error
 
 
 class TransactionalProducer:
@@ -116,9 +128,11 @@ class TransactionalProducer:
     async def _add(self, partitions: Sequence[TopicPartition]) -> None:
         async def ask(connection: ClientConnection) -> None:
             request = add_request(self._id, self._stamp, partitions)
-            check_added(
-                await connection.request(request, AddPartitionsToTxnResponse, highest=HIGHEST_ADD_PARTITIONS)
+            response = await connection.request(
+                request, AddPartitionsToTxnResponse, highest=HIGHEST_ADD_PARTITIONS
             )
+            with _soon_known():
+                check_added(response)
 
         await self._at_coordinator(ask)
         self._added.update(partitions)
@@ -155,12 +169,13 @@ class TransactionalProducer:
         )
 
         async def attempt() -> None:
-            connection = await self._leader(partition)
             try:
+                connection = await self._leader(partition)
                 response = await connection.request(request, ProduceResponse, highest=HIGHEST_PRODUCE)
                 (answer,) = response.responses[0].partition_responses
                 if answer.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    raise kafka_error(answer.error_code, answer.error_message or f"partition {partition}")
+                    with _soon_known():
+                        raise kafka_error(answer.error_code, answer.error_message or f"partition {partition}")
             except BaseException:
                 self._leaders.pop(partition, None)
                 raise
@@ -171,7 +186,8 @@ class TransactionalProducer:
     async def _leader(self, partition: TopicPartition) -> ClientConnection:
         leader = self._leaders.get(partition)
         if leader is None:
-            (leader,) = await self._cluster.by_leader([partition])
+            with _soon_known():
+                (leader,) = await self._cluster.by_leader([partition])
             self._leaders[partition] = leader
         return await self._cluster.broker(leader)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -73,6 +74,17 @@ async def test_whoever_starts_last_has_the_id(cluster: Cluster) -> None:
     await second.send({FIRST: [NewRecord(b"new")]})
     await second.commit()
     assert await values(cluster) == {FIRST: [b"new"], SECOND: []}
+
+
+async def test_a_partition_that_a_broker_does_not_know_yet(cluster: Cluster) -> None:
+    """The coordinator or the leader of a new topic may hear of it last."""
+    producer = TransactionalProducer(cluster, "writer")
+    await producer.start()
+    sent = asyncio.ensure_future(producer.send({TopicPartition("new", 0): [NewRecord(b"1")]}))
+    await asyncio.sleep(0)
+    await create_topics(cluster, [NewTopic("new", 1)])
+    await sent
+    await producer.commit()
 
 
 async def test_a_commit_of_nothing_is_nothing(cluster: Cluster) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import LiteralString, NamedTuple, TypeVar, cast
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from headrace.connect.api import ConnectorError
 from headrace.connect.options import INVALID_ADDRESS
+from headrace.connect.postgres.pgoutput import RowTexts
 from headrace.connect.postgres.replication import SESSION, connect_problem, problem_of
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ DEFAULT_SCHEMA = "public"
 FULL, NOTHING = "f", "n"
 
 _TABLES = """
-    SELECT n.nspname, c.relname, c.relreplident::text, c.oid::bigint,
+    SELECT n.nspname, c.relname, c.relreplident::text, c.oid::bigint, c.relkind = 'p',
            ARRAY(SELECT a.attname::text
                  FROM pg_index i, pg_attribute a, array_position(i.indkey::int2[], a.attnum) place
                  WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND place < i.indnkeyatts
@@ -52,6 +53,7 @@ class TableInfo(NamedTuple):
     name: TableName
     identity: str
     oid: int
+    partitioned: bool
     key: tuple[str, ...]
     """The index that is its replica identity, or its primary key; empty if it has neither."""
 
@@ -89,6 +91,18 @@ def problems_told() -> Iterator[None]:
         raise problem_of(error.sqlstate or "", str(error).strip()) from None
 
 
+def _table_info(row: Sequence[object]) -> TableInfo:
+    schema, table, identity, oid, partitioned, key = row
+    name = TableName(str(schema), str(table))
+    return TableInfo(name, str(identity), int(str(oid)), bool(partitioned), tuple(cast("list[str]", key)))
+
+
+def row_texts(result: pq.abc.PGresult, row: int) -> RowTexts:
+    """As the server writes them: the same text that the change stream has."""
+    values = (result.get_value(row, column) for column in range(result.nfields))
+    return tuple(None if value is None else bytes(value) for value in values)
+
+
 def parse_table_name(text: str) -> TableName:
     schema, dot, table = text.strip().rpartition(".")
     return TableName(schema if dot else DEFAULT_SCHEMA, table)
@@ -97,7 +111,6 @@ def parse_table_name(text: str) -> TableName:
 class Catalog:
     def __init__(self, conninfo: str) -> None:
         self._connection = connect(conninfo)
-        self._names: dict[int, TableName] = {}
 
     def close(self) -> None:
         self._connection.close()
@@ -117,21 +130,31 @@ class Catalog:
             rows = self._rows(_TABLES, schema, table, table)
             if not rows:
                 raise ConnectorError(f"there is no table {schema}.{table}")
-            for row in rows:
-                name = TableName(str(row[0]), str(row[1]))
-                found[name] = TableInfo(name, str(row[2]), int(str(row[3])), tuple(cast("list[str]", row[4])))
-                self._names.setdefault(found[name].oid, name)
+            found.update((info.name, info) for info in map(_table_info, rows))
         return list(found.values())
 
-    def has_table(self, table: TableName) -> bool:
-        return bool(self._rows(_TABLES, table.schema, table.table, table.table))
-
-    def first_name(self, oid: int) -> TableName | None:
-        """What a table was called when it was first asked for."""
-        return self._names.get(oid)
+    def table(self, name: TableName) -> TableInfo | None:
+        """As it is now."""
+        rows = self._rows(_TABLES, name.schema, name.table, name.table)
+        return _table_info(rows[0]) if rows else None
 
     def columns(self, table: TableInfo) -> list[TableColumn]:
         return [TableColumn(str(name), int(str(oid))) for name, oid in self._rows(_COLUMNS, table.oid)]
+
+    def values_now(self, table: TableName, key: Mapping[str, str | None], names: Sequence[str]) -> RowTexts | None:
+        """Of the row with that key, as the server writes them; None if it is gone by now, or a column is."""
+        wanted = sql.SQL(", ").join(map(sql.Identifier, names))
+        same = sql.SQL(" AND ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), text) for name, text in key.items()
+        )
+        query = sql.SQL("SELECT {} FROM {} WHERE {}").format(wanted, sql.Identifier(*table), same)
+        try:
+            with problems_told():
+                found = self._connection.execute(query).pgresult
+        except ConnectorError:
+            return None
+        assert found is not None
+        return row_texts(found, 0) if found.ntuples else None
 
     def set_identity_full(self, table: TableName) -> None:
         self._execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(sql.Identifier(*table)))

@@ -30,7 +30,8 @@ SESSION = (
 _DATA = struct.Struct(">cqqq")
 _KEEPALIVE = struct.Struct(">cqqb")
 _STATUS = struct.Struct(">cqqqqb")
-_IN_USE, _NO_OBJECT, _DUPLICATE = "55006", "42704", "42710"
+_MAY_PASS = ("55006", "42710", "42P07", "42701")
+"""A slot that is in use; an object, a table or a column that somebody else has just made."""
 _USER_MUST_ACT = ("28", "42", "0A", "22", "3D")
 """Classes of SQLSTATE that do not pass: password, rights and names, not supported, values, the database."""
 
@@ -153,7 +154,7 @@ def _received(data: bytes) -> StreamData | Keepalive | None:
 def problem_of(state: str, told: str) -> Exception:
     """What an error of PostgreSQL means for the run."""
     told = told.removeprefix("ERROR:").strip()
-    if state in (_IN_USE, _DUPLICATE) or not state.startswith(_USER_MUST_ACT):
+    if state in _MAY_PASS or not state.startswith(_USER_MUST_ACT):
         return TryAgain(f"PostgreSQL says: {told}")
     return ConnectorError(f"PostgreSQL says: {told}")
 
@@ -166,6 +167,7 @@ def connect_problem(told: str) -> Exception:
         "no pg_hba.conf entry",
         "no password supplied",
         "permission",
+        "replication role",
         "certificate",
         "does not support SSL",
     )

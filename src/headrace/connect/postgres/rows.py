@@ -46,6 +46,13 @@ class TableShape:
     def key_of(self, row: RowTexts) -> bytes:
         return json_object((*self.columns[index], row[index]) for index in self.key)
 
+    def key_texts(self, row: RowTexts) -> dict[str, str | None]:
+        texts = ((self.columns[index][0], row[index]) for index in self.key)
+        return {name: text.decode() if isinstance(text, bytes) else None for name, text in texts}
+
+    def differ_in_key(self, row: RowTexts, other: RowTexts) -> bool:
+        return any(row[index] != other[index] for index in self.key)
+
     def value_of(self, row: RowTexts) -> bytes:
         return json_object((name, oid, text) for (name, oid), text in zip(self.columns, row, strict=True))
 
@@ -90,7 +97,7 @@ def change_records(shape: TableShape, change: ChangeMessage, origin: Origin) -> 
     if unchanged := shape.unchanged_in(new):
         headers += (("unchanged", ",".join(unchanged).encode()),)
     key = shape.key_of(new)
-    if change.old is not None and shape.key_of(change.old) != key:
+    if change.old is not None and shape.differ_in_key(new, change.old):
         records.append(_tombstone(shape, change.old, origin))
     records.append(SourceRecord(shape.topic, shape.value_of(new), key, origin.time_ms, headers))
     return records

@@ -148,11 +148,11 @@ class Capture(SourceTask):
         self._warned_bytes = owner.config.number("lag_warning")
         catalog.check_server()
         self._tables = self._prepared_tables()
-        unpublished = [] if progress is None else self._unpublished(progress)
-        if not unpublished:
+        lost = [] if progress is None else self._lost(progress, self._tables)
+        if not lost:
             catalog.ensure_publication(owner.publication, [table.name for table in self._tables])
         self._progress = self._begin_slot() if progress is None else self._continue_slot(progress)
-        self._snapshots = self._start_over(unpublished) if unpublished else self._snapshot()
+        self._snapshots = self._start_over(lost) if lost else self._snapshot()
         self._target = parse_lsn(catalog.flushed_lsn())
 
     # --- the beginning
@@ -193,45 +193,54 @@ class Capture(SourceTask):
                 "`headrace connector remove`; the next run starts with a snapshot"
             )
         named = {str(table.name) for table in self._tables}
-        progress.tables = {table: lsn for table, lsn in progress.tables.items() if table in named}
+        for table in set(progress.tables) - named:
+            progress.drop(table)
+        for one in self._tables:
+            if str(one.name) in progress.tables:
+                progress.oids.setdefault(str(one.name), one.oid)  # an earlier version did not store it
         return progress
 
-    def _unpublished(self, progress: Progress) -> list[TableName]:
-        """The tables that were captured, and whose changes the server no longer sends: one that is dropped leaves
-        the publication, and one that is made again under its name is not in it."""
+    def _lost(self, progress: Progress, tables: Sequence[TableInfo]) -> list[TableName]:
+        """The tables that were captured, and whose names stand for other tables now; or whose changes the server
+        no longer sends: one that is dropped leaves the publication, and one that is made again is not in it."""
         published = self._catalog.published(self._owner.publication)
         if published is None:
             raise ConnectorError(
                 f"the publication {self._owner.publication} is gone, so changes are missing. Reset it with "
                 "`headrace connector remove`; the next run starts with a snapshot"
             )
-        names = [table.name for table in self._tables]
-        return [name for name in names if str(name) in progress.tables and name not in published]
+        captured = [table for table in tables if str(table.name) in progress.tables]
+        return [
+            table.name
+            for table in captured
+            if table.name not in published or progress.oids.get(str(table.name), table.oid) != table.oid
+        ]
 
-    def _start_over(self, unpublished: Sequence[TableName]) -> Iterator[SourceBatch]:
+    def _start_over(self, lost: Sequence[TableName]) -> Iterator[SourceBatch]:
         """These tables are forgotten, with the keys of their topics: who opens them next finds them new. Only then
         are they published, so that a run that is killed here leaves no trace."""
         config = self._owner.config
         copied = config.text("snapshot") == "initial"
         emptied = []
         headers = (("op", b"t"), ("lsn", lsn_text(self._progress.lsn).encode()))
-        for name in unpublished:
+        for name in lost:
             what = (
-                "Table %s was dropped and created again, or taken out of the publication: changes are missing.%s"
+                "Table %s was dropped and created again, or replaced by another, or taken out of the publication: "
+                "changes are missing.%s"
             )
             log.warning(what, name, " It is copied again." if copied else "")
-            del self._progress.tables[str(name)]
+            self._progress.drop(str(name))
             if copied and config.text("truncate") == "delete":
                 emptied.append(EmptiedTopic(self._owner.topic_of(name), None, headers))
         yield SourceBatch((), self._progress.to_json(), (), emptied)
-        raise TryAgain(f"changes of {', '.join(map(str, unpublished))} are missing")
+        raise TryAgain(f"changes of {', '.join(map(str, lost))} are missing")
 
     def _snapshot(self) -> Iterator[SourceBatch]:
         owner = self._owner
         tables = [table for table in self._tables if str(table.name) not in self._progress.tables]
         if owner.config.text("snapshot") == "never":
             for table in tables:
-                self._progress.tables[str(table.name)] = self._progress.lsn
+                self._progress.add(table, self._progress.lsn)
             tables = []
         if not tables:
             return iter(())
@@ -288,9 +297,11 @@ class Capture(SourceTask):
 
     def _look_at_publication(self) -> None:
         """A table that is gone may be made again soon, and then its changes are not sent."""
-        for name in self._unpublished(self._progress):
-            if self._catalog.has_table(name):
-                raise TryAgain(f"table {name} is no longer in the publication {self._owner.publication}")
+        there = [found for one in self._tables if (found := self._catalog.table(one.name)) is not None]
+        for name in self._lost(self._progress, there):
+            raise TryAgain(
+                f"table {name} is another one, or no longer in the publication {self._owner.publication}"
+            )
 
     def _look_at_slot(self) -> None:
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:

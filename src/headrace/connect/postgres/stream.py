@@ -16,9 +16,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.connect.api import ConnectorError, EmptiedTopic, Position, SourceBatch, SourceRecord
-from headrace.connect.postgres.catalog import Catalog, TableName
+from headrace.connect.api import ConnectorError, EmptiedTopic, Position, SourceBatch, SourceRecord, TryAgain
+from headrace.connect.postgres.catalog import Catalog, TableInfo, TableName, parse_table_name
 from headrace.connect.postgres.pgoutput import (
+    UNCHANGED,
     BeginMessage,
     ChangeMessage,
     CommitMessage,
@@ -46,6 +47,8 @@ class Progress:
     """Behind the last transaction that was read."""
     tables: dict[str, int] = field(default_factory=dict)
     """Table -> where its snapshot was taken: commits from there on are not in it."""
+    oids: dict[str, int] = field(default_factory=dict)
+    """Table -> what PostgreSQL tells it by: another table may get its name."""
     part_of: int = 0
     """The commit of a transaction that is done in part."""
     part_done: int = 0
@@ -55,6 +58,7 @@ class Progress:
         stored: dict[str, Any] = {
             "lsn": lsn_text(self.lsn),
             "tables": {table: lsn_text(lsn) for table, lsn in self.tables.items()},
+            "oids": self.oids,
         }
         if self.part_of:
             stored["part"] = {"of": lsn_text(self.part_of), "done": self.part_done}
@@ -64,7 +68,16 @@ class Progress:
     def from_json(cls, stored: Position) -> Progress:
         tables = {table: parse_lsn(lsn) for table, lsn in stored["tables"].items()}
         part = stored.get("part", {"of": "0/0", "done": 0})
-        return cls(parse_lsn(stored["lsn"]), tables, parse_lsn(part["of"]), part["done"])
+        oids = dict(stored.get("oids", {}))
+        return cls(parse_lsn(stored["lsn"]), tables, oids, parse_lsn(part["of"]), part["done"])
+
+    def add(self, table: TableInfo, snapshot_lsn: int) -> None:
+        self.tables[str(table.name)] = snapshot_lsn
+        self.oids[str(table.name)] = table.oid
+
+    def drop(self, table: str) -> None:
+        del self.tables[table]
+        self.oids.pop(table, None)
 
 
 class ChangeStream:
@@ -177,25 +190,27 @@ class ChangeStream:
     def _relation(self, relation: RelationMessage) -> None:
         table = TableName(relation.schema, relation.table)
         self._check_name(relation.id, table)
-        try:
-            primary_key = self._catalog.tables([str(table)])[0].key
-        except ConnectorError:
-            primary_key = ()  # it is gone by now
+        info = self._catalog.table(table)
+        primary_key = () if info is None else info.key  # it is gone by now
         columns = [(column.name, column.type_oid) for column in relation.columns]
         shape = TableShape.of(table, self._topic_of(table), columns, identity_key(relation, primary_key))
         self._shapes[relation.id] = shape
         if str(table) in self._progress.tables:
             self._schemas.append(shape.schema())
 
-    def _check_name(self, table_id: int, table: TableName) -> None:
-        """Tables are captured by name: the changes of one that is renamed would be left out without a word."""
-        before = self._catalog.first_name(table_id)
-        captured = self._progress.tables
-        if before is not None and str(before) in captured and str(table) not in captured:
-            raise ConnectorError(
-                f"table {before} is now called {table}. Change the option tables: its rows are then captured "
-                "again, under the new name"
-            )
+    def _check_name(self, oid: int, name: TableName) -> None:
+        """Tables are captured by name: the changes of one that is renamed would be left out without a word, and
+        those of another that has its name now would be mixed with its own."""
+        captured = next((table for table, known in self._progress.oids.items() if known == oid), str(name))
+        if captured != str(name) and self._is_new(captured):
+            if self._catalog.table(parse_table_name(captured)) is None:
+                raise ConnectorError(
+                    f"table {captured} is now called {name}. Change the option tables: its rows are then captured "
+                    "again, under the new name"
+                )
+            raise TryAgain(f"another table is called {captured} now")
+        if self._progress.oids.get(str(name), oid) != oid and self._is_new(str(name)):
+            raise TryAgain(f"another table is called {name} now")
 
     def _change(self, change: ChangeMessage) -> None:
         assert self._begin is not None
@@ -205,7 +220,20 @@ class ChangeStream:
             return
         begin = self._begin
         origin = Origin(lsn_text(begin.final_lsn), begin.xid, begin.commit_ms)
-        self._records += change_records(shape, change, origin)
+        self._records += change_records(shape, self._completed(shape, change), origin)
+
+    def _completed(self, shape: TableShape, change: ChangeMessage) -> ChangeMessage:
+        """A record with another key cannot leave out what did not change: nobody has it under that key. What the
+        table has by now is right, or a change that follows has the right value."""
+        new, old = change.new, change.old
+        names = [] if new is None else shape.unchanged_in(new)
+        if new is None or old is None or not change.old_is_key or not names or not shape.differ_in_key(new, old):
+            return change
+        values = self._catalog.values_now(shape.table, shape.key_texts(new), names)
+        if values is None:
+            return change
+        found = iter(values)
+        return change._replace(new=tuple(next(found) if text is UNCHANGED else text for text in new))
 
     def _is_new(self, table: str) -> bool:
         assert self._begin is not None

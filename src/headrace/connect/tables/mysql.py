@@ -23,8 +23,11 @@ from headrace.connect.tables.database import FoundTable, Row, SqlDatabase
 
 DEFAULT_PORT = 3306
 TLS_SETTINGS = ("ssl_ca", "ssl_cert", "ssl_key")
-PASSING = frozenset({1040, 1053, 1077, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013, 2055})
-"""Errors that may pass: too many connections, a server that stops, lock waits, deadlocks, lost connections."""
+PASSING = frozenset(
+    {1040, 1050, 1053, 1060, 1077, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013, 2055}
+)
+"""Errors that may pass: too many connections, a server that stops, lock waits, deadlocks, lost connections; and a
+table or a column that another task has just made."""
 _TYPES: Mapping[str, ColumnType] = {
     "tinyint": "integer",
     "smallint": "integer",
@@ -157,19 +160,20 @@ class MysqlDatabase(SqlDatabase):
 
     def rows(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]:
         with self._problems_told(), self._connection.cursor() as cursor:
-            cursor.execute(statement, values or None)
+            cursor.execute(statement, tuple(values))
             return [tuple(row) for row in cursor.fetchall()]
 
     def change(self, statement: str, values: Row = ()) -> int:
         with self._problems_told(), self._connection.cursor() as cursor:
-            return int(cursor.execute(statement, values or None))
+            return int(cursor.execute(statement, tuple(values)))
 
     def change_many(self, statement: str, rows: Sequence[Row]) -> None:
         with self._problems_told(), self._connection.cursor() as cursor:
             cursor.executemany(statement, rows)
 
     def quoted(self, name: str) -> str:
-        return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
+        """A percent sign would begin a parameter, which every statement may have."""
+        return ".".join("`" + part.replace("`", "``").replace("%", "%%") + "`" for part in name.split("."))
 
     def insert_if_missing(self, table: str, count: int) -> str:
         return f"INSERT IGNORE INTO {table} VALUES ({self.marks(count)})"

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from psycopg import DataError
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
+from psycopg.types.string import TextLoader
 
 from headrace.connect.postgres.catalog import connect, problems_told
 from headrace.connect.postgres.values import TYPES
@@ -21,6 +27,38 @@ _KEYS = """
     WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
     ORDER BY NOT i.indisprimary
 """
+
+
+class _Date(DateLoader):
+    """One that Python does not have, such as `infinity`, stays the text that it is."""
+
+    def load(self, data: Buffer) -> Any:
+        return _or_text(super().load, data)
+
+
+class _Timestamp(TimestampLoader):
+    def load(self, data: Buffer) -> Any:
+        return _or_text(super().load, data)
+
+
+class _Timestamptz(TimestamptzLoader):
+    def load(self, data: Buffer) -> Any:
+        return _or_text(super().load, data)
+
+
+def _or_text(load: Callable[[Buffer], Any], data: Buffer) -> Any:
+    try:
+        return load(data)
+    except DataError:
+        return bytes(data).decode()
+
+
+_LOADERS: Mapping[str, type[Loader]] = {
+    "date": _Date,
+    "timestamp": _Timestamp,
+    "timestamptz": _Timestamptz,
+    "interval": TextLoader,
+}
 
 
 class PostgresDatabase(SqlDatabase):
@@ -41,6 +79,8 @@ class PostgresDatabase(SqlDatabase):
 
     def __init__(self, address: str) -> None:
         self._connection = connect(address)
+        for type_name, loader in _LOADERS.items():
+            self._connection.adapters.register_loader(type_name, loader)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -49,15 +89,19 @@ class PostgresDatabase(SqlDatabase):
 
     def rows(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]:
         with problems_told():
-            return self._connection.execute(statement.encode(), values or None).fetchall()
+            return self._connection.execute(statement.encode(), values).fetchall()
 
     def change(self, statement: str, values: Row = ()) -> int:
         with problems_told():
-            return self._connection.execute(statement.encode(), values or None).rowcount
+            return self._connection.execute(statement.encode(), values).rowcount
 
     def change_many(self, statement: str, rows: Sequence[Row]) -> None:
         with problems_told(), self._connection.cursor() as cursor:
             cursor.executemany(statement.encode(), rows)
+
+    def quoted(self, name: str) -> str:
+        """In a statement with parameters, which all of them are: a percent sign would begin one."""
+        return quoted(name).replace("%", "%%")
 
     def table(self, name: str) -> FoundTable | None:
         columns = self.rows(_COLUMNS, [quoted(name)])

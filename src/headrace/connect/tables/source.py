@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from headrace.connect.api import ConnectorError, Position, Source, SourceBatch, SourceRecord, SourceTask
 from headrace.connect.options import ConfigOption, ConnectorConfig
 from headrace.connect.schema import ColumnSchema, TopicSchema
-from headrace.connect.tables.database import ADDRESSES, FoundTable, SqlDatabase, check_address, open_database
-from headrace.connect.tables.values import json_object, position_value
+from headrace.connect.tables.database import ADDRESSES, FoundTable, Row, SqlDatabase, check_address, open_database
+from headrace.connect.tables.values import json_object, parameter_of, position_value
 
 
 class TableSource(Source):
@@ -92,17 +92,27 @@ class TablePoll(SourceTask):
         schemas, self._schemas = self._schemas, []
         return SourceBatch(records, {"after": self._after}, schemas)
 
-    def _read(self) -> list[tuple[object, ...]]:
+    def _read(self) -> list[Row]:
+        """The next rows. Without a key nothing but the column tells where to continue: all rows with the last
+        value belong to the batch, however many there are."""
+        quoted, marks = self._database.quoted, self._database.marks(len(self._order))
+        order = ", ".join(map(quoted, self._order))
+        if self._after is None:
+            rows = self._selected(f"{quoted(self._order[0])} IS NOT NULL ORDER BY {order} LIMIT {self._limit}", ())
+        else:
+            after = [parameter_of(value) for value in self._after]
+            rows = self._selected(f"({order}) > ({marks}) ORDER BY {order} LIMIT {self._limit}", after)
+        if self._key or len(rows) < self._limit:
+            return rows
+        place = self._names.index(self._order[0])
+        last = rows[-1][place]
+        same = self._selected(f"{order} = {marks}", [parameter_of(position_value(last))])
+        return [row for row in rows if row[place] != last] + same
+
+    def _selected(self, condition: str, values: Row) -> list[Row]:
         quoted = self._database.quoted
-        columns, order = (", ".join(map(quoted, names)) for names in (self._names, self._order))
-        where, values = f"{quoted(self._order[0])} IS NOT NULL", []
-        if self._after is not None:
-            where = f"({order}) > ({self._database.marks(len(self._order))})"
-            values = self._after
-        statement = (
-            f"SELECT {columns} FROM {quoted(self._table)} WHERE {where} ORDER BY {order} LIMIT {self._limit}"
-        )
-        return self._database.rows(statement, values)
+        columns = ", ".join(map(quoted, self._names))
+        return [*self._database.rows(f"SELECT {columns} FROM {quoted(self._table)} WHERE {condition}", values)]
 
     def close(self) -> None:
         self._database.close()

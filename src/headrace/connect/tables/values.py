@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -20,16 +21,32 @@ def json_object(columns: Iterable[tuple[str, Any]]) -> bytes:
 def json_value(value: Any) -> str:
     if isinstance(value, Decimal):
         return str(value) if value.is_finite() else f'"{value}"'
-    return json.dumps(value, ensure_ascii=False, default=position_value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+    return json.dumps(value, ensure_ascii=False, default=_as_json)
 
 
-def position_value(value: Any) -> Any:
-    """A value as JSON has it, which a database takes in a comparison with what it was made of."""
+def _as_json(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, bytes | memoryview):
         return base64.b64encode(value).decode()
     return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+_BYTES = "base64"
+
+
+def position_value(value: Any) -> Any:
+    """A value as the JSON of a position has it."""
+    if isinstance(value, bytes | memoryview):
+        return {_BYTES: base64.b64encode(value).decode()}
+    return _as_json(value)
+
+
+def parameter_of(stored: Any) -> Any:
+    """From a position: what a database compares with the value that it was made of."""
+    return base64.b64decode(stored[_BYTES]) if isinstance(stored, dict) else stored
 
 
 def parse_row(data: bytes) -> dict[str, Any]:
