@@ -14,20 +14,20 @@ from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.arrow import columns as c
 
 
-def rows_of_range(store: ArchiveStore, archived: m.ArchivedRange, *, check: bool = False) -> pa.Table:
-    """All of them; `check`: the bytes of the files are those that were written."""
-    tables = [_rows(store, file, check) for file in archived.files]
+def rows_of_range(store: ArchiveStore, archived: m.ArchivedRange) -> pa.Table:
+    """All of them, from files whose bytes are those that were written."""
+    tables = [_rows(store, file) for file in archived.files]
     rows = pa.concat_tables(tables) if tables else c.arrow_schema(c.ALL_COLUMNS).empty_table()
     if len(tables) > 1:
         rows = rows.take(np.argsort(rows.column(c.OFFSET).combine_chunks().to_numpy(), kind="stable"))
     return rows.combine_chunks()
 
 
-def _rows(store: ArchiveStore, file: m.DataFile, check: bool) -> pa.Table:
+def _rows(store: ArchiveStore, file: m.DataFile) -> pa.Table:
     data = store.read(m.place_of(store, file))
     if data is None:
         raise ArchiveError(f"{file.path} is missing.")
-    if check and hashlib.sha256(data).hexdigest() != file.sha256:
+    if hashlib.sha256(data).hexdigest() != file.sha256:
         raise ArchiveError(f"{file.path} is damaged: its checksum is wrong.")
     try:
         rows = pq.ParquetFile(pa.BufferReader(data)).read(list(c.ALL_COLUMNS))

@@ -94,6 +94,12 @@ class Replay:
                 f"It has: {there}." if there else "It is still empty: fill it with `headrace archive run`.",
             )
         self._ranges = self._manifest.of(plan.slice.topic)
+        count = self._manifest.topics[plan.slice.topic].partitions
+        if missing := [number for number in plan.slice.partitions if number >= count]:
+            raise ArchiveError(
+                f"Topic {plan.slice.topic} had no partition {missing[0]} when it was archived.",
+                f"It had {count}, from 0 on.",
+            )
         self._fingerprint = self._name = ""
         self._partitions = 0
         self._transactions = TransactionClient(cluster)

@@ -14,8 +14,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import operator
+import os
 import re
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -169,7 +172,8 @@ def load_function(spelled: str) -> Keep:
             f"There is no filter {spelled}.", "Name a file and a function in it, as keep.py:wanted."
         )
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with _users_code(path):
+        spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if not callable(found):
         raise ArchiveError(f"{path} has no function {name}.")
@@ -178,11 +182,26 @@ def load_function(spelled: str) -> Keep:
 
 
 def _asked(keep: Keep, rows: pa.Table, name: str) -> NDArray[np.bool_]:
-    answer = keep(rows)
-    if len(answer) != rows.num_rows:
-        raise ArchiveError(f"{name} gave {len(answer)} answers for {rows.num_rows} rows.")
-    given = answer.to_pylist() if isinstance(answer, pa.Array | pa.ChunkedArray) else answer
-    return np.array([bool(one) for one in given], np.bool_)
+    with _users_code(name.rpartition(":")[0]):
+        answer = keep(rows)
+        given = answer.to_pylist() if isinstance(answer, pa.Array | pa.ChunkedArray) else answer
+        found = np.array([bool(one) for one in given], np.bool_)
+    if len(found) != rows.num_rows:
+        raise ArchiveError(f"{name} gave {len(found)} answers for {rows.num_rows} rows.")
+    return found
+
+
+@contextmanager
+def _users_code(path: str) -> Iterator[None]:
+    """Whatever it raises is said with the line of the user's file, and without a traceback."""
+    try:
+        yield
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == os.path.abspath(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        where = f"{path}:{line}" if line else path
+        raise ArchiveError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}.") from error
 
 
 def _filtered(rows: pa.Table, which: NDArray[np.bool_]) -> pa.Table:

@@ -48,6 +48,8 @@ class ArchiveStore:
                 f"{uri} cannot be opened: {error}",
                 "Give a path, or an address such as s3://bucket/folder, hdfs://host/folder, gs://bucket/folder.",
             ) from None
+        if not root.strip("/"):
+            raise ArchiveError(f"{uri} names no bucket or folder.", "Write it as s3://bucket/folder.")
         return cls(uri, system, root)
 
     def full(self, name: str) -> str:

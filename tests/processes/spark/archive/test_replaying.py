@@ -161,6 +161,21 @@ def test_another_slice_under_the_same_name_is_refused(topics: Topics, original: 
         replayed(store, topics, ReplayPlan(Slice(original), copy, job=job))
 
 
+def test_a_damaged_file_is_not_replayed(topics: Topics, original: str, store: ArchiveStore) -> None:
+    """Parquet itself does not notice a value that is another one."""
+    file = next(Path(store.uri).glob("topic=*/**/*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[data.index(b"hour") + 1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(ArchiveError, match="is damaged: its checksum is wrong"):
+        replayed(store, topics, ReplayPlan(Slice(original), topics.new_name()))
+
+
+def test_a_partition_that_was_not_archived_is_said(topics: Topics, original: str, store: ArchiveStore) -> None:
+    with pytest.raises(ArchiveError, match="had no partition 3"):
+        replayed(store, topics, ReplayPlan(Slice(original, partitions=(2, 3)), topics.new_name()))
+
+
 def test_a_destination_with_times_of_its_own_is_refused(
     topics: Topics, original: str, store: ArchiveStore
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from headrace.spark.archive.errors import ArchiveError
 from headrace.spark.archive.manifest import ArchivedRange, DataFile
 from headrace.spark.archive.slices import Slice, parse_condition
+from headrace.spark.archive.store import ArchiveStore
 from headrace.spark.arrow.columns import ALL_COLUMNS, arrow_schema
 
 ROWS = [
@@ -91,6 +92,27 @@ def test_a_function_of_the_users(tmp_path: Path) -> None:
     path.write_text("def odd(rows):\n    return [True]\n")
     with pytest.raises(ArchiveError, match="1 answers for 5 rows"):
         offsets(Slice("t", function=f"{path}:odd"))
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def odd(rows):\n    return 1 / 0\n", r"keep\.py:2: ZeroDivisionError: division by zero\.$"),
+        ("def odd(rows):\n    return None\n", r"keep\.py: TypeError: .* not iterable\.$"),
+        ("import nothing_like_it\n", r"keep\.py:1: ModuleNotFoundError: No module named 'nothing_like_it'\.$"),
+        ("\ndef odd(rows:\n", r"keep\.py:2: SyntaxError: .*\.$"),
+    ],
+)
+def test_a_function_that_fails_is_said_with_its_line(tmp_path: Path, code: str, told: str) -> None:
+    path = tmp_path / "keep.py"
+    path.write_text(code)
+    with pytest.raises(ArchiveError, match=told):
+        offsets(Slice("t", function=f"{path}:odd"))
+
+
+def test_an_address_without_a_folder_is_said() -> None:
+    with pytest.raises(ArchiveError, match="names no bucket or folder"):
+        ArchiveStore.open("s3://")
 
 
 def test_ranges_without_any_of_them_are_left_alone() -> None:
