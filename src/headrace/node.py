@@ -388,8 +388,9 @@ class Node:
         if self._controller is not None and len(self.image.brokers) > 1:
             await self._controller.hand_over()
 
-    async def stop(self) -> None:
-        if self._handover is not None and self._config.value("controlled.shutdown.enable"):
+    async def stop(self, hand_over: bool = True) -> None:
+        """Without `hand_over`, when all brokers end together and nobody is left to take over."""
+        if hand_over and self._handover is not None and self._config.value("controlled.shutdown.enable"):
             await self._handover.run()
             await self._retire()
         if self._front is not None:

@@ -39,9 +39,9 @@ class InProcessCluster:
         self.addresses[broker_id] = await node.start()
         self.nodes[broker_id] = node
 
-    async def stop(self, broker_id: int) -> None:
+    async def stop(self, broker_id: int, hand_over: bool = True) -> None:
         del self.addresses[broker_id]
-        await self.nodes.pop(broker_id).stop()
+        await self.nodes.pop(broker_id).stop(hand_over)
 
     async def client(self, broker_id: int) -> Client:
         return await connect(self.addresses[broker_id])
@@ -85,4 +85,4 @@ async def running_cluster(data: Path, brokers: int = 3, **settings: str) -> Asyn
         assert not cluster.failures, cluster.failures
     finally:
         for broker_id in list(cluster.nodes):
-            await cluster.stop(broker_id)
+            await cluster.stop(broker_id, hand_over=False)

@@ -111,7 +111,7 @@ class _Web(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def web_server() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -101,7 +101,8 @@ async def test_what_changed_while_a_broker_was_cut_off_is_announced_when_it_is_b
     assert await watcher.get("/a") == TreeNode(b"did happen", 1)
 
 
-async def test_a_part_of_all_results_can_be_lost() -> None:
+async def test_a_part_of_all_results_can_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.coordination.memory.CUT_OFF_SECONDS", 0.001)
     cluster = MemoryCluster(ENV)
     store = cluster.connect()
     cluster.unknown_rate = 1.0

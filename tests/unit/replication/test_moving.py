@@ -225,7 +225,7 @@ async def test_a_broker_that_handed_over_stays_to_send_its_clients_on(
         topics = [MetadataRequestTopic(name="t")]
         answer = await client.ask(MetadataRequest(topics=topics), MetadataResponse, 9)
         assert answer.topics[0].partitions[0].leader_id == 2
-        assert not (await asyncio.wait({leaving}, timeout=1))[0], "it has gone"
+        assert not (await asyncio.wait({leaving}, timeout=0.2))[0], "it has gone"
         leaving.cancel()
         monkeypatch.undo()
 

@@ -363,7 +363,7 @@ async def test_a_consumer_gets_nothing_and_is_told(tmp_path: Path) -> None:
     async with started(tmp_path) as (_, client):
         await client.ask(produce_request(100_000), producing.ProduceResponse, 9)
         opened = await client.ask(fetch_request(session_epoch=0), fetching.FetchResponse, 12)
-        assert await set_quota(client, {"user": None}, consumer_byte_rate=60_000.0) == 0
+        assert await set_quota(client, {"user": None}, consumer_byte_rate=200_000.0) == 0
         told = 0
         while not told:
             got = await client.ask(fetch_request(), fetching.FetchResponse, 12)

@@ -171,7 +171,10 @@ async def settled_page(port: int) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
-async def test_a_broker_shows_lag_also_after_a_restart(tmp_path: Path, unused_tcp_port: int) -> None:
+async def test_a_broker_shows_lag_also_after_a_restart(
+    tmp_path: Path, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.services.lag.SAMPLE_SECONDS", 0.05)
     settings = {"headrace_admin_port": str(unused_tcp_port), "offsets_topic_num_partitions": "1"}
     async with running_node(tmp_path, None, **settings) as address:
         client = await connect(address)

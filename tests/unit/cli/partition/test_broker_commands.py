@@ -18,7 +18,9 @@ from tests.unit.replication.test_three_brokers import create, produce
 
 
 @pytest.fixture
-async def headrace(tmp_path: Path) -> AsyncIterator[CommandLine]:
+async def headrace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CommandLine]:
+    monkeypatch.setattr("headrace.cli.broker.drain.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("headrace.cli.partition.progress.LOOK_SECONDS", 0.05)
     async with running_cluster(tmp_path, 3, auto_leader_rebalance_enable="false") as cluster:
         await create(cluster, 1, [1, 3])
         await cluster.until(lambda: cluster.replica(1, T0).is_leader)
@@ -121,7 +123,9 @@ async def test_a_broker_that_moves_are_pending_to_is_decommissioned(headrace: Co
     assert cluster.state(T0).replicas == (1, 2)
 
 
-async def test_a_dead_broker_with_the_only_copy_is_not_waited_for(headrace: CommandLine) -> None:
+async def test_a_dead_broker_with_the_only_copy_is_not_waited_for(
+    headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = headrace.cluster
     await headrace("partition", "move", "t", "--replicas", "3", "--yes")
     await cluster.until(lambda: cluster.state(T0).replicas == (3,))
@@ -129,6 +133,7 @@ async def test_a_dead_broker_with_the_only_copy_is_not_waited_for(headrace: Comm
     await cluster.until(
         lambda: all(3 not in cluster.image(n).brokers and cluster.state(T0).leader < 0 for n in cluster.nodes)
     )
+    monkeypatch.setattr("headrace.cli.partition.progress.BEHIND_SECONDS", 0.5)
     code, told = await headrace.refused("broker", "decommission", "3", "--yes")
     assert (code, "Broker 3 still holds 1 partition: t:0" in told) == (1, True), told
     assert cluster.state(T0).replicas == (3,)

@@ -48,7 +48,8 @@ class CommandLine:
 
 
 @pytest.fixture
-async def headrace(tmp_path: Path) -> AsyncIterator[CommandLine]:
+async def headrace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CommandLine]:
+    monkeypatch.setattr("headrace.cli.partition.progress.LOOK_SECONDS", 0.05)
     async with running_cluster(tmp_path / "data", 4, headrace_admin_port="0") as cluster:
         await create(cluster, 1, [1, 2])
         for _ in range(3):
@@ -177,7 +178,10 @@ async def test_a_plan_starts_from_where_partitions_are_moving_to(
     assert (row["from"], row["to"]) == ([4, 2, 1], to)
 
 
-async def test_a_move_that_somebody_else_cancels_is_not_reported_as_done(headrace: CommandLine) -> None:
+async def test_a_move_that_somebody_else_cancels_is_not_reported_as_done(
+    headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.cli.partition.progress.BEHIND_SECONDS", 0.5)
     cluster = headrace.cluster
     copy_nothing(cluster, 4)
     arguments = ("partition", "move", "t", "--replicas", "4,2", "--yes", "--throttle", "50MB/s")
