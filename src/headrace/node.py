@@ -55,6 +55,7 @@ from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.cluster_figures import ClusterFigures
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
+from headrace.services.full_directories import FullDirectories
 from headrace.services.groups.service import GroupService
 from headrace.services.handover import Handover
 from headrace.services.lag import Lag
@@ -168,7 +169,8 @@ class Node:
         transactions = self._transactions = broker.transactions
         front = self._front = Front(self._env, self._config, self._outside, broker)
         endpoints = await front.bind(metadata.image)
-        report = OfflineReport(self._env, self._membership.store, replicas)
+        full = FullDirectories(self._env, self._directories, replicas, lambda: metadata.image)
+        report = OfflineReport(self._env, self._membership.store, replicas, full)
         await self._join(report, self._registration(metadata.image, endpoints))
         start_standing_work(self._env, self._membership.store, metadata, self._controller, self._config)
         metadata.subscribe(replicas.follow)
@@ -191,7 +193,7 @@ class Node:
         self._env.background.start("Scrub", scrub.run())
         cleaner = self._cleaner(metadata, replicas)
         self._env.background.start("Compaction", cleaner.run())
-        watch = DirectoryWatch(self._env, self._directories, replicas, report, self._on_failure)
+        watch = DirectoryWatch(self._env, self._directories, replicas, full, report, self._on_failure)
         run("Watching the data directories", watch.run())
         run("Looking for replicas that lag", keeper.run())
         run("Expiring offsets of groups", groups.run())

@@ -145,7 +145,7 @@ def test_its_partitions_move_elsewhere(cluster: ProcessCluster, disk: Path, tmp_
         "`headrace partition move --offline`"
         in said[f"{disk / 'second'} of broker 1 is offline (KAFKA_STORAGE_ERROR)."]
     )
-    assert "failed disk" in next(advice for what, advice in said.items() if "under-replicated" in what)
+    assert "failed or full disk" in next(advice for what, advice in said.items() if "under-replicated" in what)
     assert "kafka_log_logmanager_offlinelogdirectorycount 1\n" in metrics(cluster.brokers[1].log_text())
     # One topic in Kafka's way, the rest in ours.
     _with_kafkas_tool(operator, "orders", tmp_path)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from headrace.env import Env
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.full_directories import FullDirectories
 from headrace.services.offline_report import OfflineReport
 from headrace.storage.log_directories import LogDirectories
 from headrace.storage.log_directory import LogDirectory
@@ -25,6 +26,7 @@ class DirectoryWatch:
         env: Env,
         directories: LogDirectories,
         replicas: ReplicaSet,
+        full: FullDirectories,
         report: OfflineReport,
         on_all_failed: Callable[[str], None],
     ) -> None:
@@ -32,6 +34,7 @@ class DirectoryWatch:
         self._env = env
         self._directories = directories
         self._replicas = replicas
+        self._full = full
         self._report = report
         self._on_all_failed = on_all_failed
         self._known: dict[LogDirectory, None] = {}
@@ -41,6 +44,7 @@ class DirectoryWatch:
         looks = 0
         while True:
             self.look()
+            await self._full.look()
             self._report.look()
             looks += 1
             if looks % RETRY_EVERY == 0:

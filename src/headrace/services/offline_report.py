@@ -10,6 +10,7 @@ from headrace.env import Env
 from headrace.metadata.registration import report_offline
 from headrace.model.topics import TopicId
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.full_directories import FullDirectories
 
 RETRY_SECONDS = 0.5
 
@@ -17,10 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class OfflineReport:
-    def __init__(self, env: Env, store: Store, replicas: ReplicaSet) -> None:
+    def __init__(self, env: Env, store: Store, replicas: ReplicaSet, full: FullDirectories) -> None:
         self._env = env
         self._store = store
         self._replicas = replicas
+        self._full = full
         self._told: frozenset[tuple[TopicId, int]] | None = frozenset()
         """What the store holds, or None if that is unknown: a report whose response was lost may be stored."""
         self._session = 0
@@ -39,7 +41,8 @@ class OfflineReport:
         self.look()
 
     def _current(self) -> frozenset[tuple[TopicId, int]]:
-        return frozenset((topic_id, name.partition) for name, topic_id in self._replicas.offline.items())
+        failed = ((topic_id, name.partition) for name, topic_id in self._replicas.offline.items())
+        return self._full.given_up.union(failed)
 
     async def _tell(self) -> None:
         while (current := self._current()) != self._told:

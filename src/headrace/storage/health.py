@@ -13,7 +13,8 @@ from copy import copy
 
 logger = logging.getLogger(__name__)
 
-PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+PASSING = NO_SPACE | frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 
 def cut_short(written: int, size: int) -> OSError:
@@ -22,12 +23,14 @@ def cut_short(written: int, size: int) -> OSError:
 
 
 class DirectoryHealth:
-    __slots__ = ("failure", "path")
+    __slots__ = ("failure", "is_full", "path")
 
     def __init__(self, path: str = "") -> None:
         self.path = path
         self.failure: OSError | None = None
         """The first error that ended the use of the directory. May be set by any thread, and is never reset."""
+        self.is_full = False
+        """There was no space for a write, and it is not known yet that there is again. Set by any thread."""
 
     def fail(self, error: OSError) -> None:
         if self.failure is None:
@@ -36,5 +39,7 @@ class DirectoryHealth:
 
     def judge(self, error: OSError) -> None:
         """A read, a write, or the making of a file failed."""
-        if error.errno is not None and error.errno not in PASSING:
+        if error.errno in NO_SPACE:
+            self.is_full = True
+        elif error.errno is not None and error.errno not in PASSING:
             self.fail(error)

@@ -96,6 +96,14 @@ class LogDirectory:
         """Why the directory is offline; None while it is in use."""
         return self._resources.health.failure
 
+    @property
+    def is_full(self) -> bool:
+        """There was no space for a write since `has_room_again`."""
+        return self._resources.health.is_full
+
+    def has_room_again(self) -> None:
+        self._resources.health.is_full = False
+
     def fail(self, error: OSError) -> None:
         """Use it no more until the process starts again."""
         self._resources.health.fail(error)

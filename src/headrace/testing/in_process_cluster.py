@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from headrace.config.broker_config import BrokerConfig
-from headrace.env.real import real_env
+from headrace.env.real import RealDisk
 from headrace.metadata.image import MetadataImage, PartitionImage
 from headrace.model.topics import TopicPartition
 from headrace.node import Node
 from headrace.replication.partition import Partition
-from headrace.testing.in_process import Client, connect
+from headrace.testing.in_process import Client, connect, env_with
 
 PATIENCE_SECONDS = 60.0
 
@@ -26,7 +26,7 @@ class InProcessCluster:
         self.addresses: dict[int, str] = {}
         self.failures: list[str] = []
 
-    async def start(self, broker_id: int, **settings: str) -> None:
+    async def start(self, broker_id: int, disk: RealDisk | None = None, /, **settings: str) -> None:
         own = {name.replace("_", "."): value for name, value in settings.items()}
         flags = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -35,7 +35,7 @@ class InProcessCluster:
             **self._settings,
             **own,
         }
-        node = Node(real_env(), BrokerConfig.build(flags=flags), self.failures.append)
+        node = Node(env_with(disk or RealDisk()), BrokerConfig.build(flags=flags), self.failures.append)
         self.addresses[broker_id] = await node.start()
         self.nodes[broker_id] = node
 

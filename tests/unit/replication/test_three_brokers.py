@@ -14,6 +14,7 @@ from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
 from headrace.storage.segment_list import SegmentList
+from headrace.testing.faulty_disk import FaultyDisk
 from headrace.testing.in_process import Client
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
 from headrace.wire.messages.create_topics import (
@@ -247,6 +248,25 @@ async def test_a_stale_replica_without_room_to_be_copied_waits_and_ends_nobody(
         assert replica.follows
         await cluster.until(lambda: cluster.state(T0).isr == (1, 2))
         assert contents(cluster, 1) == contents(cluster, 2) != b""
+
+
+async def test_a_broker_with_a_full_disk_leaves_its_partitions_to_others(tmp_path: Path) -> None:
+    """Else what it leads takes no records until there is space, and the others wait for it for half a minute."""
+    disk = FaultyDisk()
+    async with running_cluster(tmp_path, 1) as cluster:
+        await cluster.start(2, disk)
+        await cluster.start(3)
+        await create(cluster, through=1, replicas=[2, 1, 3], min_insync_replicas="2")
+        assert (await produce(cluster)).error_code == 0
+        assert cluster.state(T0).leader == 2
+        disk.fail(str(tmp_path / "broker-2" / "t-0"), errno.ENOSPC, "pwrite")
+        disk.fail(str(tmp_path / "broker-2"), errno.EIO, "total_bytes")  # how much is free is not known either
+        assert (await produce(cluster)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await cluster.until(lambda: (cluster.state(T0).leader, cluster.state(T0).isr) == (1, (1, 3)))
+        assert (await produce(cluster)).error_code == 0
+        disk.heal()
+        await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2, 3])
+        assert contents(cluster, 1) == contents(cluster, 2) == contents(cluster, 3)
 
 
 def fetch(offset: int, rack: str = "") -> FetchRequest:

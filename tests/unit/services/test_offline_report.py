@@ -13,6 +13,7 @@ from headrace.metadata.layout import OFFLINE, offline_path
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.replica_set import ReplicaSet
 from headrace.services import offline_report
+from headrace.services.full_directories import FullDirectories
 from headrace.services.offline_report import OfflineReport
 
 BROKER = 1
@@ -25,7 +26,9 @@ class Reporter:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self.replicas = SimpleNamespace(broker_id=BROKER, offline={})
-        self.report = OfflineReport(real_env(), store, cast(ReplicaSet, self.replicas))
+        self.full = SimpleNamespace(given_up=frozenset())
+        replicas, full = cast(ReplicaSet, self.replicas), cast(FullDirectories, self.full)
+        self.report = OfflineReport(real_env(), store, replicas, full)
 
     async def told(self) -> None:
         self.report.look()

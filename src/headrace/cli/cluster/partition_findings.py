@@ -113,12 +113,12 @@ def _disk_failed(view: ClusterView, partition: PartitionView, broker: int) -> bo
 
 
 def _behind(view: ClusterView, lagging: Sequence[Named]) -> str:
-    """`3 (12, down), 1 (4, failed disk)`."""
+    """`3 (12, down), 1 (4, failed or full disk)`."""
     counts: Counter[tuple[int, str]] = Counter()
     for _, one in lagging:
         for broker in one.missing:
             failed = _disk_failed(view, one, broker)
-            why = "failed disk" if failed else "behind, see its log" if broker in view.brokers else "down"
+            why = "failed or full disk" if failed else "behind, see its log" if broker in view.brokers else "down"
             counts[broker, why] += 1
     return ", ".join(f"{broker} ({count}, {why})" for (broker, why), count in counts.most_common(SHOWN))
 

@@ -181,7 +181,7 @@ def test_a_failed_disk_of_a_broker_that_is_up() -> None:
     (partition,) = view.topics["t"].partitions
     failed = view._replace(topics={"t": view.topics["t"]._replace(partitions=(partition._replace(offline=(1,)),))})
     lagging = next(one for one in partition_findings(failed, {"t": 1}) if "under-replicated" in one.what)
-    assert "1 (1, failed disk)" in lagging.advice
+    assert "1 (1, failed or full disk)" in lagging.advice
     assert "partition move --offline" in cluster_health.failed_directory_advice(1, failed)
     assert "No partition needs it" in cluster_health.failed_directory_advice(1, view)
     alone = partition._replace(leader=-1, in_sync=(1,), offline=(1,))
