@@ -5,9 +5,9 @@ file, ours, says whose numbers they are:
 
     headrace-topic-id-checkpoint   0 (version) · number of lines · one "topic partition topic-id" a line
 
-It is written after the others. Numbers of a partition with another id, or with none, are not believed: the worst
-that a crash between two files leaves is a log that is verified from its start. Without the file (an older version
-wrote the others) all are believed.
+It is written after the others, and with the first high watermark of a log. Numbers of a partition with another id,
+or with none, are not believed: the worst that a crash between two files leaves is a log that is verified from its
+start. Without the file (an older version wrote the others) all are believed.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class DirectoryCheckpoints:
         "_dirty",
         "_disk",
         "_ids",
+        "_marked",
+        "_marks",
         "_path",
         "_points",
         "_starts",
@@ -67,6 +69,10 @@ class DirectoryCheckpoints:
         self._closed = False
         self._ids: dict[TopicPartition, TopicId] | None = None
         """As the file has them; None if there is none."""
+        self._marks: Offsets = {}
+        """The high watermarks, as their file has them."""
+        self._marked: Mapping[TopicPartition, TopicId] = {}
+        """Whose those are."""
         self._points: Offsets = {}
         self._starts: Offsets = {}
         self._starts_known = True
@@ -81,6 +87,7 @@ class DirectoryCheckpoints:
         if ids is None:
             self._tell_if_unreadable(TOPIC_IDS)
         self._ids = ids
+        self._marks, self._marked = self._read(HIGH_WATERMARKS), ids or {}
         self._points = self._read(RECOVERY_POINTS)
         self._starts = self._read(LOG_START_OFFSETS)
         self._starts_known = not has_logs or self._disk.exists(f"{self._path}/{LOG_START_OFFSETS}")
@@ -178,10 +185,17 @@ class DirectoryCheckpoints:
                 # Without its id beside it the number would not be believed.
                 self._write_all(logs)
 
-    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int], logs: Logs) -> None:
+        """With the rest if it is not known yet whose they are: after a crash they were believed of any log."""
         with self._writing:
-            if not self._closed:
-                self._write(HIGH_WATERMARKS, offsets)
+            if self._closed:
+                return
+            ids = {partition: log.topic_id for partition, log in list(logs.items()) if partition in offsets}
+            self._write(HIGH_WATERMARKS, offsets)
+            self._marks, self._marked = dict(offsets), ids
+            known = self._ids or {}
+            if any(known.get(partition) != topic_id for partition, topic_id in ids.items()):
+                self._write_all(logs)
 
     def close(self) -> None:
         """Threads that are still at work write nothing after this."""
@@ -204,7 +218,9 @@ class DirectoryCheckpoints:
         self._write(LOG_START_OFFSETS, starts)
         self._write(WRITTEN_OFFSETS, written)
         self._write_dirty_offsets(held)
-        self._write_ids({partition: log.topic_id for partition, log in held})
+        ids = {partition: log.topic_id for partition, log in held}
+        self._drop_marks_of_others(ids)
+        self._write_ids(ids)
         # What was read at the start is of no more use.
         self._points, self._starts, self._written = {}, {}, {}
 
@@ -213,6 +229,13 @@ class DirectoryCheckpoints:
         if offsets != self._dirty:
             self._write(CLEANER_OFFSETS, offsets)
             self._dirty = offsets
+
+    def _drop_marks_of_others(self, ids: Mapping[TopicPartition, TopicId]) -> None:
+        """High watermarks of topics that were created again since must not pass for those of their successors."""
+        others = [name for name in self._marks if name in ids and self._marked.get(name) != ids[name]]
+        if others:
+            self._marks = {name: offset for name, offset in self._marks.items() if name not in others}
+            self._write(HIGH_WATERMARKS, self._marks)
 
     def _write_ids(self, ids: dict[TopicPartition, TopicId]) -> None:
         if ids != self._ids:

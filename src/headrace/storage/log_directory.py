@@ -245,7 +245,7 @@ class LogDirectory:
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Blocking."""
-        self._checkpoints.write_high_watermarks(offsets)
+        self._checkpoints.write_high_watermarks(offsets, self.logs)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         return self._checkpoints.read_high_watermarks(self.logs)

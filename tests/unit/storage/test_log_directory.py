@@ -248,6 +248,31 @@ def test_a_topic_made_again_inherits_nothing(env: Env, tmp_path: Path, records: 
     again.close()
 
 
+@pytest.mark.parametrize("checkpoint", ["never", "after"])
+def test_a_high_watermark_of_a_deleted_topic_is_not_its_successors(
+    env: Env, tmp_path: Path, checkpoint: str
+) -> None:
+    """In the first minute of a directory nothing said whose it was, and a checkpoint made it the successor's.
+
+    A leader would then serve what is not committed.
+    """
+    directory = opened(env, tmp_path)
+    directory.create_log(ONE, TOPIC_ID, LogConfig())
+    directory.create_log(TWO, TOPIC_ID, LogConfig())
+    for partition in (ONE, TWO):
+        append(directory, partition, 100)
+    directory.write_high_watermarks({ONE: 80, TWO: 80})
+    directory.delete_log(ONE)
+    directory.create_log(ONE, OTHER_ID, LogConfig())
+    append(directory, ONE, 100)
+    if checkpoint == "after":
+        directory.checkpoint()
+    directory.close(clean=False)
+    again = opened(env, tmp_path)
+    assert again.read_high_watermarks() == {TWO: 80}
+    again.close()
+
+
 def test_a_lost_topic_id_is_found_in_the_checkpoint(env: Env, tmp_path: Path) -> None:
     directory = opened(env, tmp_path)
     directory.create_log(ONE, TOPIC_ID, LogConfig())
