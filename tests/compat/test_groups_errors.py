@@ -547,7 +547,8 @@ def test_the_two_protocols_see_each_others_groups(groups: GroupClient, group: st
         classic: E.GROUP_ID_NOT_FOUND,
         "missing": E.GROUP_ID_NOT_FOUND,
     }
-    assert {name: one.group_state for name, one in described.items()} == {group: "Stable", classic: "", "missing": ""}
+    states = {name: one.group_state for name, one in described.items()}
+    assert states == {group: "Stable", classic: "", "missing": ""}
     member = described[group].members[0]
     assert (member.client_host, member.member_type) == ("/127.0.0.1", 1)
     (seen,) = groups.call(DescribeGroupsRequest(groups=[group]), 6).groups

@@ -101,7 +101,7 @@ def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
 def _topic_entry(
     setting: Setting, value: Value, overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs
 ) -> DescribedSetting:
-    """Of the synonyms, Kafka shows the first one; another (log.retention.hours) is shown if somebody has set it."""
+    """Of the synonyms, Kafka shows the first; another (log.retention.hours) is shown if somebody has set it."""
     synonyms: list[ConfigSynonym] = []
     if setting.name in overrides:
         synonyms.append(ConfigSynonym(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))

@@ -71,7 +71,8 @@ def error_reply(request: GroupRequest, error: ErrorCode, message: str | None = N
 def _nobody_left(request: LeaveGroup) -> LeaveReply:
     """There is no such group: as in Kafka, each member is unknown, and the request as a whole succeeds."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    return LeaveReply(members=tuple(LeftMember(one.member_id, one.instance_id, unknown) for one in request.members))
+    members = tuple(LeftMember(one.member_id, one.instance_id, unknown) for one in request.members)
+    return LeaveReply(members=members)
 
 
 def undone(reply: GroupReply, error: ErrorCode) -> GroupReply:
