@@ -385,11 +385,12 @@ CATCH_ALL_ALLOWED = (
     "testing/sim/world",
     "testing/drills/everyday_clients",
     "spark/pipelines/compiling/row_calls",
+    "spark/archive/slices",
 )
 """The connection loop; the store's thread, which hands what it caught to whoever waits for it; the shells around
 groups and transactions, where a fault ends with an error for one request, group or partition; callbacks, where a
 fault ends one waiter or, after a sync, the broker; simulated threads; clients of a drill: every error counts;
-a user's function of rows, whose errors are dead letters."""
+a user's function of rows, whose errors are dead letters; a user's filter of a replay, whose errors it reports."""
 
 
 def test_nothing_catches_everything() -> None:
