@@ -166,6 +166,8 @@ async def test_what_a_source_tells_makes_the_table(cluster: Cluster, database: D
 VALUES = {
     "numeric": ["'NaN'", "12345678901234567890.12345678901234567890", "-0.10"],
     "float8": ["'NaN'", "'-Infinity'", "5e-324"],
+    "float4": ["'-0'", "1e-45", "3.4028235e38"],
+    "double precision": ["'-0'", "0.1", "1e308"],
     "date": ["'infinity'", "'0044-03-15 BC'", "'12026-01-01'"],
     "timestamptz": ["'-infinity'", "'2026-07-01 12:00:00.000001+05:30'", "'0044-03-15 00:00 BC'"],
     "jsonb": ["""'{"a": [3.14159265358979323846, 1e400, null]}'""", """'"text"'""", "NULL"],

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from headrace.connect.api import Connector, ConnectorError
+from headrace.model.users_code import failure_in
 
 ENTRY_POINTS = "headrace.connectors"
 BUILT_IN: Mapping[str, str] = {
@@ -66,7 +67,10 @@ def _from_file(name: str, beside: Path | None) -> object:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConnectorError(failure_in(path, error)) from error
     return module
 
 

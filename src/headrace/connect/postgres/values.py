@@ -76,6 +76,11 @@ def _number(text: str) -> str:
     return text if text[-1].isdigit() else _quoted(text)  # NaN, Infinity
 
 
+def _float(text: str) -> str:
+    """A whole number of JSON has no negative zero."""
+    return "-0.0" if text == "-0" else _number(text)
+
+
 def _bytes(text: str) -> str:
     return _quoted(base64.b64encode(bytes.fromhex(text.removeprefix("\\x"))).decode())
 
@@ -97,8 +102,8 @@ _FORMS: dict[int, Callable[[str], str]] = {
     INT4: _as_it_is,
     INT8: _as_it_is,
     OID: _as_it_is,
-    FLOAT4: _number,
-    FLOAT8: _number,
+    FLOAT4: _float,
+    FLOAT8: _float,
     NUMERIC: _number,
     JSON: _as_it_is,
     JSONB: _as_it_is,

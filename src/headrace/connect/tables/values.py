@@ -63,6 +63,8 @@ def column_value(value: Any, type: ColumnType | None) -> Any:
         return None
     if type == "bytes" and isinstance(value, str):
         return base64.b64decode(value)
+    if type == "float" and isinstance(value, Decimal) and not value:
+        return float(value)  # a Decimal in the database has no negative zero
     if type == "text" and not isinstance(value, str | dict | list):
         return json_value(value)
     if type == "json" or isinstance(value, dict | list):

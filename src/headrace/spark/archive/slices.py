@@ -14,9 +14,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import operator
-import os
 import re
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -27,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.model.users_code import failure_in
 from headrace.spark.archive.errors import ArchiveError
 from headrace.spark.archive.manifest import ArchivedRange
 from headrace.spark.arrow import columns as c
@@ -197,11 +196,7 @@ def _users_code(path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == os.path.abspath(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        where = f"{path}:{line}" if line else path
-        raise ArchiveError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}.") from error
+        raise ArchiveError(f"{failure_in(path, error)}.") from error
 
 
 def _filtered(rows: pa.Table, which: NDArray[np.bool_]) -> pa.Table:
