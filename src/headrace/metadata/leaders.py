@@ -22,7 +22,8 @@ from headrace.metadata.layout import BROKER_IDS
 from headrace.metadata.partition_decisions import Liveness, decide_leaders, decide_more_replicas
 from headrace.metadata.topic_rules import UNCLEAN, TopicRules
 from headrace.model.errors import ErrorCode, KafkaError
-from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from headrace.model.few_lines import FewLines
+from headrace.model.topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 RETRY_SECONDS = 0.2
 
@@ -89,13 +90,15 @@ class Leaders:
         rules = TopicRules(self._config, image)
         liveness = Liveness.of(image)
         decided: dict[str, dict[int, PartitionImage]] = {}
+        told = _ElectionLog()
         for grown in decide_more_replicas(image, self._own_topics):
             before = image.topics[grown.name].partitions
             decided[grown.name] = {n: now for n, now in enumerate(grown.partitions) if now is not before[n]}
         for topic, partitions in decide_leaders(image.with_partitions(decided), liveness, rules):
             decided.setdefault(topic.name, {}).update(partitions)
             for index, after in partitions.items():
-                _tell(topic, index, after)
+                told.note(topic, index, after)
+        told.end()
         changes: list[Change] = [PartitionsChanged(name, partitions) for name, partitions in decided.items()]
         suspects = [broker for broker in image.brokers.values() if broker.suspect]
         changes += [SuspectCleared(broker.id, broker.suspicion_version) for broker in suspects]
@@ -117,27 +120,37 @@ def _waits_for_settings(topic: TopicImage) -> bool:
     return any(partition.leader == NO_LEADER or partition.elr for partition in topic.partitions)
 
 
-def _tell(topic: TopicImage, index: int, after: PartitionImage) -> None:
+class _ElectionLog:
     """What an operator wants to find in the log: who leads, and what may be lost."""
-    before = topic.partitions[index]
-    name = f"{topic.name}-{index}"
-    if after.leader == NO_LEADER:
-        logger.error(
-            "%s has no leader: none of its in-sync replicas %s and eligible leaders %s is alive",
-            *(name, list(after.isr), list(after.elr)),
+
+    def __init__(self) -> None:
+        self._leaderless = FewLines(logger, logging.ERROR, "have no leader")
+        self._eligible = FewLines(
+            logger, logging.WARNING, "are led by a broker that was not in sync but has everything"
         )
-    elif after.leader not in before.isr and after.leader not in before.elr:
-        logger.error(
-            "%s: broker %d was elected although it was not in sync (%s=true): records may be lost",
-            name,
-            after.leader,
-            UNCLEAN,
-        )
-    elif after.leader != before.leader and after.leader not in before.isr:
-        logger.warning(
-            "%s: broker %d leads in epoch %d: it has every committed record, as it left the in-sync set after the "
-            "last one; %s is not alive, or may have lost records",
-            *(name, after.leader, after.leader_epoch, list(before.isr)),
-        )
-    elif after.leader != before.leader:
-        logger.info("%s: broker %d leads in epoch %d", name, after.leader, after.leader_epoch)
+        self._elected = FewLines(logger, logging.INFO, "have a new leader")
+
+    def note(self, topic: TopicImage, index: int, after: PartitionImage) -> None:
+        before = topic.partitions[index]
+        name = TopicPartition(topic.name, index)
+        if after.leader == NO_LEADER:
+            why = "%s has no leader: none of its in-sync replicas %s and eligible leaders %s is alive"
+            self._leaderless.add(name, why, list(after.isr), list(after.elr))
+        elif after.leader not in before.isr and after.leader not in before.elr:
+            logger.error(
+                "%s: broker %d was elected although it was not in sync (%s=true): records may be lost",
+                *(name, after.leader, UNCLEAN),
+            )
+        elif after.leader != before.leader and after.leader not in before.isr:
+            self._eligible.add(
+                name,
+                "%s: broker %d leads in epoch %d: it has every committed record, as it left the in-sync set after "
+                "the last one; %s is not alive, or may have lost records",
+                *(after.leader, after.leader_epoch, list(before.isr)),
+            )
+        elif after.leader != before.leader:
+            self._elected.add(name, "%s: broker %d leads in epoch %d", after.leader, after.leader_epoch)
+
+    def end(self) -> None:
+        for lines in (self._leaderless, self._eligible, self._elected):
+            lines.end()

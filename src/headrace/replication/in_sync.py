@@ -17,6 +17,7 @@ from functools import partial
 from headrace.env import Env
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.few_lines import FewLines
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.leadership import UNKNOWN_EPOCH
 from headrace.replication.partition import Partition
@@ -154,17 +155,20 @@ class InSyncKeeper:
         results = {
             (topic.topic_id, part.partition_index): part for topic in response.topics for part in topic.partitions
         }
+        refused = FewLines(logger, logging.INFO, "keep their in-sync sets")
         for partition in partitions:
-            self._conclude(partition, results.get((partition.topic_id, partition.topic_partition.partition)))
+            result = results.get((partition.topic_id, partition.topic_partition.partition))
+            self._conclude(partition, result, refused)
+        refused.end()
         return True
 
-    def _conclude(self, partition: Partition, result: PartitionDataResult | None) -> None:
+    def _conclude(self, partition: Partition, result: PartitionDataResult | None, refused: FewLines) -> None:
         leadership, image = partition.leadership, partition.image
         if leadership is None or image is None or leadership.pending is None:
             return  # a new epoch, or the image was faster
         if result is None or result.error_code:
             code = ErrorCode(result.error_code) if result is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-            logger.info("%s keeps its in-sync set %s: %s", partition.topic_partition, list(image.isr), code.name)
+            refused.add(partition.topic_partition, "%s keeps its in-sync set %s: %s", list(image.isr), code.name)
             if code in _NOT_GRANTED and not leadership.pending.unsure:
                 partition.end_wish()
             elif code in _NOT_GRANTED and not leadership.pending.withdrawn:

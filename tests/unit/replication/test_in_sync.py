@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from headrace.metadata.image import BrokerImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
+from headrace.model.few_lines import FewLines
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.replication.in_sync import InSyncKeeper, _changed, _topics_of
 from headrace.replication.leadership import InSyncChange, Leadership, SingleFetch
@@ -53,7 +55,9 @@ def concluded(
     )
     later = SimpleNamespace(clock=SimpleNamespace(call_later=lambda seconds, callback: None))
     keeper: Any = SimpleNamespace(_env=later, ask=lambda partition: None)
-    InSyncKeeper._conclude(keeper, partition, result)
+    InSyncKeeper._conclude(
+        keeper, partition, result, FewLines(logging.getLogger(), logging.INFO, "are left alone")
+    )
     return leadership.pending, told
 
 
