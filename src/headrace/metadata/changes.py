@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.coordination.contract import Create, Delete, Op, Put
@@ -20,6 +20,7 @@ from headrace.metadata.layout import (
     encode_topic,
     encode_user,
     group_config_path,
+    partition_path,
     partitions_path,
     quota_path,
     state_fields,
@@ -32,11 +33,6 @@ from headrace.metadata.layout import (
 from headrace.security.acl import Acl
 from headrace.security.quota import QuotaEntity, entity_text
 from headrace.security.scram import ScramCredential
-
-BYTES_OF_A_PARTITION = 250
-"""In a write: what is larger counts as several."""
-WEIGHT_OF_A_CHANGE = 2
-"""A partition that changes is in its own node and in the entry of `/changes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,16 @@ class PartitionsAdded:
     """As it is afterwards."""
     first: int
     """The first of the new partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRemoved:
+    """The last partitions of a topic that is about to be deleted."""
+
+    topic: TopicImage
+    """As it is afterwards."""
+    end: int
+    """After the last of those that go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,7 @@ Change = (
     TopicCreated
     | TopicDeleted
     | PartitionsAdded
+    | PartitionsRemoved
     | PartitionsChanged
     | TopicConfigured
     | BrokerConfigured
@@ -172,15 +179,16 @@ def operations(change: Change, controller_epoch: int) -> Iterator[Op]:
             yield from _create_partitions(topic, 0, controller_epoch)
             yield Create(topic_config_path(topic.name), encode_config(topic.configs))
         case TopicDeleted(topic):
-            for index in range(len(topic.partitions)):
-                yield Delete(state_path(topic.name, index))
-                yield Delete(f"{partitions_path(topic.name)}/{index}")
+            yield from _delete_partitions(topic.name, 0, len(topic.partitions))
             yield Delete(partitions_path(topic.name))
             yield Delete(topic_path(topic.name))
             yield Delete(topic_config_path(topic.name))
         case PartitionsAdded(topic, first):
             yield Put(topic_path(topic.name), _topic_value(topic))
             yield from _create_partitions(topic, first, controller_epoch)
+        case PartitionsRemoved(topic, end):
+            yield from _delete_partitions(topic.name, len(topic.partitions), end)
+            yield Put(topic_path(topic.name), _topic_value(topic))
         case PartitionsChanged(name, partitions):
             for index, partition in partitions.items():
                 state = encode_state(partition, controller_epoch)
@@ -225,7 +233,7 @@ def changed_topics(changes: Sequence[Change]) -> list[str]:
     names: dict[str, None] = {}
     for change in changes:
         match change:
-            case TopicCreated(topic) | TopicDeleted(topic) | PartitionsAdded(topic):
+            case TopicCreated(topic) | TopicDeleted(topic) | PartitionsAdded(topic) | PartitionsRemoved(topic):
                 names[topic.name] = None
             case TopicConfigured(name):
                 names[name] = None
@@ -284,58 +292,11 @@ def _topic_value(topic: TopicImage) -> bytes:
 
 def _create_partitions(topic: TopicImage, first: int, controller_epoch: int) -> Iterator[Op]:
     for index in range(first, len(topic.partitions)):
-        yield Create(f"{partitions_path(topic.name)}/{index}", b"")
+        yield Create(partition_path(topic.name, index), b"")
         yield Create(state_path(topic.name, index), encode_state(topic.partitions[index], controller_epoch))
 
 
-def in_writes(changes: Iterable[Change], most: int) -> Iterator[list[Change]]:
-    """The changes cut into writes of about `most` partitions each, in order, each right by itself.
-
-    A topic that is too large for one write is created with its first partitions and grows by the others.
-    """
-    write: list[Change] = []
-    weight = 0
-    for change in (part for whole in changes for part in _parts(whole, most)):
-        cost = _weight(change)
-        if write and weight + cost > most:
-            yield write
-            write, weight = [], 0
-        write.append(change)
-        weight += cost
-    if write:
-        yield write
-
-
-def _parts(change: Change, most: int) -> Iterator[Change]:
-    match change:
-        case TopicCreated(topic) if len(topic.partitions) > most:
-            yield TopicCreated(replace(topic, partitions=topic.partitions[:most]))
-            yield from _growth(topic, most, most)
-        case PartitionsAdded(topic, first) if len(topic.partitions) - first > most:
-            yield from _growth(topic, first, most)
-        case PartitionsChanged(name, partitions) if _weight(change) > most:
-            rows = list(partitions.items())
-            step = max(most // WEIGHT_OF_A_CHANGE, 1)
-            for start in range(0, len(rows), step):
-                yield PartitionsChanged(name, dict(rows[start : start + step]))
-        case _:
-            yield change
-
-
-def _growth(topic: TopicImage, first: int, most: int) -> Iterator[Change]:
-    for start in range(first, len(topic.partitions), most):
-        yield PartitionsAdded(replace(topic, partitions=topic.partitions[: start + most]), start)
-
-
-def _weight(change: Change) -> int:
-    match change:
-        case TopicCreated(topic) | TopicDeleted(topic):
-            return len(topic.partitions) + 1
-        case PartitionsAdded(topic, first):
-            return len(topic.partitions) - first + 1
-        case PartitionsChanged(_, partitions):
-            return WEIGHT_OF_A_CHANGE * len(partitions)
-        case AclCreated(acl):
-            return 1 + len(encode_acl(acl)) // BYTES_OF_A_PARTITION
-        case _:
-            return 1
+def _delete_partitions(name: str, first: int, end: int) -> Iterator[Op]:
+    for index in range(first, end):
+        yield Delete(state_path(name, index))
+        yield Delete(partition_path(name, index))

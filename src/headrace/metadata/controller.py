@@ -54,7 +54,6 @@ from headrace.metadata.changes import (
     changed_states,
     changed_topics,
     changed_users,
-    in_writes,
     operations,
 )
 from headrace.metadata.cluster import ClusterMetadata
@@ -103,6 +102,7 @@ from headrace.metadata.topic_decisions import (
 )
 from headrace.metadata.topic_rules import TopicRules
 from headrace.metadata.user_decisions import UserAlteration, decide_alter_users
+from headrace.metadata.writes import in_writes
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.security.acl import Acl, AclFilter
@@ -121,7 +121,7 @@ KEPT_CHANGES = 64
 MAX_TRIMMED = 8
 """Old entries dropped with one write."""
 MAX_PARTITIONS_PER_WRITE = 2_000
-"""ZooKeeper takes about a megabyte at once."""
+"""Everybody waits for a write; besides, the store takes about a megabyte at once (`writes`)."""
 VACATED_AT_ONCE = 500
 """Partitions that a stopping broker hands over with one request, which is to be answered soon."""
 MAX_ATTEMPTS = 5

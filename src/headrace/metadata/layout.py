@@ -129,6 +129,10 @@ def partitions_path(name: str) -> str:
     return f"{TOPICS}/{name}/partitions"
 
 
+def partition_path(name: str, partition: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{partition}"
+
+
 def state_path(name: str, partition: int) -> str:
     return f"{TOPICS}/{name}/partitions/{partition}/state"
 

@@ -17,6 +17,7 @@ from headrace.config.topic_config import check_topic_overrides
 from headrace.metadata.cordons import open_brokers, stopped_brokers
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from headrace.metadata.placement import Load, place
+from headrace.metadata.writes import MAX_TOPIC_NODE_BYTES, listed_bytes
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_PARTITIONS_PER_REQUEST, MAX_PARTITIONS_PER_TOPIC
 from headrace.model.topics import INTERNAL_TOPICS, TopicId, check_topic_name, collision_key
@@ -155,8 +156,9 @@ class _Creation:
         self._check_collision(request.name)
         configs = _checked_configs(request.configs, self._defaults.configs)
         partitions = tuple(_new_partition(self._image, replicas) for replicas in self._replicas(request))
+        topic = _checked_size(TopicImage(request.name, self._new_id(), partitions, configs))
         self._remember(request.name)
-        return TopicImage(request.name, self._new_id(), partitions, configs)
+        return topic
 
     def _check_policy(self, name: str) -> None:
         pattern = self._defaults.name_pattern
@@ -250,7 +252,16 @@ def _grown(image: MetadataImage, request: NewPartitions, cluster: Load, stopped:
         replicas = list(request.assignments)
         _check_assignments(open_brokers(image), stopped, replicas, factor)
     new = (_new_partition(image, assignment) for assignment in replicas)
-    return replace(topic, partitions=(*topic.partitions, *new))
+    return _checked_size(replace(topic, partitions=(*topic.partitions, *new)))
+
+
+def _checked_size(topic: TopicImage) -> TopicImage:
+    """The topic, unless its node would be larger than the store takes."""
+    size = sum(map(listed_bytes, topic.partitions))
+    if size > MAX_TOPIC_NODE_BYTES:
+        detail = f"{len(topic.partitions)} partitions with so many replicas do not fit in the coordination store."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, detail)
+    return topic
 
 
 def _check_growth(request: NewPartitions, present: int) -> None:

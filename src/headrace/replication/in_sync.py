@@ -102,6 +102,7 @@ class InSyncKeeper:
         laggards = leadership.laggards(oldest, partition.end_offset, self._limits.records)
         if (laggards or leadership.names_eligible) and leadership.pending is None:
             self._laggards[partition] = laggards
+            leadership.heard = False
             self.ask(partition)
 
     async def _send(self) -> None:
@@ -182,6 +183,9 @@ class InSyncKeeper:
                 partition.become_leader(_changed(image, result))
             else:
                 partition.end_wish()
+            leadership.heard = True
+            if leadership.may_ask(partition.high_watermark, partition.log.start_offset):
+                self.ask(partition)
         # Else a new epoch came with it, which ended a move: who joined counts until the image tells the rest.
 
 

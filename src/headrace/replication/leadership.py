@@ -59,10 +59,12 @@ class Leadership:
         "_isr",
         "_local_id",
         "_marks",
+        "_partition_epoch",
         "_polls",
         "_replicas",
         "_starts",
         "epoch_start",
+        "heard",
         "pending",
     )
 
@@ -83,12 +85,17 @@ class Leadership:
         """Who the controller may make the leader."""
         self._committing = _committing(image)
         self.pending: InSyncChange | None = None
+        self._partition_epoch = image.partition_epoch
+        self.heard = False
+        """Whether the controller has answered this leader since the state became what it is."""
         self._marks: deque[tuple[float, int]] = deque()
 
     def follow(self, image: PartitionImage) -> None:
         """The controller changed replicas or in-sync set within the epoch."""
         if self.pending is not None and image.partition_epoch > self.pending.partition_epoch:
             self.pending = None  # granted by now, or not to be granted any more
+        if image.partition_epoch > self._partition_epoch:
+            self._partition_epoch, self.heard = image.partition_epoch, False
         self._isr = image.isr
         self._electable = (*image.isr, *image.elr)
         self._committing = _committing(image)
@@ -183,6 +190,10 @@ class Leadership:
         end = self._ends.get(replica, UNKNOWN_OFFSET)
         return end >= high_watermark and end >= self.epoch_start
 
+    def may_ask(self, high_watermark: int, log_start: int) -> bool:
+        """Whether there may be something to ask the controller for, beside who lags."""
+        return self.pending is None and (self.names_eligible or self.any_may_join(high_watermark, log_start))
+
     def any_may_join(self, high_watermark: int, log_start: int) -> bool:
         return any(self.may_join(replica, high_watermark, log_start) for replica in self._ends)
 
@@ -229,7 +240,7 @@ class Leadership:
             for replica in self._replicas
             if replica in joining or (replica in self._isr and replica not in laggards)
         ]
-        waited_for = self.names_eligible and len(members) >= min_in_sync
+        waited_for = self.names_eligible and not self.heard and len(members) >= min_in_sync
         if set(members) == set(self._isr) and not waited_for:
             return None
         epochs = tuple(

@@ -120,6 +120,8 @@ class Partition:
             self.leadership.follow(image)
         self._settle()
         self._advance_high_watermark()
+        if self.leadership is not None and self.leadership.may_ask(self.high_watermark, self.log.start_offset):
+            self._host.in_sync.ask(self)  # who caught up while another change was asked for has said so already
         self.wakes.wake(self.waiters)
         self.wakes.wake(self.end_waiters)
 
@@ -411,6 +413,7 @@ class Partition:
         if self.is_leader:
             self._advance_high_watermark()
             if self.leadership is not None and self.leadership.names_eligible:
+                self.leadership.heard = False
                 self._host.in_sync.ask(self)
 
     def flushed(self) -> None:

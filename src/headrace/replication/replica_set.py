@@ -284,7 +284,9 @@ class ReplicaSet:
         for partition in partitions:
             self._uninstall(partition)
             self._retire(partition)
-            if partition.topic_id in image.topics_by_id:
+            topic = image.topics_by_id.get(partition.topic_id)
+            # A large topic is deleted bit by bit: its last partitions go first.
+            if topic is not None and partition.topic_partition.partition < len(topic.partitions):
                 self._directories.set_moved_aside(partition.topic_partition)
             else:
                 self._directories.delete_log(partition.topic_partition)
@@ -314,8 +316,6 @@ class ReplicaSet:
                     self._fetchers.leave(partition)
                 self._untouched.pop(partition.topic_partition, None)
                 partition.become_leader(state)
-                if state.elr:
-                    self._host.in_sync.ask(partition)
             else:
                 self._follow_leader(partition, state)
 

@@ -12,7 +12,7 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import ANY_VERSION, Delete, Op
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.env.real import real_env
-from headrace.metadata.changes import PartitionsAdded, PartitionsChanged, TopicCreated, changed_states, in_writes
+from headrace.metadata.changes import PartitionsChanged, changed_states
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import (
     ConfigAlteration,
@@ -410,24 +410,3 @@ async def test_a_broker_that_stops_waits_for_nobody_where_it_holds_the_only_repl
     assert await node.controller.vacate(1, cluster.nodes[1].broker.epoch) == []
     assert node.image.topics["single"].partitions[0].leader == 1, "it serves until it closes"
     assert node.partition().leader != 1
-
-
-def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> None:
-    partition = PartitionImage((1,), 1, 0, (1,))
-    topic = TopicImage("t", TopicId(bytes(16)), (partition,) * 25)
-    writes = list(in_writes([TopicCreated(topic)], 10))
-    assert [len(write) for write in writes] == [1, 1, 1]
-    first, second, third = (write[0] for write in writes)
-    assert isinstance(first, TopicCreated)
-    assert len(first.topic.partitions) == 10
-    assert isinstance(second, PartitionsAdded)
-    assert isinstance(third, PartitionsAdded)
-    assert [(added.first, len(added.topic.partitions)) for added in (second, third)] == [(10, 20), (20, 25)]
-    changed = PartitionsChanged("t", dict.fromkeys(range(12), partition))
-    small = PartitionsChanged("u", {0: partition})
-    writes = list(in_writes([changed, small, small], 10))
-    assert [[len(c.partitions) for c in write if isinstance(c, PartitionsChanged)] for write in writes] == [
-        [5],
-        [5],
-        [2, 1, 1],
-    ]

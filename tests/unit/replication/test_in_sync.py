@@ -52,6 +52,8 @@ def concluded(
         topic_partition="t-0",
         become_leader=told.append,
         end_wish=end_wish,
+        high_watermark=0,
+        log=SimpleNamespace(start_offset=0),
     )
     later = SimpleNamespace(clock=SimpleNamespace(call_later=lambda seconds, callback: None))
     keeper: Any = SimpleNamespace(_env=later, ask=lambda partition: None)

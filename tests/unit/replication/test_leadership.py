@@ -151,7 +151,11 @@ def test_a_leader_alone_asks_for_the_set_as_it_is_if_that_is_enough(
     """The controller waits for a sign that it is there."""
     leadership = Leadership(1, replace(image((1,)), elr=(2,)), epoch_start=6)
     assert wanted(leadership, 5, min_in_sync=min_in_sync) == expected
-    leadership.follow(replace(image((1,)), partition_epoch=5))
+    leadership.heard = True
+    assert wanted(leadership, 5, min_in_sync=min_in_sync) is None
+    leadership.follow(replace(image((1,)), elr=(2,), partition_epoch=5))
+    assert wanted(leadership, 5, min_in_sync=min_in_sync) == expected
+    leadership.follow(replace(image((1,)), partition_epoch=6))
     assert wanted(leadership, 5, min_in_sync=min_in_sync) is None
 
 

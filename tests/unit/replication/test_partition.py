@@ -102,6 +102,41 @@ def test_what_waited_for_a_joiner_is_committed_when_it_is_refused(partition: Par
     assert partition.acknowledged(end, ACKS_ALL, EPOCH)
 
 
+class Asked:
+    """Who looks at in-sync sets."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def ask(self, partition: Partition) -> None:
+        self.count += 1
+
+
+def test_who_caught_up_while_another_was_asked_in_is_asked_in_after_it(partition: Partition) -> None:
+    """An idle partition is not fetched again: two brokers that came back at once, and the second stayed out."""
+    asked = partition._host.in_sync = Asked()
+    lead(partition, (1,))
+    assert partition.leadership is not None
+    followers(partition, r2=0)
+    assert asked.count == 1
+    partition.leadership.pending = InSyncChange((1, 2), (7, 7), 0)
+    followers(partition, r3=0)
+    partition.become_leader(PartitionImage((1, 2, 3), 1, EPOCH, (1, 2), 1))
+    assert partition.leadership.pending is None
+    assert asked.count == 2
+
+
+def test_a_leader_that_others_may_replace_asks_for_the_set_as_it_is(partition: Partition) -> None:
+    asked = partition._host.in_sync = Asked()
+    partition.become_leader(PartitionImage((1, 2, 3), 1, EPOCH, (1,), elr=(2,)))
+    assert asked.count == 1
+    assert partition.leadership is not None
+    partition.leadership.heard = True
+    partition.config_changed()
+    assert asked.count == 2
+    assert not partition.leadership.heard, "it may be enough by another setting"
+
+
 def test_a_follower_that_begins_beyond_the_end_has_nothing(partition: Partition) -> None:
     """Its empty log begins where that of a former leader did: it counted for all that came up to there."""
     lead(partition, (1,))

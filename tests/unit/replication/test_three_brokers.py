@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.metadata import controller
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
@@ -30,6 +31,7 @@ from headrace.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -267,6 +269,23 @@ async def test_a_broker_with_a_full_disk_leaves_its_partitions_to_others(tmp_pat
         disk.heal()
         await cluster.until(lambda: sorted(cluster.state(T0).isr) == [1, 2, 3])
         assert contents(cluster, 1) == contents(cluster, 2) == contents(cluster, 3)
+
+
+async def test_a_topic_that_is_deleted_bit_by_bit_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log whose partition has only moved away is kept for some time; these are deleted."""
+    monkeypatch.setattr(controller, "MAX_PARTITIONS_PER_WRITE", 1)
+    async with running_cluster(tmp_path, 1) as cluster:
+        client = await cluster.client(1)
+        topic = CreatableTopic(name="wide", num_partitions=3, replication_factor=1)
+        await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), CreateTopicsResponse, 7)
+        await cluster.until(lambda: len(list((tmp_path / "broker-1").glob("wide-*"))) == 3)
+        request = DeleteTopicsRequest(topic_names=["wide"], timeout_ms=10_000)
+        await client.ask(request, DeleteTopicsResponse, 5)
+        await cluster.until(lambda: not cluster.nodes[1].replicas.by_name.get(b"wide"))
+        left = [path.name for path in (tmp_path / "broker-1").glob("wide-*")]
+        assert not [name for name in left if not name.endswith("-delete")]
 
 
 def fetch(offset: int, rack: str = "") -> FetchRequest:
