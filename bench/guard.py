@@ -27,17 +27,20 @@ from types import CodeType, FrameType
 from typing import Any
 
 from bench.guard_commits import commits
+from bench.guard_transactions import Transactors
 from bench.hand_driven import TRAILING_TURNS, HandDrivenBroker, Turn
 from bench.requests import Request, batch, fetch, produce, random_values, values_per_batch
 
 FIGURES_FILE = Path(__file__).with_name("guard.json")
 TOPIC = "guard"
+TRANSACTIONS_TOPIC = "transactions"
 MB = 1 << 20
 STEPS = 20
 REPEATS = 5
 """The lowest of so many repeats counts: timers of the broker may fall into one of them."""
 IN_FLIGHT = 16
 COMMITTERS = 16
+TRANSACTORS = 16
 LONG_WAIT_MS = 60_000
 EXPLAINED = 30
 TOLERANCE = {"bytecodes": 1.10, "system_calls": 1.02, "peak_bytes": 1.10}
@@ -47,7 +50,7 @@ SLACK = {"bytecodes": 0, "system_calls": 0.1, "peak_bytes": 512}
 Figures = dict[str, dict[str, float]]
 """By path, then by kind."""
 Step = Callable[[Turn], None]
-SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll", "commits")
+SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll", "commits", "transactions")
 PATHS_WITH_RULES = ("produce", "fetch")
 """Those that are counted on a broker with access rules too, under names of their own."""
 WITH_RULES = {"authorizer.class.name": "headrace", "allow.everyone.if.no.acl.found": "true"}
@@ -64,6 +67,8 @@ class Paths:
         self._small = produce(TOPIC, 0, batch(random_values(1, 100)))
         self._large = produce(TOPIC, 0, batch(random_values(values_per_batch(1024, MB), 1024)))
         self._commits = commits(broker, TOPIC, COMMITTERS)
+        broker.create_topic(TRANSACTIONS_TOPIC)
+        self._transactors = Transactors(broker, TRANSACTIONS_TOPIC, TRANSACTORS)
         self._end_offset = 0
         for request in (self._small, self._large):
             self._produce(request, 1, plain)
@@ -73,6 +78,7 @@ class Paths:
             "fetch": (1, lambda turn: self._fetch(fetch(TOPIC, 0, 0, 200), turn)),
             "long_poll": (2, self._long_poll),
             "commits": (COMMITTERS, self._commit),
+            "transactions": (TRANSACTORS, self._transactors.step),
             "produce_1mb": (1, lambda turn: self._produce(self._large, 1, turn)),
             "fetch_1mb": (1, lambda turn: self._fetch(fetch(TOPIC, 0, 1, MB), turn)),
         }
@@ -297,8 +303,13 @@ def trace_system_calls() -> dict[str, float] | None:
 
 def _calls_per_request(name: str, count: int) -> float:
     """Less the one call (the poll) of each turn that was made after the answers."""
-    requests = {"produce_pipelined": IN_FLIGHT, "long_poll": 2, "commits": COMMITTERS}.get(name, 1)
-    exchanges = 2 if name == "long_poll" else 1
+    requests = {
+        "produce_pipelined": IN_FLIGHT,
+        "long_poll": 2,
+        "commits": COMMITTERS,
+        "transactions": TRANSACTORS,
+    }.get(name, 1)
+    exchanges = 2 if name in ("long_poll", "transactions") else 1
     return (count / STEPS - exchanges * TRAILING_TURNS) / requests
 
 

@@ -64,21 +64,15 @@ class Transactor:
 
     async def begin(self) -> None:
         """Take the transactional id, as soon as there is a coordinator."""
-        request = InitProducerIdRequest(
-            transactional_id=self._name,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-        find = FindCoordinatorRequest(key_type=COORDINATOR_OF_TRANSACTIONS, coordinator_keys=[self._name])
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
             # The internal topic is made when its coordinator is asked for.
-            answer = await self._ask(find)
+            answer = await self._ask(find(self._name))
             found = FindCoordinatorResponse.decode(answer, VERSIONS[FindCoordinatorRequest], 5)
             code = found.coordinators[0].error_code
             if code == 0:
-                taken = InitProducerIdResponse.decode(await self._ask(request), VERSIONS[InitProducerIdRequest], 5)
+                answer = await self._ask(take(self._name))
+                taken = InitProducerIdResponse.decode(answer, VERSIONS[InitProducerIdRequest], 5)
                 code = taken.error_code
                 if code == 0:
                     self._producer_id, self._epoch = taken.producer_id, taken.producer_epoch
@@ -98,14 +92,7 @@ class Transactor:
 
     async def _write(self, found: Transactions) -> None:
         stamp = ProducerStamp(self._producer_id, self._epoch, 0)
-        batch = bytes(build_batch(self._records, attributes=TRANSACTIONAL, producer=stamp))
-        data = [PartitionProduceData(index=index, records=batch) for index in self._partitions]
-        request = ProduceRequest(
-            transactional_id=self._name,
-            acks=-1,
-            timeout_ms=PRODUCE_TIMEOUT_MS,
-            topic_data=[TopicProduceData(name=self._topic, partition_data=data)],
-        )
+        request = write(self._name, stamp, self._topic, self._partitions, self._records)
         while True:
             answer = ProduceResponse.decode(await self._ask(request), VERSIONS[ProduceRequest], 5)
             codes = {partition.error_code for partition in answer.responses[0].partition_responses}
@@ -117,9 +104,7 @@ class Transactor:
             await asyncio.sleep(PAUSE_S)
 
     async def _commit(self, found: Transactions) -> None:
-        request = EndTxnRequest(
-            transactional_id=self._name, producer_id=self._producer_id, producer_epoch=self._epoch, committed=True
-        )
+        request = commit(self._name, self._producer_id, self._epoch)
         while True:
             answer = EndTxnResponse.decode(await self._ask(request), VERSIONS[EndTxnRequest], 5)
             if answer.error_code == 0:
@@ -131,7 +116,42 @@ class Transactor:
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, request: Request) -> bytes:
-        version = VERSIONS[type(request)]
-        return await self._link.exchange(
-            frame(request_header(request.api_key, version, 1, "bench") + b"\0" + request.encode(version))
-        )
+        return await self._link.exchange(encoded(request))
+
+
+def write(
+    name: str, stamp: ProducerStamp, topic: str, partitions: Sequence[int], records: Sequence[NewRecord]
+) -> ProduceRequest:
+    """The records of a transaction, the same to each partition."""
+    batch = bytes(build_batch(records, attributes=TRANSACTIONAL, producer=stamp))
+    data = [PartitionProduceData(index=index, records=batch) for index in partitions]
+    return ProduceRequest(
+        transactional_id=name,
+        acks=-1,
+        timeout_ms=PRODUCE_TIMEOUT_MS,
+        topic_data=[TopicProduceData(name=topic, partition_data=data)],
+    )
+
+
+def commit(name: str, producer_id: int, epoch: int) -> EndTxnRequest:
+    return EndTxnRequest(transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=True)
+
+
+def take(name: str) -> InitProducerIdRequest:
+    """Asks for an epoch of a transactional id."""
+    return InitProducerIdRequest(
+        transactional_id=name,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+
+
+def find(name: str) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key_type=COORDINATOR_OF_TRANSACTIONS, coordinator_keys=[name])
+
+
+def encoded(request: Request) -> bytes:
+    """The frame of a request. All have the same correlation id: a connection has one in flight."""
+    version = VERSIONS[type(request)]
+    return frame(request_header(request.api_key, version, 1, "bench") + b"\0" + request.encode(version))

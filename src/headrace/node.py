@@ -61,6 +61,7 @@ from headrace.services.handover import Handover
 from headrace.services.lag import Lag
 from headrace.services.log_moves import LogMoves
 from headrace.services.maintenance import Maintenance
+from headrace.services.markers import write_at_once
 from headrace.services.observation import Observation
 from headrace.services.offline_report import OfflineReport
 from headrace.services.producer_ids import ProducerIds
@@ -453,7 +454,7 @@ def transaction_parts(
     def verifies() -> bool:
         return current_boolean(config, metadata.image.broker_configs, "transaction.partition.verification.enable")
 
-    markers = MarkerSender(env, lambda: metadata.image, write)
+    markers = MarkerSender(env, lambda: metadata.image, partial(write_at_once, replicas), write)
     transactions = TransactionService(env, config, metadata, topics, replicas, producer_ids.allocate, markers)
     return transactions, PartitionVerifier(env, transactions, config.node_id, ask, verifies)
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
-from headrace.handlers.context import Context, transactional_id_write
+from headrace.handlers.context import Channel, Context, transactional_id_write
 from headrace.handlers.registry import api
+from headrace.handlers.transaction_requests import quick_answer
 from headrace.metadata.image import MetadataImage
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import INTERNAL_TOPICS, TopicPartition
+from headrace.services.reply import NOT_QUICK, QuickReply
+from headrace.transactions.decision import TransactionDecision
 from headrace.transactions.transaction import BUMPS_EPOCH, CLASSIC, ProducerIdentity
 from headrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -26,6 +30,7 @@ from headrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from headrace.wire.transaction_frames import AddedTopics, add_answer, read_add
 
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
@@ -41,7 +46,38 @@ class _Errors(NamedTuple):
     others: Mapping[TopicPartition, ErrorCode]
 
 
-@api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=range(6), authorize=transactional_id_write)
+def quick_add_partitions_to_txn(channel: Channel, version: int, frame: memoryview, position: int) -> QuickReply:
+    """Adds partitions that all exist, for a client."""
+    asked = read_add(frame, position, version) if version < BATCHED_SINCE else None
+    if asked is None:
+        return NOT_QUICK
+    transactional_id, producer_id, epoch, topics = asked
+    image = channel.broker.metadata.image
+    if any(_refusal(image, partition, from_client=True) is not None for partition in topics.partitions):
+        return NOT_QUICK
+    producer = ProducerIdentity(producer_id, epoch)
+    transactions = channel.broker.transactions
+    add = partial(transactions.quick_add, transactional_id, producer, topics.partitions, CLASSIC)
+    return quick_answer(add, partial(_quick_answer, version, topics))
+
+
+def _quick_answer(version: int, topics: AddedTopics, decision: TransactionDecision, stored: ErrorCode) -> bytes:
+    return add_answer(topics, _error(decision.error if stored is ErrorCode.NONE else stored, version))
+
+
+def _error(error: ErrorCode, version: int) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+@api(
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    versions=range(6),
+    quick=quick_add_partitions_to_txn,
+    authorize=transactional_id_write,
+)
 async def add_partitions_to_txn(ctx: Context, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """Adds partitions to a transaction, or verifies that they are in one."""
     if ctx.version < BATCHED_SINCE:
@@ -91,9 +127,7 @@ async def _add(ctx: Context, asked: AddPartitionsToTxnTransaction) -> _Errors:
     error = await transactions.add_partitions(
         asked.transactional_id, producer, frozenset(partitions), client_version
     )
-    if error is ErrorCode.PRODUCER_FENCED and ctx.version < FENCED_SINCE:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return _Errors(error, {})
+    return _Errors(_error(error, ctx.version), {})
 
 
 def _refusal(image: MetadataImage, partition: TopicPartition, from_client: bool) -> ErrorCode | None:

@@ -36,14 +36,7 @@ class PendingAnswer(Pending, ABC):
 
     def _replied(self, reply: GroupReply) -> None:
         """Called by the coordinator, which must not be affected by failures here."""
-        if self.done:
-            return  # the connection is gone
-        try:
-            body = self.body_of(reply)
-        except Exception as error:
-            self.fail(error)
-        else:
-            self.complete(body)
+        self.complete_with(self.body_of, reply)
 
     @abstractmethod
     def body_of(self, reply: Any) -> bytes: ...

@@ -7,7 +7,7 @@ record.
 
 from __future__ import annotations
 
-from headrace.handlers.appending import append_all, outside_code
+from headrace.handlers.appending import Batches, append_all, outside_code
 from headrace.handlers.context import Channel, topic_write
 from headrace.handlers.registry import hot_api
 from headrace.handlers.transactional_produce import append_in_transaction
@@ -26,7 +26,9 @@ from headrace.wire.produce import (
     encode_produce_response,
     encode_result,
     parse_one_batch,
+    parse_one_in_transaction,
     parse_produce,
+    transactional_id_of,
 )
 
 
@@ -36,17 +38,27 @@ from headrace.wire.produce import (
 def produce(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
     """Appends record batches to partitions and answers with their offsets."""
     if version >= FLEXIBLE:
-        one = parse_one_batch(frame, position, version >= TOPIC_IDS)
-        reply = _append_one(channel, one, version) if one is not None else None
-        if reply is not None:
-            return reply
+        by_id = version >= TOPIC_IDS
+        one = parse_one_batch(frame, position, by_id)
+        if one is not None:
+            reply = _append_one(channel, one, version)
+            if reply is not None:
+                return reply
+        elif (named := parse_one_in_transaction(frame, position, by_id)) is not None:
+            transactional_id, (acks, timeout_ms, echo, key, index, batch) = named
+            if acks >= -1:
+                batches: Batches = acks, timeout_ms, [(echo, key, [(index, batch)])]
+                return append_in_transaction(channel, version, frame, position, transactional_id, batches)
     transactional, acks, timeout_ms, topics = parse_produce(frame, position, version)
     if acks < -1:
         return _refuse_all(
             version, topics, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not -1, 0 or a number of replicas"
         )
     if transactional:
-        return append_in_transaction(channel, version, frame, position)
+        transactional_id = transactional_id_of(frame, position, version)
+        return append_in_transaction(
+            *(channel, version, frame, position, transactional_id, (acks, timeout_ms, topics))
+        )
     return append_all(channel, version, frame, (acks, timeout_ms, topics))
 
 

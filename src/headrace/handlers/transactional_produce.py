@@ -13,7 +13,7 @@ import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
 
-from headrace.handlers.appending import append_all
+from headrace.handlers.appending import Batches, append_all
 from headrace.handlers.context import Channel
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
@@ -22,6 +22,7 @@ from headrace.replication.partition import Partition
 from headrace.services.reply import CloseConnection, Pending, Reply
 from headrace.services.transactions.verification import UNKNOWN_PRODUCER, PartitionErrors, Verification
 from headrace.storage.producer_state import VerificationGuard
+from headrace.transactions.decision import TransactionDecision
 from headrace.transactions.transaction import ProducerIdentity
 from headrace.wire.produce import TOPIC_IDS, TopicData, parse_produce, transactional_id_of
 
@@ -45,17 +46,27 @@ _TRY_AGAIN = frozenset(
 )
 
 
-def append_in_transaction(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
-    _, acks, timeout_ms, topics = parse_produce(frame, position, version)
-    transactional_id = transactional_id_of(frame, position, version)
+def append_in_transaction(
+    channel: Channel, version: int, frame: memoryview, position: int, transactional_id: str, batches: Batches
+) -> Reply:
     verifier = channel.broker.verifier
-    if transactional_id not in verifier.waited_for and not _unverified(channel, version, topics):
-        return append_all(channel, version, frame, (acks, timeout_ms, topics), _Guards(version, {}, {}))
+    if not verifier.is_waited_for(transactional_id):
+        guards = _Guards(version)
+        asked = guards.begin(transactional_id, _unverified(channel, version, batches[2]))
+        if asked is None:
+            return append_all(channel, version, frame, batches, guards)
+        if asked.adds:
+            adding = AddingProduce(channel, version, frame[:position], batches, guards)
+            if adding.begin(asked):
+                return adding.reply()
+        elif (errors := verifier.quick_verify(asked)) is not None:
+            guards.note(errors)
+            return append_all(channel, version, frame, batches, guards)
     # The frame is used for the next request as soon as we return.
     turn = verifier.turn(transactional_id)
     pending = TransactionalProduce(channel, version, memoryview(bytes(frame)), position, turn)
     channel.broker.env.background.start("Verifying a transaction", pending.run())
-    return pending if acks != 0 else None
+    return pending if batches[0] != 0 else None
 
 
 _Unverified = list[tuple[Partition, BatchHeader]]
@@ -80,17 +91,51 @@ def _unverified(channel: Channel, version: int, topics: list[TopicData]) -> _Unv
     return found
 
 
+def _copied(topic: TopicData) -> TopicData:
+    echo, key, partitions = topic
+    copies = [(index, None if batch is None else memoryview(bytearray(batch))) for index, batch in partitions]
+    return echo, key, copies
+
+
 class _Guards:
     """What the coordinator agreed to, and what it refused."""
 
     __slots__ = ("_errors", "_guards", "_version")
 
-    def __init__(
-        self, version: int, guards: dict[TopicPartition, VerificationGuard], errors: PartitionErrors
-    ) -> None:
+    def __init__(self, version: int) -> None:
         self._version = version
-        self._guards = guards
-        self._errors = errors
+        self._guards: dict[TopicPartition, VerificationGuard] = {}
+        self._errors: PartitionErrors = {}
+
+    def begin(self, transactional_id: str, unverified: _Unverified) -> Verification | None:
+        """What to ask the coordinator; None if there is nothing to ask."""
+        adds = self._version >= ADDS_SINCE
+        guards, errors = self._guards, self._errors
+        producers: set[ProducerIdentity] = set()
+        for partition, header in unverified:
+            producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+            try:
+                guard = partition.start_verification(*producer, header.base_sequence, adds)
+            except KafkaError as error:
+                errors[partition.topic_partition] = error.code
+                continue
+            if guard is not None:
+                guards[partition.topic_partition] = guard
+                producers.add(producer)
+        if len(producers) > 1:
+            errors |= dict.fromkeys(guards, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            for guard in guards.values():
+                guard.refused = True
+            guards.clear()
+        elif producers:
+            return Verification(transactional_id, producers.pop(), frozenset(guards), adds)
+        return None
+
+    def note(self, errors: PartitionErrors) -> None:
+        """What the coordinator said."""
+        self._errors.update(errors)
+        for place, guard in self._guards.items():
+            guard.refused = errors.get(place) in UNKNOWN_PRODUCER
 
     def of(self, partition: Partition) -> VerificationGuard | None:
         error = self._errors.get(partition.topic_partition, ErrorCode.NONE)
@@ -115,75 +160,16 @@ def _explain(error: ErrorCode) -> str:
     return f"The coordinator did not confirm the transaction: {error.name}"
 
 
-class TransactionalProduce(Pending):
-    __slots__ = ("_channel", "_frame", "_inner", "_position", "_turn", "_version")
+class _LaterProduce(Pending):
+    """One that is appended later, which may have to wait for replicas after that."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        version: int,
-        frame: memoryview,
-        position: int,
-        turn: AbstractAsyncContextManager[None],
-    ) -> None:
+    __slots__ = ("_channel", "_inner", "_version")
+
+    def __init__(self, channel: Channel, version: int) -> None:
         super().__init__()
-        self._turn = turn
         self._channel = channel
         self._version = version
-        self._frame = frame
-        self._position = position
         self._inner: Pending | None = None
-
-    async def run(self) -> None:
-        """Never raises: a failure only ends the connection."""
-        try:
-            reply = await self._verified_and_appended()
-        except CloseConnection:
-            self.hang_up()  # with an error that does not hold the request: nobody waits for an answer to acks=0
-        except Exception as error:
-            log.exception("A Produce of a transaction failed")
-            self.fail(error)
-        except asyncio.CancelledError:
-            self.hang_up()
-            raise
-        else:
-            self._answer(reply)
-
-    async def _verified_and_appended(self) -> Reply:
-        version, frame = self._version, self._frame
-        async with self._turn:
-            _, acks, timeout_ms, topics = parse_produce(frame, self._position, version)
-            transactional_id = transactional_id_of(frame, self._position, version)
-            guards = await self._guards(transactional_id, _unverified(self._channel, version, topics))
-            return append_all(self._channel, version, frame, (acks, timeout_ms, topics), guards)
-
-    async def _guards(self, transactional_id: str, unverified: _Unverified) -> _Guards:
-        adds = self._version >= ADDS_SINCE
-        guards: dict[TopicPartition, VerificationGuard] = {}
-        errors: PartitionErrors = {}
-        producers: set[ProducerIdentity] = set()
-        for partition, header in unverified:
-            producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-            try:
-                guard = partition.start_verification(*producer, header.base_sequence, adds)
-            except KafkaError as error:
-                errors[partition.topic_partition] = error.code
-                continue
-            if guard is not None:
-                guards[partition.topic_partition] = guard
-                producers.add(producer)
-        if len(producers) > 1:
-            errors |= dict.fromkeys(guards, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            for guard in guards.values():
-                guard.refused = True
-            return _Guards(self._version, {}, errors)
-        if producers:
-            verifier = self._channel.broker.verifier
-            asked = Verification(transactional_id, producers.pop(), frozenset(guards), adds)
-            errors.update(await verifier.verify(asked))
-            for place, guard in guards.items():
-                guard.refused = errors.get(place) in UNKNOWN_PRODUCER
-        return _Guards(self._version, guards, errors)
 
     def _answer(self, reply: Reply) -> None:
         if self.done or reply is None:
@@ -198,19 +184,106 @@ class TransactionalProduce(Pending):
             reply.when_done(self._arrived)
 
     def _arrived(self) -> None:
-        inner = self._inner
-        assert inner is not None
-        if self.done:
-            return
-        try:
-            body = inner.result()
-        except Exception as error:
-            self.fail(error)
+        assert self._inner is not None
+        self.complete_with(self._inner.result)
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, CloseConnection):
+            self.hang_up()  # with an error that does not hold the request: nobody waits for an answer to acks=0
         else:
-            self.complete(body)
+            log.error("A Produce of a transaction failed", exc_info=error)
+            self.fail(error)
 
     def cancel(self) -> None:
         """The connection is closed; verified batches are appended anyway."""
         if self._inner is not None:
             self._inner.cancel()
         super().cancel()
+
+
+class AddingProduce(_LaterProduce):
+    """Its partitions are on their way into the transaction, in the log of the coordinator, which is here."""
+
+    __slots__ = ("_asked", "_batches", "_guards", "_head")
+
+    def __init__(
+        self, channel: Channel, version: int, head: memoryview, batches: Batches, guards: _Guards
+    ) -> None:
+        super().__init__(channel, version)
+        acks, timeout_ms, topics = batches
+        # The frame is used for the next request as soon as we return.
+        self._head = memoryview(bytes(head))
+        self._batches = acks, timeout_ms, [_copied(topic) for topic in topics]
+        self._guards = guards
+        self._asked: Verification | None = None
+
+    def begin(self, asked: Verification) -> bool:
+        """Whether they are added without waiting for anything first."""
+        self._asked = asked
+        verifier = self._channel.broker.verifier
+        verifier.enter(asked.transactional_id)
+        decision = verifier.quick_add(asked, self._told)
+        if decision is None:
+            verifier.leave(asked.transactional_id)
+        elif decision.changed is None:
+            self._told(decision, ErrorCode.NONE)
+        return decision is not None
+
+    def reply(self) -> Reply:
+        if self.done:
+            return self.result()
+        return self if self._batches[0] != 0 else None
+
+    def _told(self, decision: TransactionDecision, stored: ErrorCode) -> None:
+        """Never raises: the coordinator, who tells, must not be affected by what fails here."""
+        asked = self._asked
+        assert asked is not None
+        error = decision.error if stored is ErrorCode.NONE else stored
+        try:
+            self._guards.note(dict.fromkeys(asked.partitions, error))
+            reply = append_all(self._channel, self._version, self._head, self._batches, self._guards)
+        except Exception as failure:
+            self._fail(failure)
+            reply = None
+        self._channel.broker.verifier.leave(asked.transactional_id)
+        self._answer(reply)
+
+
+class TransactionalProduce(_LaterProduce):
+    __slots__ = ("_frame", "_position", "_turn")
+
+    def __init__(
+        self,
+        channel: Channel,
+        version: int,
+        frame: memoryview,
+        position: int,
+        turn: AbstractAsyncContextManager[None],
+    ) -> None:
+        super().__init__(channel, version)
+        self._turn = turn
+        self._frame = frame
+        self._position = position
+
+    async def run(self) -> None:
+        """Never raises: a failure only ends the connection."""
+        try:
+            reply = await self._verified_and_appended()
+        except Exception as error:
+            self._fail(error)
+        except asyncio.CancelledError:
+            self.hang_up()
+            raise
+        else:
+            self._answer(reply)
+
+    async def _verified_and_appended(self) -> Reply:
+        version, frame = self._version, self._frame
+        async with self._turn:
+            _, acks, timeout_ms, topics = parse_produce(frame, self._position, version)
+            transactional_id = transactional_id_of(frame, self._position, version)
+            guards = _Guards(version)
+            asked = guards.begin(transactional_id, _unverified(self._channel, version, topics))
+            if asked is not None:
+                guards.note(await self._channel.broker.verifier.verify(asked))
+            return append_all(self._channel, version, frame, (acks, timeout_ms, topics), guards)

@@ -70,22 +70,18 @@ def build_batch(
         if timestamp > max_timestamp:
             max_timestamp = timestamp
         _write_record(data, record, timestamp - base_timestamp, index)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes | codec,
-        last_offset_delta=len(items) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer.id,
-        producer_epoch=producer.epoch,
-        base_sequence=producer.base_sequence,
-        record_count=len(items),
+    body = compress(codec, data) if codec else data
+    count = len(items)
+    batch = bytearray(
+        HEADER.pack(
+            *(base_offset, HEADER_SIZE - LENGTH_OVERHEAD + len(body), leader_epoch, MAGIC, 0),
+            *(attributes | codec, count - 1, base_timestamp, max_timestamp),
+            *(producer.id, producer.epoch, producer.base_sequence, count),
+        )
     )
-    return assemble(header, compress(codec, data))
+    batch += body
+    seal(batch)
+    return batch
 
 
 def recompress(

@@ -13,14 +13,18 @@ import struct
 from typing import NamedTuple
 
 from headrace.model.errors import KafkaError
-from headrace.records.batch import CONTROL, NO_SEQUENCE, TRANSACTIONAL
-from headrace.records.builder import NO_EPOCH, NewRecord, ProducerStamp, build_batch
+from headrace.records.batch import CONTROL, HEADER, LENGTH_OVERHEAD, MAGIC, NO_SEQUENCE, TRANSACTIONAL
+from headrace.records.builder import NO_EPOCH, seal
 from headrace.records.reader import read_records
 
 ABORT, COMMIT = 0, 1
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = 0
+_BATCH = struct.Struct(HEADER.format + "5s hh B hix")
+"""A whole marker: the header of the batch, and its record, in which only lengths and the two fields are not 0."""
+_BEFORE_KEY, _BEFORE_VALUE = bytes((32, 0, 0, 0, 8)), 12
+"""The lengths as varints: of the record (16), the key (4) and the value (6)."""
 NO_COORDINATOR_EPOCH = -1
 
 
@@ -38,19 +42,17 @@ class EndMarker(NamedTuple):
 def build_marker(
     marker: EndMarker, timestamp: int, base_offset: int = 0, leader_epoch: int = NO_EPOCH
 ) -> bytearray:
-    record = NewRecord(
-        key=_KEY.pack(_VERSION, COMMIT if marker.commit else ABORT),
-        value=_VALUE.pack(_VERSION, marker.coordinator_epoch),
-        timestamp=timestamp,
+    producer_id, producer_epoch, commit, coordinator_epoch, _ = marker
+    batch = bytearray(
+        _BATCH.pack(
+            *(base_offset, _BATCH.size - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, TRANSACTIONAL | CONTROL, 0),
+            *(timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, 1),
+            *(_BEFORE_KEY, _VERSION, COMMIT if commit else ABORT),
+            *(_BEFORE_VALUE, _VERSION, coordinator_epoch),
+        )
     )
-    stamp = ProducerStamp(marker.producer_id, marker.producer_epoch, NO_SEQUENCE)
-    return build_batch(
-        [record],
-        base_offset=base_offset,
-        attributes=TRANSACTIONAL | CONTROL,
-        producer=stamp,
-        leader_epoch=leader_epoch,
-    )
+    seal(batch)
+    return batch
 
 
 def read_marker(batch: bytes | bytearray | memoryview) -> tuple[int | None, int]:

@@ -149,13 +149,10 @@ class Partition:
 
     # -- appending
 
-    def append(
-        self, batch: memoryview, acks: int, guard: VerificationGuard | None = None, our_own: bool = False
-    ) -> tuple[int, int, int]:
+    def append(self, batch: memoryview, acks: int, guard: VerificationGuard | None = None) -> tuple[int, int, int]:
         """Append one batch as the leader: (base offset, log append time or -1, log start offset).
 
-        `guard` is what `start_verification` gave, for a batch that begins a transaction here. The records of
-        `our_own`, which this broker built, are not looked into.
+        `guard` is what `start_verification` gave, for a batch that begins a transaction here.
         """
         log = self.log
         if self._refusals.lately:
@@ -168,7 +165,7 @@ class Partition:
                     self._check_not_replaced()
             elif acks > 1:
                 self._check_enough_replicas(acks)
-            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch, guard, our_own)
+            base_offset, append_time = log.append_as_leader(batch, self.leader_epoch, guard)
         except KafkaError as error:
             self._explain(error)
             raise
@@ -197,6 +194,14 @@ class Partition:
         self._advance_high_watermark()
         if self.end_waiters:
             self.wakes.wake(self.end_waiters)
+
+    def append_own(self, batch: bytearray) -> int:
+        """Append a batch that this broker built, for `acks=all`; its base offset."""
+        if self.leadership is not None:
+            self._check_enough_replicas(ACKS_ALL)
+        base_offset = self.log.append_own(batch, self.leader_epoch)
+        self._appended()
+        return base_offset
 
     def append_unsequenced(self, batch: bytearray, guard: VerificationGuard | None = None) -> int:
         """Append a transactional batch that the broker wrote for a producer, for `acks=all`; its base offset."""

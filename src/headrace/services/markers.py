@@ -66,6 +66,18 @@ class _Replication:
             self.done.set_exception(error)
 
 
+def write_at_once(replicas: ReplicaSet, partition: TopicPartition, marker: EndMarker) -> ErrorCode | None:
+    """Write a marker where it is replicated as soon as it is written; None, with nothing done, anywhere else."""
+    found = replicas.by_name.get(partition.topic.encode(), {}).get(partition.partition)
+    if found is None or not found.is_leader or not found.settled or partition.topic == CONSUMER_OFFSETS_TOPIC:
+        return None
+    try:
+        found.append_marker(marker)
+    except KafkaError as error:
+        return _told(error.code)
+    return ErrorCode.NONE
+
+
 class TransactionMarkers:
     def __init__(self, env: Env, replicas: ReplicaSet, groups: GroupService) -> None:
         self._env = env

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ParamSpec
 
 from headrace.storage.files import FileRange
+
+P = ParamSpec("P")
 
 Piece = bytes | bytearray | FileRange
 Body = bytes | list[Piece]
@@ -35,6 +38,17 @@ class Pending:
         self._body = body
         if self._deliver is not None:
             self._deliver()
+
+    def complete_with(self, body_of: Callable[P, Body], *outcome: P.args, **more: P.kwargs) -> None:
+        """With what this makes of an outcome, if anybody still waits. Never raises: others are told after this."""
+        if self.done:
+            return
+        try:
+            body = body_of(*outcome, **more)
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.complete(body)
 
     def fail(self, error: Exception) -> None:
         """There will be no body: the connection is closed. Nothing happens after that."""

@@ -95,7 +95,12 @@ def recompressed(header: BatchHeader, batch: Buffer, config: LogConfig) -> tuple
 
 
 def adapted(
-    header: BatchHeader, batch: Buffer, config: LogConfig, now_ms: int, odd_times: bool, our_own: bool = False
+    header: BatchHeader,
+    batch: Buffer,
+    config: LogConfig,
+    now_ms: int,
+    odd_times: bool = False,
+    our_own: bool = False,
 ) -> tuple[BatchHeader, Buffer, int]:
     """The batch as the topic wants it stored, and its append time (-1 where the topic stamps none).
 

@@ -59,12 +59,11 @@ class Log(LogParts):
         batch: memoryview | bytearray | bytes,
         leader_epoch: int,
         guard: VerificationGuard | None = None,
-        our_own: bool = False,
     ) -> Append:
         """Store one batch from a client; it gets the next offsets. A duplicate is answered, not stored.
 
         `batch` is changed in place where it is writable. A transactional one that is the first of its transaction
-        needs the `guard` with which it was verified. `our_own`: this broker built it, not a client.
+        needs the `guard` with which it was verified.
         """
         config = self.config
         size = len(batch)
@@ -81,7 +80,7 @@ class Log(LogParts):
                 return Append(duplicate.base_offset, duplicate.timestamp if config.append_time else -1)
         append_time = -1
         if odd_times or not config.as_sent:
-            header, batch, append_time = adapted(header, batch, config, now_ms, odd_times, our_own)
+            header, batch, append_time = adapted(header, batch, config, now_ms, odd_times)
         base_offset = self.end_offset
         try:
             OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
@@ -95,6 +94,24 @@ class Log(LogParts):
         if producer_id >= 0:
             self._producers.made().apply(header, base_offset)
         return _new_tuple(Append, (base_offset, append_time))
+
+    def append_own(self, batch: memoryview | bytearray | bytes, leader_epoch: int) -> int:
+        """Store a batch of no producer that this broker built, without looking into it; its base offset."""
+        config = self.config
+        size = len(batch)
+        if size > config.max_message_bytes or size > config.segment_bytes:
+            check_size(size, config)
+        now_ms = self._resources.env.clock.wall_ms()
+        header = parse_header(batch)
+        if not config.as_sent:
+            header, batch, _ = adapted(header, batch, config, now_ms, our_own=True)
+        base_offset = self.end_offset
+        OFFSET_LENGTH_EPOCH.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+        self._write(header, batch, base_offset, now_ms)
+        if leader_epoch != self._leader_epoch:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+            self._leader_epoch = self.leader_epochs.latest
+        return base_offset
 
     def append_unsequenced(
         self, batch: bytearray, leader_epoch: int, guard: VerificationGuard | None = None

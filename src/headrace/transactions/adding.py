@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
@@ -31,8 +30,7 @@ def decide_add(
     ongoing = current.state is TransactionState.ONGOING
     if ongoing and partitions <= current.partitions:
         return NOTHING_TO_DO
-    added = replace(
-        current,
+    added = current._replace(
         state=TransactionState.ONGOING,
         partitions=current.partitions | partitions if ongoing else partitions,
         start_ms=current.start_ms if ongoing else now_ms,

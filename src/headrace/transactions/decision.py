@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode
 from headrace.transactions.transaction import NOBODY, ProducerIdentity, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDecision:
+class TransactionDecision(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     changed: Transaction | None = None
     """To be stored before the answer; None if nothing changes."""

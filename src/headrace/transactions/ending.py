@@ -11,7 +11,7 @@ then one less than the one held, which is how a repeated EndTxn is told from one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode
 from headrace.transactions.decision import NEEDS_PRODUCER_ID, TransactionDecision, refuse
@@ -32,8 +32,7 @@ from headrace.transactions.transaction import (
 _S = TransactionState
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransaction:
+class EndTransaction(NamedTuple):
     producer: ProducerIdentity
     commit: bool
     bumps_epoch: bool
@@ -74,7 +73,7 @@ def _decide_bumping(
     if request.commit:
         return refuse(ErrorCode.INVALID_TXN_STATE)
     # Nothing was added, or the client does not know whether anything was: the epoch is bumped all the same.
-    return _prepare(replace(current, partitions=frozenset(), start_ms=now_ms), request, new_id, now_ms)
+    return _prepare(current._replace(partitions=frozenset(), start_ms=now_ms), request, new_id, now_ms)
 
 
 def _is_repeated(current: Transaction, asked: ProducerIdentity) -> bool:
@@ -134,21 +133,24 @@ def _prepare(
     of_records = held.epoch if held.producer_id == current.producer_id else current.producer_epoch
     markers = ProducerIdentity(current.producer_id, of_records + request.bumps_epoch)
     state = _S.PREPARE_COMMIT if request.commit else _S.PREPARE_ABORT
-    prepared = replace(
-        _ending(current, state, markers, after, now_ms),
-        client_version=BUMPS_EPOCH if request.bumps_epoch else CLASSIC,
-        last_epoch=held.epoch if request.bumps_epoch else current.last_epoch,
-    )
+    client_version = BUMPS_EPOCH if request.bumps_epoch else CLASSIC
+    last_epoch = held.epoch if request.bumps_epoch else current.last_epoch
+    prepared = _ending(current, state, markers, after, client_version, last_epoch, now_ms)
     return TransactionDecision(changed=prepared, producer=after)
 
 
 def _ending(
-    current: Transaction, state: TransactionState, markers: ProducerIdentity, after: ProducerIdentity, now_ms: int
+    current: Transaction,
+    state: TransactionState,
+    markers: ProducerIdentity,
+    after: ProducerIdentity,
+    client_version: int,
+    last_epoch: int,
+    now_ms: int,
 ) -> Transaction:
     later = NOBODY if after == markers else after
     held = current.identity
-    return replace(
-        current,
+    return current._replace(
         state=state,
         producer_epoch=markers.epoch,
         next_producer_id=later.producer_id,
@@ -156,6 +158,8 @@ def _ending(
         previous_producer_id=(
             held.producer_id if after.producer_id != held.producer_id else current.previous_producer_id
         ),
+        client_version=client_version,
+        last_epoch=last_epoch,
         updated_ms=now_ms,
     )
 
@@ -170,13 +174,12 @@ def fenced(current: Transaction, now_ms: int) -> Transaction:
     after = ProducerIdentity(held.producer_id, min(held.epoch + 2, MAX_EPOCH))
     same_id = held.producer_id == current.producer_id
     markers = after if same_id else ProducerIdentity(current.producer_id, current.producer_epoch + 1)
-    aborted = _ending(current, _S.PREPARE_ABORT, markers, after, now_ms)
-    return replace(aborted, client_version=BUMPS_EPOCH, last_epoch=NO_EPOCH)
+    return _ending(current, _S.PREPARE_ABORT, markers, after, BUMPS_EPOCH, NO_EPOCH, now_ms)
 
 
 def timed_out(current: Transaction, now_ms: int) -> Transaction:
     """Abort what has been open for too long; its producer may abort it as well, and go on with the new epoch."""
-    return replace(fenced(current, now_ms), last_epoch=current.identity.epoch)
+    return fenced(current, now_ms)._replace(last_epoch=current.identity.epoch)
 
 
 def completed(current: Transaction, now_ms: int) -> Transaction:
@@ -184,8 +187,7 @@ def completed(current: Transaction, now_ms: int) -> Transaction:
     assert current.state in ENDING
     after = current.identity
     prepared = current.timeout_before_ms != NOT_PREPARED
-    return replace(
-        current,
+    return current._replace(
         state=_S.COMPLETE_COMMIT if current.commits else _S.COMPLETE_ABORT,
         producer_id=after.producer_id,
         producer_epoch=after.epoch,

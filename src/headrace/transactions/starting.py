@@ -8,7 +8,7 @@ With `keep_prepared` it is left open instead, and the client becomes the one who
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.model.errors import ErrorCode
 from headrace.transactions.decision import NEEDS_PRODUCER_ID, TransactionDecision, refuse
@@ -84,7 +84,7 @@ def decide_init(
             return refuse(ErrorCode.PRODUCER_FENCED)  # a zombie must not abort what its successor has open
         if request.keep_prepared:
             return _take_over(current, request, new_id, now_ms)
-        aborted = replace(fenced(current, now_ms), last_epoch=request.expected.epoch)
+        aborted = fenced(current, now_ms)._replace(last_epoch=request.expected.epoch)
         return TransactionDecision(ErrorCode.CONCURRENT_TRANSACTIONS, aborted)
     return _begin_anew(current, request, timeout_ms, new_id, now_ms)
 
@@ -116,8 +116,7 @@ def _begin_anew(
     else:
         return refuse(ErrorCode.PRODUCER_FENCED)
     changed_id = given.producer_id != held.producer_id
-    begun = replace(
-        current,
+    begun = current._replace(
         producer_id=given.producer_id,
         producer_epoch=given.epoch,
         previous_producer_id=held.producer_id if changed_id else current.previous_producer_id,
@@ -143,8 +142,7 @@ def _take_over(
     else:
         given = ProducerIdentity(held.producer_id, held.epoch + 1)
     lifted = request.two_phase and current.timeout_ms != NO_TIMEOUT
-    taken = replace(
-        current,
+    taken = current._replace(
         next_producer_id=given.producer_id,
         next_producer_epoch=given.epoch,
         previous_producer_id=(

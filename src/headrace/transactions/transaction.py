@@ -16,7 +16,6 @@ A transaction is *prepared* once a client of two-phase commit has taken it over 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.model.topics import TopicPartition
@@ -45,8 +44,9 @@ class ProducerIdentity(NamedTuple):
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
+    """A named tuple rather than a dataclass: three are made from others in every transaction."""
+
     transactional_id: str
     producer_id: int
     producer_epoch: int

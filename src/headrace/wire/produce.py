@@ -76,14 +76,30 @@ def transactional_id_of(frame: memoryview, position: int, version: int) -> str:
         raise ProtocolError("a transactional id is not UTF-8") from None
 
 
-def parse_one_batch(frame: memoryview, position: int, topic_ids: bool) -> OneBatch | None:
+def parse_one_in_transaction(frame: memoryview, position: int, topic_ids: bool) -> tuple[str, OneBatch] | None:
+    """The same in a transaction, and its id."""
+    try:
+        length = frame[position]
+        end = position + length
+        if not 1 < length < 0x80:
+            return None
+        one = parse_one_batch(frame, end - 1, topic_ids, in_transaction=True)
+        return None if one is None else (str(frame[position + 1 : end], "utf-8"), one)
+    except (IndexError, UnicodeDecodeError):
+        return None
+
+
+def parse_one_batch(
+    frame: memoryview, position: int, topic_ids: bool, in_transaction: bool = False
+) -> OneBatch | None:
     """One batch of up to 2 MB for one partition, outside of a transaction; None if it is anything else.
 
     For v9 on. Small requests are the ones whose cost counts, and nearly all of them look like this.
+    `in_transaction`: `position` is that of the last byte of the transactional id.
     """
     try:
         transactional_id, acks, timeout_ms, topic_count, name_length = _BODY_HEAD.unpack_from(frame, position)
-        if transactional_id or topic_count != 2:
+        if topic_count != 2 or (transactional_id and not in_transaction):
             return None
         start = position + 8
         if topic_ids:

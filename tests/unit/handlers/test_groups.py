@@ -259,11 +259,11 @@ async def test_what_cannot_be_read_is_not_guessed(groups: Any) -> None:
 
 
 async def test_a_failed_append_changes_nothing(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(partition: Partition, batch: memoryview, acks: int, our_own: bool = False) -> tuple[int, int]:
+    def refuse(partition: Partition, batch: bytearray) -> int:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     assert await commit(groups, "g", 7) == 0
-    monkeypatch.setattr(Partition, "append", refuse)
+    monkeypatch.setattr(Partition, "append_own", refuse)
     assert await commit(groups, "g", 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await fetch(groups, "g") == (0, 7)
     monkeypatch.undo()

@@ -18,7 +18,8 @@ from headrace.services.transactions.shard import TransactionShard
 from headrace.transactions.states import TransactionState
 from headrace.transactions.transaction import Transaction
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
-from tests.unit.handlers.test_transactions import NONE, Client, prepared, until
+from tests.unit.handlers.test_transactions import prepared
+from tests.unit.handlers.transactors import NONE, Client, until
 
 SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 STATE_TOPIC = "__transaction_state"

@@ -27,7 +27,7 @@ from headrace.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.unit.handlers.test_transactions import SETTINGS, Client, until
+from tests.unit.handlers.transactors import SETTINGS, Client, until
 
 NONE = ErrorCode.NONE
 GROUP = "g"

@@ -92,9 +92,7 @@ class FakePartition:
         self.failure: ErrorCode | None = None
         self._follows = follows
 
-    def append(self, batch: memoryview, acks: int, our_own: bool = True) -> tuple[int, int, int]:
-        assert acks == -1
-        assert our_own
+    def append_own(self, batch: bytearray) -> int:
         if self.failure is not None:
             raise KafkaError(self.failure)
         base_offset = self.log.end_offset
@@ -102,15 +100,15 @@ class FakePartition:
         self.log.end_offset += parse_header(batch).record_count
         if self._follows:
             self.high_watermark = self.log.end_offset
-        return base_offset, -1, 0
+        return base_offset
 
     def append_unsequenced(self, batch: bytearray, guard: VerificationGuard | None = None) -> int:
         if guard is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        return self.append(memoryview(batch), -1)[0]
+        return self.append_own(batch)
 
     def append_marker(self, marker: EndMarker) -> int:
-        return self.append(memoryview(build_marker(marker, 0)), -1)[0] + 1
+        return self.append_own(build_marker(marker, 0)) + 1
 
     def replicate(self, offset: int) -> None:
         self.high_watermark = offset

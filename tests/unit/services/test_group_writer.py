@@ -232,6 +232,6 @@ def test_what_lingers_when_the_leader_changes_is_not_written() -> None:
 def test_an_append_that_raises_is_told_to_all_that_shared_it() -> None:
     desk = Desk()
     outcomes = [desk.write(1), desk.write(2)]
-    desk.partition.append = None  # type: ignore[assignment]  # calling it is our bug
+    desk.partition.append_own = None  # type: ignore[assignment]  # calling it is our bug
     desk.clock.turn()
     assert [outcome.heard for outcome in outcomes] == [["lost"], ["lost"]]

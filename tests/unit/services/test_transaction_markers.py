@@ -13,7 +13,8 @@ from headrace.env.real import real_env
 from headrace.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
-from headrace.services.transactions.markers import MarkerSender
+from headrace.records.markers import EndMarker
+from headrace.services.transactions.markers import MOST_AT_ONCE, MarkerSender
 from headrace.transactions.states import TransactionState
 from headrace.transactions.transaction import BUMPS_EPOCH, Transaction
 from headrace.wire.messages.write_txn_markers import (
@@ -56,9 +57,20 @@ class Rig:
         self.answers: list[ErrorCode | ClientError] = []
         """What the next requests are answered; NONE once there is no more."""
         self.held: asyncio.Event | None = None
+        self.here: dict[TopicPartition, ErrorCode | Exception] = {}
+        """The partitions into which this broker writes markers at once, and what comes of it."""
+        self.written: list[tuple[TopicPartition, EndMarker]] = []
         env = replace(real_env(), clock=self.clock)
-        self.sender = MarkerSender(env, lambda: self.image, self._ask)
+        self.sender = MarkerSender(env, lambda: self.image, self._write_here, self._ask)
         self.owner = Owner()
+
+    def _write_here(self, partition: TopicPartition, marker: EndMarker) -> ErrorCode | None:
+        code = self.here.get(partition)
+        if isinstance(code, Exception):
+            raise code
+        if code is not None:
+            self.written.append((partition, marker))
+        return code
 
     async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         self.asked.append((broker_id, request))
@@ -128,6 +140,46 @@ async def test_each_leader_is_told_once_about_all_of_its_partitions(rig: Rig) ->
     marker = rig.asked[0][1].markers[0]
     assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 9)
     assert (marker.transaction_result, marker.transaction_version) == (True, 2)
+
+
+async def test_markers_that_can_be_written_at_once_are_asked_of_nobody(rig: Rig) -> None:
+    rig.here = {TopicPartition("a", 0): ErrorCode.NONE, TopicPartition("b", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    ending = rig.send(("a", 0), ("b", 0))
+    assert rig.owner.done == [ending], "without a turn of the loop"
+    assert rig.written == [(place, EndMarker(7, 3, True, 9, 2)) for place in sorted(rig.here)]
+    await rig.settle()
+    assert rig.asked == []
+
+
+async def test_the_rest_is_asked_of_its_leaders(rig: Rig) -> None:
+    rig.here = {TopicPartition("a", 0): ErrorCode.NONE, TopicPartition("b", 0): ErrorCode.NOT_ENOUGH_REPLICAS}
+    ending = rig.send(("a", 0), ("a", 1), ("b", 0))
+    assert rig.sender.lacking == 2
+    await rig.settle()
+    assert rig.told == [(2, [("a", [1]), ("b", [0])])]
+    assert rig.owner.done == [ending]
+
+
+async def test_many_markers_at_once_would_keep_others_waiting(rig: Rig) -> None:
+    partitions = [TopicPartition("a", index) for index in range(MOST_AT_ONCE + 1)]
+    rig.image = replace(rig.image, topics={"a": topic("a", *[2] * len(partitions))})
+    rig.here = dict.fromkeys(partitions, ErrorCode.NONE)
+    rig.send(*partitions[1:])
+    assert len(rig.written) == MOST_AT_ONCE
+    ending = rig.send(*partitions)
+    assert len(rig.written) == MOST_AT_ONCE
+    await rig.settle()
+    assert rig.told == [(2, [("a", [index for _, index in partitions])])]
+    assert rig.owner.done[-1] == ending
+
+
+async def test_a_fault_of_ours_ends_the_broker_and_no_other_transaction(rig: Rig) -> None:
+    reasons: list[str] = []
+    rig.sender._env.background.on_failure = reasons.append
+    rig.here = {TopicPartition("b", 0): ValueError("a bug")}
+    rig.send(("b", 0))
+    assert reasons == ["Writing a marker into b-0 failed: ValueError: a bug"]
+    assert rig.sender.lacking == 1
 
 
 async def test_what_comes_while_a_request_is_under_way_goes_together_in_the_next(rig: Rig) -> None:

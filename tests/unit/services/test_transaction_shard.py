@@ -281,7 +281,7 @@ async def test_only_the_last_word_on_a_transaction_awaits_markers(rig: Rig) -> N
         await rig.do(decider)
     ending = rig.outbox.sent[0]
     assert rig.shard.awaits_markers(ending)
-    same_end_read_again = replace(ending)
+    same_end_read_again = ending._replace()
     assert not rig.shard.awaits_markers(same_end_read_again)
     rig.shard.markers_written(ending)
     rig.clock.turn()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from headrace.model.errors import ErrorCode
@@ -54,7 +52,7 @@ def txn(state: TransactionState, identity: ProducerIdentity = HELD, **more: obje
         start_ms=-1 if state is EMPTY else START,
         partitions=frozenset({P0}) if open_ else frozenset(),
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    return made._replace(**more)  # type: ignore[arg-type]
 
 
 def init(expected: ProducerIdentity = NOBODY, **more: bool) -> InitProducer:
@@ -117,7 +115,7 @@ def test_whatever_is_asked_the_step_is_in_the_table(
 ) -> None:
     current = txn(state, held)
     if taken_over and state is ONGOING:
-        current = replace(current, next_producer_id=NEW_ID, next_producer_epoch=LAST_USABLE_EPOCH)
+        current = current._replace(next_producer_id=NEW_ID, next_producer_epoch=LAST_USABLE_EPOCH)
     for asker in [*ASKERS, held, ProducerIdentity(NEW_ID, LAST_USABLE_EPOCH)]:
         decisions: list[TransactionDecision] = []
         for keep in (False, True):

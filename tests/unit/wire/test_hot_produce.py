@@ -23,7 +23,9 @@ from headrace.wire.produce import (
     encode_produce_response,
     encode_result,
     parse_one_batch,
+    parse_one_in_transaction,
     parse_produce,
+    transactional_id_of,
 )
 
 FEW = settings(max_examples=25)
@@ -174,6 +176,39 @@ def test_the_short_way_for_usual_requests_reads_what_the_long_one_does(version: 
     assert one == ((acks, timeout_ms, echo, key, index, batch) if size < 2_097_151 else None)
     for cut in {0, 5, 20, min(30, len(whole) - 1), size // 2, size, len(whole) - 1}:
         assert parse_one_batch(whole[:cut], 0, version >= TOPIC_IDS) is None
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("name", ["i", "é" * 63, "a" * 126, "a" * 127, ""])
+def test_one_batch_in_a_transaction_is_found_as_the_whole_parser_finds_it(version: int, name: str) -> None:
+    topic = TopicProduceData(
+        name="topic" if version < TOPIC_IDS else "",
+        topic_id=TopicId(bytes(range(16)) if version >= TOPIC_IDS else bytes(16)),
+        partition_data=[PartitionProduceData(index=7, records=b"x" * 300)],
+    )
+    request = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1, topic_data=[topic])
+    whole = memoryview(request.encode(version))
+    by_id = version >= TOPIC_IDS
+    assert parse_one_batch(whole, 0, by_id) is None
+    one = parse_one_in_transaction(whole, 0, by_id)
+    if not 0 < len(name.encode()) < 127:
+        assert one is None
+        return
+    _, acks, timeout_ms, [(echo, key, [(index, batch)])] = parse_produce(whole, 0, version)
+    assert one == (transactional_id_of(whole, 0, version), (acks, timeout_ms, echo, key, index, batch))
+    for cut in (0, 1, 5, len(name.encode()) + 3, len(whole) - 1):
+        assert parse_one_in_transaction(whole[:cut], 0, by_id) is None
+    request.topic_data.append(topic)
+    assert parse_one_in_transaction(memoryview(request.encode(version)), 0, by_id) is None
+
+
+def test_a_transactional_id_that_is_not_utf_8_takes_the_long_way() -> None:
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=7, records=b"x" * 300)])
+    request = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1, topic_data=[topic])
+    spoiled = memoryview(request.encode(9).replace(b"id", b"\xff\xff"))
+    assert parse_one_in_transaction(spoiled, 0, False) is None
+    with pytest.raises(ProtocolError):
+        transactional_id_of(spoiled, 0, 9)
 
 
 def test_a_batch_that_is_null_takes_the_long_way() -> None:

@@ -67,14 +67,7 @@ class QuickCommit(Pending):
 
     def tell(self, error: ErrorCode) -> None:
         """The others that share the batch must not suffer from what goes wrong here."""
-        if self.done:
-            return  # the connection is gone, or was already told that the outcome is unknown
-        try:
-            body = self.answer_of(error)
-        except Exception as problem:
-            self.fail(problem)
-        else:
-            self.complete(body)
+        self.complete_with(self.answer_of, error)
 
 
 class CommitBatch:

@@ -29,7 +29,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import HEADER_SIZE, TRANSACTIONAL
 from headrace.records.builder import NewRecord, ProducerStamp, build_batch
 from headrace.records.markers import EndMarker
-from headrace.replication.partition import ACKS_ALL, Partition
+from headrace.replication.partition import Partition
 from headrace.services.groups.records import encode
 from headrace.services.groups.settings import ShellSettings
 from headrace.storage.producer_state import VerificationGuard
@@ -199,11 +199,12 @@ class DecisionWriter:
         return min(self._partition.log.config.max_message_bytes, MAX_BATCH_BYTES)
 
     def _append(self, writes: list[Write]) -> None:
-        records = [record for write in writes for record in write.records]
+        records = (
+            writes[0].records if len(writes) == 1 else [record for write in writes for record in write.records]
+        )
 
         def append() -> int:
-            batch = build_batch(records, codec=self._codec)
-            return self._partition.append(memoryview(batch), ACKS_ALL, our_own=True)[0] + len(records)
+            return self._partition.append_own(build_batch(records, codec=self._codec)) + len(records)
 
         self._store([write.outcome for write in writes], append)
 

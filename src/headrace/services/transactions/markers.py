@@ -4,6 +4,8 @@ For each broker there is one request under way at a time; what comes meanwhile g
 partition that could not be reached is tried again, with its leader as the metadata then names it, until it has its
 marker, its topic is gone, or another coordinator has taken over. Markers can be written again without harm as long
 as the transaction has not ended everywhere: after that, one for an older client would end the next transaction.
+
+Few markers for partitions that this broker leads, and whose replicas need not be waited for, are written at once.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from headrace.env import Env
 from headrace.metadata.image import NO_LEADER, MetadataImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
+from headrace.records.markers import EndMarker
 from headrace.services.transactions.shard import MarkerOwner
 from headrace.transactions.transaction import Transaction
 from headrace.wire.messages.write_txn_markers import (
@@ -32,6 +35,11 @@ RETRY_MARKERS_SECONDS = 0.1
 PARTITIONS_PER_REQUEST = 10_000
 """About; one transaction is not divided among requests to the same broker."""
 
+MOST_AT_ONCE = 20
+"""Partitions of a transaction whose markers are written without letting others go first."""
+
+WriteHere = Callable[[TopicPartition, EndMarker], ErrorCode | None]
+"""None where that would have to be waited for."""
 AskBroker = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 """Of a broker, this one too."""
 
@@ -46,19 +54,22 @@ class _Ending:
 
     __slots__ = ("lacking", "owner", "transaction")
 
-    def __init__(self, owner: MarkerOwner, transaction: Transaction) -> None:
+    def __init__(self, owner: MarkerOwner, transaction: Transaction, lacking: Iterable[TopicPartition]) -> None:
         self.owner = owner
         self.transaction = transaction
-        self.lacking = set(transaction.partitions)
+        self.lacking = set(lacking)
 
 
 _Queue = dict[_Ending, list[TopicPartition]]
 
 
 class MarkerSender:
-    def __init__(self, env: Env, image: Callable[[], MetadataImage], ask: AskBroker) -> None:
+    def __init__(
+        self, env: Env, image: Callable[[], MetadataImage], write_here: WriteHere, ask: AskBroker
+    ) -> None:
         self._env = env
         self._image = image
+        self._write_here = write_here
         self._ask = ask
         self._queues: dict[int, _Queue] = {}
         self._busy: set[int] = set()
@@ -66,9 +77,36 @@ class MarkerSender:
         self._endings: dict[_Ending, None] = {}
 
     def send(self, owner: MarkerOwner, ending: Transaction) -> None:
-        begun = _Ending(owner, ending)
+        lacking = sorted(ending.partitions)
+        if len(lacking) <= MOST_AT_ONCE:
+            lacking = self._not_written_here(owner, ending, lacking)
+        if not lacking:
+            owner.markers_written(ending)
+            return
+        begun = _Ending(owner, ending, lacking)
         self._endings[begun] = None
-        self._enqueue(begun, sorted(ending.partitions))
+        self._enqueue(begun, lacking)
+
+    def _not_written_here(
+        self, owner: MarkerOwner, ending: Transaction, partitions: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        marker = EndMarker(
+            ending.producer_id,
+            ending.producer_epoch,
+            ending.commits,
+            owner.leader_epoch,
+            ending.client_version,
+        )
+        lacking = []
+        for partition in partitions:
+            try:
+                error = self._write_here(partition, marker)
+            except Exception as problem:
+                self._env.background.fail(f"Writing a marker into {partition}", problem)
+                error = None
+            if error is None or not _is_settled(partition, ending, error):
+                lacking.append(partition)
+        return lacking
 
     @property
     def lacking(self) -> int:
@@ -160,19 +198,23 @@ class MarkerSender:
         again = []
         for partition in partitions:
             code = codes.get((producer_id, partition))
-            if code in _NOTHING_LEFT_TO_DO:
+            if code is not None and _is_settled(partition, ending.transaction, code):
                 ending.lacking.discard(partition)
-                if code != ErrorCode.NONE:
-                    log.warning(
-                        "%s has no marker for '%s': error %s",
-                        *(partition, ending.transaction.transactional_id, code),
-                    )
             else:
                 again.append(partition)
         if again:
             self._later(ending, again)
         elif not ending.lacking:
             self._done(ending)
+
+
+def _is_settled(partition: TopicPartition, ending: Transaction, code: int) -> bool:
+    """Whether nothing is left to do in the partition, which answered so."""
+    if code not in _NOTHING_LEFT_TO_DO:
+        return False
+    if code != ErrorCode.NONE:
+        log.warning("%s has no marker for '%s': error %s", partition, ending.transactional_id, code)
+    return True
 
 
 def _marker(ending: _Ending, partitions: list[TopicPartition]) -> WritableTxnMarker:

@@ -22,7 +22,7 @@ from headrace.replication.replica_set import ReplicaSet
 from headrace.services.shards import Shards, TopicCreator, segment_bytes
 from headrace.services.transactions.markers import MarkerSender
 from headrace.services.transactions.settings import transaction_settings
-from headrace.services.transactions.shard import TransactionShard
+from headrace.services.transactions.shard import Decider, DecisionTold, TransactionShard
 from headrace.transactions.adding import decide_add, verify
 from headrace.transactions.decision import TransactionDecision, refuse
 from headrace.transactions.ending import EndTransaction, decide_end
@@ -190,12 +190,39 @@ class TransactionService:
 
         return await self._decide(transactional_id, decider, patient=False)
 
-    async def _decide(
+    # -- the same without waiting: None, with nothing done, if something has to be waited for or is refused
+
+    def quick_add(
         self,
         transactional_id: str,
-        decider: Callable[[Transaction | None, int | None, int], TransactionDecision],
-        patient: bool,
-    ) -> TransactionDecision:
+        producer: ProducerIdentity,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+        told: DecisionTold,
+    ) -> TransactionDecision | None:
+        def decider(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+            return decide_add(current, producer, partitions, client_version, now_ms)
+
+        return self._quickly(transactional_id, decider, told)
+
+    def quick_end(
+        self, transactional_id: str, request: EndTransaction, told: DecisionTold
+    ) -> TransactionDecision | None:
+        def decider(current: Transaction | None, new_id: int | None, now_ms: int) -> TransactionDecision:
+            return decide_end(current, request, new_id, now_ms)
+
+        return self._quickly(transactional_id, decider, told)
+
+    def _quickly(self, transactional_id: str, decider: Decider, told: DecisionTold) -> TransactionDecision | None:
+        shard = self._shards.find(transactional_id)
+        if shard is None or not transactional_id:
+            return None
+        try:
+            return shard.quick_decide(transactional_id, decider, told)
+        except KafkaError:
+            return None  # whoever asks again, and can wait, hears the same
+
+    async def _decide(self, transactional_id: str, decider: Decider, patient: bool) -> TransactionDecision:
         try:
             return await self.shard(transactional_id).decide(transactional_id, decider, patient)
         except KafkaError as error:

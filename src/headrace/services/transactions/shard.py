@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from headrace.env import Env
 from headrace.groups.errors import append_error
@@ -45,6 +45,10 @@ NEVER = float("inf")
 
 Decider = Callable[[Transaction | None, int | None, int], TransactionDecision]
 """Decides on the transaction, a new producer id where one was asked for, and the wall time."""
+DecisionTold = Callable[[TransactionDecision, ErrorCode], None]
+"""Hears of a decision once it is applied, or that it could not be, or not in time."""
+Told = Callable[[ErrorCode], None]
+T = TypeVar("T")
 
 
 class MarkerOwner(Protocol):
@@ -180,6 +184,25 @@ class TransactionShard:
 
     # -- deciding
 
+    def quick_decide(
+        self, transactional_id: str, decider: Decider, told: DecisionTold
+    ) -> TransactionDecision | None:
+        """What is decided now; None, with nothing done, if something has to be waited for first (`decide`).
+
+        What changes something is on its way into the log, and `told` hears of it.
+        """
+        self._check_in_charge()
+        if transactional_id in self._writing:
+            return None
+        decision = decider(self._transactions.get(transactional_id), None, self._env.clock.wall_ms())
+        if decision.needs_producer_id or decision.error is ErrorCode.CONCURRENT_TRANSACTIONS:
+            return None
+        if decision.changed is None:
+            self._check_not_replaced()
+        else:
+            self._store(decision.changed, partial(told, decision))
+        return decision
+
     async def decide(self, transactional_id: str, decider: Decider, patient: bool) -> TransactionDecision:
         """What was decided, stored; KafkaError if it could not be. `patient`: waits for an end under way."""
         clock = self._env.clock
@@ -200,7 +223,9 @@ class TransactionShard:
                 self._check_in_charge()
                 return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
         if decision.changed is not None:
-            error = await self._store(decision.changed)
+            stored: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            self._store(decision.changed, partial(_finish, stored))
+            error = await stored
             if error is not ErrorCode.NONE:
                 raise KafkaError(error)
         else:
@@ -215,7 +240,7 @@ class TransactionShard:
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(transactional_id, [])
         waiting.append(settled)
-        timer = self._env.clock.call_later(left, partial(_finish, settled))
+        timer = self._env.clock.call_later(left, partial(_finish, settled, None))
         try:
             await settled
         finally:
@@ -228,21 +253,20 @@ class TransactionShard:
 
     def _wake(self, transactional_id: str) -> None:
         for settled in self._waiting.pop(transactional_id, ()):
-            _finish(settled)
+            _finish(settled, None)
 
-    def _store(self, changed: Transaction) -> asyncio.Future[ErrorCode]:
-        """Done when it is applied, or when waiting for that takes too long."""
+    def _store(self, changed: Transaction, told: Told) -> None:
+        """`told` hears once it is applied, or when waiting for that takes too long."""
         transactional_id = changed.transactional_id
         check_transition(self._transactions.get(transactional_id), changed)
-        return self._write(transactional_id, encode_transaction(changed), changed).told
+        self._write(transactional_id, encode_transaction(changed), changed, told)
 
-    def _write(self, transactional_id: str, record: NewRecord, changed: Transaction | None) -> _Write:
+    def _write(self, transactional_id: str, record: NewRecord, changed: Transaction | None, told: Told) -> None:
         assert transactional_id not in self._writing, "one decision at a time"
         self._writing.add(transactional_id)
-        write = _Write(self, transactional_id, changed)
-        size = len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD
-        self._writer.write_records([record], size, write)
-        return write
+        value, key, _, _ = record
+        size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD
+        self._writer.write_records([record], size, _Write(self, transactional_id, changed, told))
 
     def _stored(self, transactional_id: str, changed: Transaction | None) -> None:
         self._writing.discard(transactional_id)
@@ -284,11 +308,10 @@ class TransactionShard:
         if not self.awaits_markers(ending):
             return
         done = completed(ending, self._env.clock.wall_ms())
-        told = self._store(done)
-        told.add_done_callback(partial(self._completion_stored, ending))
+        self._store(done, partial(self._completion_told, ending))
 
-    def _completion_stored(self, ending: Transaction, told: asyncio.Future[ErrorCode]) -> None:
-        if told.cancelled() or told.result() is ErrorCode.NONE or not self.in_charge:
+    def _completion_told(self, ending: Transaction, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE or not self.in_charge:
             return
         if ending.transactional_id not in self._writing:
             # Not stored, and not on its way any more. The markers are written; only this is left to do.
@@ -306,7 +329,7 @@ class TransactionShard:
                     "Aborting the transaction of '%s': it has been open for longer than %d ms",
                     *(transactional_id, transaction.timeout_ms),
                 )
-                self._store(timed_out(transaction, self._env.clock.wall_ms()))
+                self._store(timed_out(transaction, self._env.clock.wall_ms()), _nobody)
 
     async def expire(self) -> None:
         """Forget ids that had no transaction for long."""
@@ -322,7 +345,7 @@ class TransactionShard:
                 and transactional_id not in self._writing
             ):
                 check_transition(transaction, None)
-                self._write(transactional_id, NewRecord(None, encode_key(transactional_id), now_ms), None)
+                self._write(transactional_id, NewRecord(None, encode_key(transactional_id), now_ms), None, _nobody)
             if number % IDS_PER_TURN == 0:
                 await self._env.clock.sleep(0)
                 if self.state is not ShardState.ACTIVE:
@@ -332,13 +355,15 @@ class TransactionShard:
 class _Write:
     """One decision on its way into the log."""
 
-    __slots__ = ("_changed", "_shard", "_transactional_id", "told")
+    __slots__ = ("_changed", "_shard", "_told", "_transactional_id")
 
-    def __init__(self, shard: TransactionShard, transactional_id: str, changed: Transaction | None) -> None:
+    def __init__(
+        self, shard: TransactionShard, transactional_id: str, changed: Transaction | None, told: Told
+    ) -> None:
         self._shard = shard
         self._transactional_id = transactional_id
         self._changed = changed
-        self.told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._told: Told | None = told
 
     def stored(self) -> None:
         self._shard._stored(self._transactional_id, self._changed)
@@ -353,14 +378,19 @@ class _Write:
 
     def lost(self) -> None:
         self._shard._not_stored(self._transactional_id)
-        self._tell(ErrorCode.NOT_COORDINATOR)
         self._shard._read_anew()
+        self._tell(ErrorCode.NOT_COORDINATOR)
 
     def _tell(self, error: ErrorCode) -> None:
-        if not self.told.done():
-            self.told.set_result(error)
+        told, self._told = self._told, None
+        if told is not None:
+            told(error)
 
 
-def _finish(settled: asyncio.Future[None]) -> None:
-    if not settled.done():
-        settled.set_result(None)
+def _finish(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _nobody(error: ErrorCode) -> None:
+    """No request waits for it."""

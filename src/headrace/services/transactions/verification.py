@@ -10,17 +10,20 @@ one AddPartitionsToTxn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Container
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from headrace.client.errors import ClientError
 from headrace.env import Env
 from headrace.metadata.image import NO_LEADER
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
+from headrace.services.groups.locks import GroupLocks
 from headrace.services.transactions.service import TransactionService
+from headrace.services.transactions.shard import DecisionTold
+from headrace.transactions.decision import TransactionDecision
 from headrace.transactions.transaction import BUMPS_EPOCH, ProducerIdentity
 from headrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,8 +41,7 @@ PartitionErrors = dict[TopicPartition, ErrorCode]
 AskCoordinator = Callable[[int, AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(NamedTuple):
     """What one request asks about one transaction."""
 
     transactional_id: str
@@ -57,14 +59,6 @@ class _Question:
         self.answer: asyncio.Future[PartitionErrors] = asyncio.get_running_loop().create_future()
 
 
-class _Turns:
-    __slots__ = ("lock", "wanted")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.wanted = 0
-
-
 class PartitionVerifier:
     def __init__(
         self,
@@ -80,7 +74,8 @@ class PartitionVerifier:
         self._broker_id = broker_id
         self._ask = ask
         self._verifies = verifies
-        self._turns: dict[str, _Turns] = {}
+        self._turns = GroupLocks()
+        """By transactional id: one request at a time, as if each were a change of a group."""
         self._queues: dict[int, list[_Question]] = {}
         self._busy: set[int] = set()
         """Coordinators with a request under way."""
@@ -90,24 +85,56 @@ class PartitionVerifier:
 
         From this call on, not only once it is entered, those that come later have to wait as well.
         """
-        turns = self._turns.setdefault(transactional_id, _Turns())
-        turns.wanted += 1
-        return self._in_turn(transactional_id, turns)
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def enter() -> None:
+            if entered.done():  # it was cancelled while it waited
+                self.leave(transactional_id)
+            else:
+                entered.set_result(None)
+
+        self._turns.acquire(transactional_id, shared=False, run=enter)
+        return self._in_turn(transactional_id, entered)
 
     @asynccontextmanager
-    async def _in_turn(self, transactional_id: str, turns: _Turns) -> AsyncIterator[None]:
+    async def _in_turn(self, transactional_id: str, entered: asyncio.Future[None]) -> AsyncIterator[None]:
         try:
-            async with turns.lock:
-                yield
+            await entered
+            yield
         finally:
-            turns.wanted -= 1
-            if not turns.wanted:
-                del self._turns[transactional_id]
+            if not entered.cancelled():
+                self.leave(transactional_id)
 
-    @property
-    def waited_for(self) -> Container[str]:
-        """The transactional ids with requests that wait: one that need not wait itself must not overtake them."""
-        return self._turns
+    def enter(self, transactional_id: str) -> None:
+        """The same at once, where nobody waits; `leave` ends it."""
+        assert not self.is_waited_for(transactional_id)
+        self._turns.acquire(transactional_id, shared=False, run=_go_on)
+
+    def leave(self, transactional_id: str) -> None:
+        self._turns.release(transactional_id)
+
+    def is_waited_for(self, transactional_id: str) -> bool:
+        """Whether requests of the id wait: one that need not wait itself must not overtake them."""
+        return self._turns.is_changing(transactional_id)
+
+    def quick_verify(self, asked: Verification) -> PartitionErrors | None:
+        """The answer about partitions that are only looked for; None if it has to be waited for."""
+        assert not asked.adds
+        if not self._verifies():
+            return dict.fromkeys(asked.partitions, ErrorCode.NONE)
+        return self._verified_here(asked) if self._is_coordinated_here(asked) else None
+
+    def quick_add(self, asked: Verification, told: DecisionTold) -> TransactionDecision | None:
+        """Add them; None, with nothing done, if something has to be waited for first."""
+        assert asked.adds
+        if not self._is_coordinated_here(asked):
+            return None
+        producer, partitions = asked.producer, asked.partitions
+        return self._transactions.quick_add(asked.transactional_id, producer, partitions, BUMPS_EPOCH, told)
+
+    def _is_coordinated_here(self, asked: Verification) -> bool:
+        coordinator = self._transactions.coordinator_partition(asked.transactional_id)
+        return coordinator is not None and coordinator.leader == self._broker_id
 
     async def verify(self, verification: Verification) -> PartitionErrors:
         """The coordinator's answer for each partition; NETWORK_EXCEPTION where none was to be had."""
@@ -128,11 +155,14 @@ class PartitionVerifier:
 
     async def _here(self, asked: Verification) -> PartitionErrors:
         if not asked.adds:
-            return self._transactions.verify_partitions(asked.transactional_id, asked.producer, asked.partitions)
+            return self._verified_here(asked)
         error = await self._transactions.add_partitions(
             asked.transactional_id, asked.producer, asked.partitions, BUMPS_EPOCH
         )
         return dict.fromkeys(asked.partitions, error)
+
+    def _verified_here(self, asked: Verification) -> PartitionErrors:
+        return self._transactions.verify_partitions(asked.transactional_id, asked.producer, asked.partitions)
 
     async def _drain(self, broker_id: int) -> None:
         try:
@@ -182,6 +212,10 @@ class PartitionVerifier:
                 asked = question.verification
                 code_of = partial(_code, codes, asked.transactional_id, failure)
                 question.answer.set_result({partition: code_of(partition) for partition in asked.partitions})
+
+
+def _go_on() -> None:
+    """Whoever entered at once does so itself."""
 
 
 def _code(
