@@ -164,6 +164,8 @@ def known_static(group: ConsumerGroup, member_id: str, instance_id: str) -> Cons
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
     received = request.member_epoch
+    if received == 0:
+        return  # it was fenced, or did not hear of its join: it owns nothing now, and gets its partitions again
     # The reply that told the member of its last move may have got lost: it may come with the epoch before.
     lost_reply = received == member.previous_epoch and _is_subset(request.owned, member.assigned)
     if received > member.epoch or (received < member.epoch and not lost_reply):

@@ -128,6 +128,36 @@ def test_an_epoch_before_the_last_is_fenced_but_the_last_is_taken_for_a_lost_rep
     assert beat(shell, stay("m1", 1, {})).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
+def test_a_fenced_member_joins_again_and_gets_its_partitions() -> None:
+    """At any epoch (KAFKA-19233): it was refused as fenced until its session had ended."""
+    shell = new_shell()
+    beat(shell, JOIN)
+    beat(shell, stay("m1", 1, topics=("a", "b")))
+    assert beat(shell, stay("m1", 2, owning(0, 1, 2, 3), topics=("a",))).member_epoch == 3
+    assert beat(shell, stay("m1", 1)).error is ErrorCode.FENCED_MEMBER_EPOCH
+    again = beat(shell, JOIN)
+    assert (again.error, again.member_epoch, again.assignment) == (ErrorCode.NONE, 3, owning(0, 1, 2, 3))
+    assert group_of(shell).members["m1"].state is MemberState.STABLE
+
+
+def test_a_member_that_joins_again_has_revoked_everything() -> None:
+    shell = new_shell()
+    beat(shell, JOIN)
+    beat(shell, stay("m1", 1, topics=("a", "b")))
+    beat(shell, stay("m1", 2, owning(0, 1, 2, 3), topics=("a",)))
+    assert beat(shell, replace(JOIN, member_id="m2")).member_epoch == 4
+    kept = beat(shell, stay("m1", 3)).assignment
+    assert kept is not None
+    assert group_of(shell).members["m1"].state is MemberState.UNREVOKED_PARTITIONS
+
+    again = beat(shell, JOIN)
+    assert (again.error, again.member_epoch, again.assignment) == (ErrorCode.NONE, 4, kept)
+    assert (TimerKind.REVOKE, "g", "m1") not in shell.timers
+    got = beat(shell, replace(JOIN, member_id="m2"))
+    assert (got.member_epoch, got.assignment) == (4, owning(*({0, 1, 2, 3} - kept[A.id])))
+    assert group_of(shell).state is ConsumerGroupState.STABLE
+
+
 def test_two_members_revoke_before_they_assign() -> None:
     """The whole dance: nobody gets a partition that another has not given up."""
     shell = new_shell()
