@@ -25,12 +25,13 @@ from headrace.metadata.layout import encode_config, state_path, topic_config_pat
 
 USUAL_BYTES = MAX_WRITE_BYTES - 20_000
 """Of a write: it also checks the controller, and drops old entries of `/changes`."""
-MAX_TOPIC_NODE_BYTES = 600_000
+MAX_TOPIC_NODE_BYTES = 900_000
 """What the node of a topic may say of its partitions: each write that adds some contains all of it."""
 WEIGHT_OF_A_CHANGE = 2
 """A partition that changes is in its own node and in the entry of `/changes`."""
 STATE_BYTES = 170
 """Of a partition's state, beside its numbers."""
+NUMBER_BYTES = 12
 ENTRY_BYTES = 60
 """What names a partition in a list, beside its numbers."""
 
@@ -137,8 +138,8 @@ def size_of(change: Change) -> int:
 
 
 def listed_bytes(partition: PartitionImage) -> int:
-    """Of a partition in the node of its topic."""
-    return ENTRY_BYTES // 4 + len(f"{partition.replicas}")
+    """Of a partition in the node of its topic: its number, quotes, and ids without spaces."""
+    return NUMBER_BYTES + len(f"{partition.replicas}") - len(partition.replicas)
 
 
 def _listed_bytes(partitions: Sequence[PartitionImage]) -> int:

@@ -25,7 +25,7 @@ from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import MAX_PARTITIONS_PER_WRITE, Controller, NewPartitions, TopicCreation, _Term
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage, TopicImage
 from headrace.metadata.layout import TOPICS
-from headrace.metadata.writes import MAX_TOPIC_NODE_BYTES, in_writes
+from headrace.metadata.writes import MAX_TOPIC_NODE_BYTES, in_writes, listed_bytes
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId
 
@@ -54,6 +54,14 @@ def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> N
         [5],
         [2, 1, 1],
     ]
+
+
+def test_fifty_thousand_partitions_fit() -> None:
+    """docs/planning.md says so."""
+    topic = TopicImage("t", TopicId(bytes(16)), partitions(50_000, 3, 1, is_busy=False))
+    assert sum(map(listed_bytes, topic.partitions)) <= MAX_TOPIC_NODE_BYTES
+    for write in in_writes([PartitionsAdded(topic, 45_000)], MAX_PARTITIONS_PER_WRITE):
+        check_size(Written(10**9, 2 * 10**9).operations(write))
 
 
 def test_a_large_topic_loses_its_last_partitions_first() -> None:
@@ -162,7 +170,7 @@ async def test_a_topic_of_many_partitions_is_created_and_deleted(
 async def test_a_topic_whose_node_would_be_too_large_is_refused(controller: Controller) -> None:
     (created,) = await controller.create_topics([TopicCreation("t", num_partitions=1)])
     assert isinstance(created, TopicImage)
-    count = MAX_TOPIC_NODE_BYTES // 18
+    count = MAX_TOPIC_NODE_BYTES // 15 + 2
     large = TopicImage("t", created.id, created.partitions * (count - 1), {})
     controller._metadata._image = controller._metadata.image.with_topics([large], [])
     (refused,) = await controller.create_partitions([NewPartitions("t", count)], validate_only=True)
