@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from headrace.connect.api import Connector, ConnectorError
-from headrace.model.users_code import failure_in
+from headrace.model.users_code import UsersCode
 
 ENTRY_POINTS = "headrace.connectors"
 BUILT_IN: Mapping[str, str] = {
@@ -67,10 +67,8 @@ def _from_file(name: str, beside: Path | None) -> object:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    try:
+    with UsersCode(path, ConnectorError):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConnectorError(failure_in(path, error)) from error
     return module
 
 

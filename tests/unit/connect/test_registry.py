@@ -25,7 +25,5 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_that_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "lines.py").write_text("from pathlib import Path\nimport nothing_like_it\n")
-    with pytest.raises(
-        ConnectorError, match=r"lines\.py:2: ModuleNotFoundError: No module named"
-    ):
+    with pytest.raises(ConnectorError, match=r"lines\.py:2: ModuleNotFoundError: No module named"):
         find_connector("lines.py:Lines", tmp_path)

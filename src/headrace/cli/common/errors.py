@@ -25,7 +25,7 @@ _EXIT_CODES: dict[ErrorCode, int] = {
 }
 
 _ADVICE: dict[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`headrace topic list` shows the topics; `headrace topic create` creates one.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`headrace topic list` shows which topics there are.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if that is expected, or choose another name.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "`headrace cluster info` shows how many brokers there are.",
     ErrorCode.INVALID_PARTITIONS: "`headrace topic describe` shows how many partitions there are.",

@@ -15,8 +15,7 @@ import importlib.util
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.model.users_code import failure_in
+from headrace.model.users_code import UsersCode
 from headrace.spark.archive.errors import ArchiveError
 from headrace.spark.archive.manifest import ArchivedRange
 from headrace.spark.arrow import columns as c
@@ -190,13 +189,8 @@ def _asked(keep: Keep, rows: pa.Table, name: str) -> NDArray[np.bool_]:
     return found
 
 
-@contextmanager
-def _users_code(path: str) -> Iterator[None]:
-    """Whatever it raises is said with the line of the user's file, and without a traceback."""
-    try:
-        yield
-    except Exception as error:
-        raise ArchiveError(f"{failure_in(path, error)}.") from error
+def _users_code(path: str) -> UsersCode:
+    return UsersCode(path, lambda told: ArchiveError(f"{told}."))
 
 
 def _filtered(rows: pa.Table, which: NDArray[np.bool_]) -> pa.Table:
