@@ -189,7 +189,9 @@ _BIND_PROBLEMS = {
 
 def _bind_problem(error: OSError, another: str) -> str:
     """`another` is how to choose another port."""
-    problem = _BIND_PROBLEMS.get(error.errno or 0)
+    # Since Python 3.13 asyncio says no more than this of an address that the machine does not have.
+    nowhere = error.errno is None and str(error).startswith("could not bind on any address")
+    problem = _BIND_PROBLEMS.get(errno.EADDRNOTAVAIL if nowhere else error.errno or 0)
     return problem.format(another=another) if problem else error.strerror or str(error)
 
 
