@@ -8,7 +8,8 @@
 Rules:
 - A broker never runs beside itself. A node of its own that it finds in its place is removed if it belongs to a
   session that is known to be over: one that this process lost, or the one that its predecessor noted in the data
-  directory, whose lock this process holds now. Any other is given the time of a session to vanish; after that the
+  directory, whose lock this process holds now. Only if that was on this machine since it booted: a copy of the
+  directory on another one proves nothing. Any other is given the time of a session to vanish; after that the
   broker is refused at start, and stops if it was running.
 - A broker that others take for dead is removed before its session ends (`remove_dead`). If it lives, it sees that
   its registration is gone and registers again.
@@ -231,14 +232,15 @@ class Membership:
             return set()
         fd = disk.open(self._note_path, READ_ONLY)
         try:
-            return {disk.pread(fd, MAX_NOTE_BYTES, 0).decode("ascii", "replace").strip()}
+            session_id, _, boot_id = disk.pread(fd, MAX_NOTE_BYTES, 0).decode("ascii", "replace").partition(" ")
         finally:
             disk.close(fd)
+        return {session_id} if boot_id == disk.boot_id() else set()
 
     def _write_note(self, session_id: str) -> None:
         """A note that is missing or old costs the next start a wait, nothing else: it is not synced."""
         try:
-            _write(self._env.disk, self._note_path, session_id.encode())
+            _write(self._env.disk, self._note_path, f"{session_id} {self._env.disk.boot_id()}".encode())
         except OSError as error:
             _logger.warning("The session could not be saved in %s: %s", self._note_path, error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -284,6 +285,21 @@ async def test_without_the_note_it_waits_for_the_session_to_run_out(
     again = Member(ensemble, tmp_path / "two", timeout=LONG)
     assert (await again.start()).epoch == 2
     await again.close()
+
+
+async def test_a_copy_of_the_data_directory_on_another_machine_is_refused(
+    member: Member, ensemble: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the note of the broker that runs: the copy took its place, and the broker stopped."""
+    session = member.stores[0].session.id
+    shutil.copy(tmp_path / "session", tmp_path / "copy")
+    monkeypatch.setattr(type(ENV.disk), "boot_id", lambda self: "of another machine")
+    copy = Member(ensemble, tmp_path / "copy", timeout=1.5)
+    with pytest.raises(KafkaError) as caught:
+        await copy.start()
+    assert caught.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert await member.registered_session() == session
+    await copy.close()
 
 
 async def test_a_broker_whose_id_is_in_use_is_refused(ensemble: MemoryCluster, tmp_path: Path) -> None:

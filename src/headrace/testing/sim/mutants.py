@@ -192,7 +192,9 @@ def last_member_leaves() -> None:
 def eligible_leaders_forgotten() -> None:
     """Who leaves the in-sync set cannot lead any more, however few are left in it."""
 
-    def with_eligible(before: PartitionImage, after: PartitionImage, *rest: Any) -> PartitionImage:
+    def with_eligible(
+        before: PartitionImage, after: PartitionImage, *rest: Any, at_leaders_wish: bool = False
+    ) -> PartitionImage:
         return before if after == before else after
 
     _replace(partition_decisions, "with_eligible", with_eligible)
