@@ -22,6 +22,7 @@ from headrace.client.requests import GROUP_COORDINATOR
 from headrace.client.view import ClusterView
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
+from headrace.records.batch import parse_header
 from headrace.records.builder import NO_PRODUCER, NewRecord, ProducerStamp, build_batch
 from headrace.records.reader import read_records
 from headrace.storage.scan import split_batches
@@ -40,6 +41,12 @@ from headrace.wire.messages.create_topics import (
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -267,6 +274,11 @@ class Producer(SimClient):
 class Reader(SimClient):
     """Follows partitions from any replica, and looks at what it reads."""
 
+    def __init__(self, world: World, name: str, known: Known) -> None:
+        super().__init__(world, name, known)
+        self._epochs: dict[TopicPartition, int] = {}
+        """Of the last record that was read."""
+
     async def run(self) -> None:
         positions = dict.fromkeys(self.places, 0)
         while not self.stopping:
@@ -280,6 +292,8 @@ class Reader(SimClient):
                     self.checks.was_read(place, offset, value, f"broker {broker}")
                     positions[place] = offset + 1
                 self.world.count("records read", len(records))
+                if self.rng.random() < 0.3 and place in self._epochs:
+                    await self.check_position(place, positions[place])
             except FAILURES:
                 await self.leave_entry()
             await self.wait(RETRY_SECONDS)
@@ -296,12 +310,38 @@ class Reader(SimClient):
             raise KafkaError(ErrorCode(part.error_code))
         data = memoryview(part.records or b"")
         self.checks.look()
+        for position, _ in split_batches(data):
+            self._epochs[place] = parse_header(data, position).leader_epoch
         return [
             (record.offset, bytes(record.value or b""))
             for position, size in split_batches(data)
             for record in read_records(data[position : position + size])
             if record.offset >= offset
         ]
+
+    async def check_position(self, place: TopicPartition, position: int) -> None:
+        """As clients do after an election (KIP-320): the leader must not say that what was read is gone."""
+        partition = (await self.view(place.topic)).topic(place.topic).partitions[place.partition]
+        epoch = self._epochs[place]
+        if partition.leader_epoch < epoch:
+            return  # What was read is newer than the view.
+        asked = OffsetForLeaderPartition(
+            partition=place.partition, current_leader_epoch=partition.leader_epoch, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic=place.topic, partitions=[asked])]
+        )
+        connection = await self.cluster.broker(partition.leader)
+        response = await self.ask(connection, request, OffsetForLeaderEpochResponse)
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        self.world.count("positions checked")
+        if answer.end_offset < position:
+            self.world.violated(
+                f"{place}: broker {partition.leader} says that epoch {epoch} ends at {answer.end_offset}, and "
+                f"records of it below {position} were read"
+            )
 
     async def read_all(self, place: TopicPartition, end: int) -> dict[int, bytes]:
         """Everything below an offset, from the leader, however long it takes."""

@@ -226,6 +226,17 @@ def new_leader_trusts_its_log_end() -> None:
     _replace(Partition, "become_leader", become_leader)
 
 
+def epochs_end_at_the_high_watermark() -> None:
+    """A new leader tells consumers that an epoch ends where it last knew it to be committed."""
+    before = Partition.epoch_end
+
+    def epoch_end(self: Partition, epoch: int, reader: int) -> tuple[int, int]:
+        found, end = before(self, epoch, reader)
+        return found, end if reader == REPLICA else min(end, self.high_watermark)
+
+    _replace(Partition, "epoch_end", epoch_end)
+
+
 def followers_forget_producers() -> None:
     """The sequence numbers of producers are not kept by followers."""
     _replace(log_module, "apply_batch", lambda *arguments: None)
@@ -294,6 +305,7 @@ MUTANTS: dict[str, Mutant] = {
     "ack-before-replication": Mutant(ack_before_replication, ("kill", "isolate"), 3),
     "no-epoch-check": Mutant(no_epoch_check, ("kill", "isolate"), 20),
     "truncation-to-high-watermark": Mutant(truncation_to_high_watermark, ("kill", "kill all"), 20),
+    "epochs-end-at-the-high-watermark": Mutant(epochs_end_at_the_high_watermark, ("kill",), 10),
     "stale-controller": Mutant(stale_controller, ("expire", "pause"), 10),
     "high-watermark-from-one-follower": Mutant(high_watermark_from_one_follower, ("kill", "cut"), 5),
     "unfenced-in-sync-change": Mutant(unfenced_in_sync_change, ("isolate",), 20),
