@@ -35,8 +35,8 @@ class Checks:
         self._cuts = 0
         """How often a replica became shorter, or began: then all are looked at."""
         self._to_come: list[tuple[TopicPartition, int, bytes, str]] = []
-        """What was read from a log that had failed, or acknowledged by it: nobody looks into it any more, but what
-        clients were told must stay."""
+        """What was read from a log that had failed or has moved to other brokers since, or was acknowledged by it:
+        nobody looks into it any more, but what clients were told must stay."""
         self._seen: dict[Replica, tuple[int, int, int]] = {}
         """Of each replica the epoch, the high watermark, and up to where it was compared."""
 
@@ -154,18 +154,23 @@ class Checks:
         """A consumer got this record."""
         self._must_stay(place, offset, value, f"was read by a consumer of {source}")
 
-    def _must_stay(self, place: TopicPartition, offset: int, value: bytes, what: str) -> None:
+    def _must_stay(
+        self, place: TopicPartition, offset: int, value: bytes, what: str, at_the_end: bool = False
+    ) -> None:
         committed = self.ledger.by_name(place)
         found = committed.values.get(offset) if committed is not None else None
-        if found is None and any(
-            (copy := machine.partition(place)) is not None and copy.log.failure is not None
-            for machine in self._machines
-        ):
+        if found is None and not at_the_end and self._may_be_elsewhere(place):
             self._to_come.append((place, offset, value, what))
         elif found is None and self.deletions.may_be_gone(place, offset):
             self._world.count("deleted before anybody looked")
         elif found is None or found != value:
             self._world.violated(f"{place}: {value!r} {what} at {offset}, where {found!r} is committed")
+
+    def _may_be_elsewhere(self, place: TopicPartition) -> bool:
+        """Whether a replica may have been the first to know what is committed, and is not looked at any more."""
+        copies = [machine.partition(place) for machine in self._machines]
+        failed = any(copy is not None and copy.log.failure is not None for copy in copies)
+        return failed or (place.topic, place.partition) in self._store.moved
 
     # -- at the end
 
@@ -220,7 +225,7 @@ class Checks:
         self.look()
         to_come, self._to_come = self._to_come, []
         for place, offset, value, what in to_come:
-            self._must_stay(place, offset, value, what)
+            self._must_stay(place, offset, value, what, at_the_end=True)
         for machine in self._machines:
             for partition in machine.partitions():
                 problem = self.ledger.check(partition, partition.log.start_offset)
