@@ -550,7 +550,7 @@ def test_the_two_protocols_see_each_others_groups(groups: GroupClient, group: st
     states = {name: one.group_state for name, one in described.items()}
     assert states == {group: "Stable", classic: "", "missing": ""}
     member = described[group].members[0]
-    assert (member.client_host, member.member_type) == ("/127.0.0.1", 1)
+    assert (member.client_host, member.member_type, member.subscribed_topic_regex) == ("/127.0.0.1", 1, "")
     (seen,) = groups.call(DescribeGroupsRequest(groups=[group]), 6).groups
     assert (seen.error_code, seen.group_state) == (E.GROUP_ID_NOT_FOUND, "Dead")
     assert beat(groups, classic, "m", 5, topic_partitions=[]).error_code == E.GROUP_ID_NOT_FOUND

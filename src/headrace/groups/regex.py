@@ -25,9 +25,15 @@ def matching_names(pattern: str, names: Iterable[str]) -> frozenset[str]:
     options.log_errors = False
     try:
         compiled = re2.compile(pattern, options)
-    except (re2.error, UnicodeEncodeError) as error:
-        raise _invalid(f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.") from None
+    except UnicodeEncodeError as error:
+        raise _not_valid(pattern, str(error)) from None
+    except re2.error as error:
+        raise _not_valid(pattern, error.args[0].decode(errors="replace")) from None
     return frozenset(name for name in names if compiled.fullmatch(name))
+
+
+def _not_valid(pattern: str, why: str) -> KafkaError:
+    return _invalid(f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}.")
 
 
 def _invalid(message: str) -> KafkaError:

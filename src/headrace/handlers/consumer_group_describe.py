@@ -63,7 +63,7 @@ def _member(member: describe.DescribedConsumer) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex,
+        subscribed_topic_regex=member.regex or "",
         assignment=_assignment(member.assignment),
         target_assignment=_assignment(member.target),
         member_type=member.member_type,

@@ -294,7 +294,9 @@ def test_a_bad_pattern_leaves_the_member_as_it_was() -> None:
     log = list(shell.log)
     reply = beat(shell, stay("m1", 1, regex="(?=a)"))
     assert reply.error is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert reply.message
+    assert reply.message == (
+        "SubscribedTopicRegex `(?=a)` is not a valid regular expression: invalid perl operator: (?=."
+    )
     assert shell.log == log
     assert beat(shell, stay("m1", 1)).error is ErrorCode.NONE
 
