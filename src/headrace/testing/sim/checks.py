@@ -51,7 +51,10 @@ class Checks:
                 log = partition.log
                 mark, config = partition.high_watermark, log.config
                 now = partition.leader_epoch, mark, log.end_offset, changes, log.start_offset, config
-                if looked.get(partition) == now or log.failure is not None:
+                if looked.get(partition) == now:
+                    continue
+                if log.failure is not None:
+                    self._look_at_start(machine, process.name, partition)  # it may just have been told to others
                     continue
                 try:
                     self._look_at(machine, process.name, partition)
@@ -62,9 +65,12 @@ class Checks:
                     self._cuts += 1
                 if not machine.in_a_write:
                     looked[partition] = now
-                    if partition.topic_partition.topic in self.ledger.trimmed:
-                        self.deletions.look_at(machine, process.name, partition)
+                self._look_at_start(machine, process.name, partition)
         self.deletions.settle()
+
+    def _look_at_start(self, machine: Machine, process: str, partition: Partition) -> None:
+        if not machine.in_a_write and partition.topic_partition.topic in self.ledger.trimmed:
+            self.deletions.look_at(machine, process, partition)
 
     def _look_at(self, machine: Machine, process: str, partition: Partition) -> None:
         name = f"{process} {partition.topic_partition}"
