@@ -5,6 +5,7 @@ Exit codes are in `common.failure`. A mistake of the user is a line or two on st
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -78,6 +79,9 @@ KAFKA_TOOLS: dict[str, tuple[str, str]] = {
 """Kafka's own tools, with their flags, so that commands copied from its documentation work."""
 
 
+OUTPUT_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 class CommandLine(LazyGroup):
     def instead_of(self, name: str) -> str | None:
         from headrace.cli.kafka_tools.elsewhere import instead_of
@@ -141,6 +145,9 @@ def main() -> None:
         _show(error)
         sys.exit(error.exit_code)
     except OSError as error:
+        if error.errno in OUTPUT_IS_FULL and error.filename is None:
+            _show(CommandError(f"Cannot write the output: {error.strerror}."))
+            os._exit(FAILED)  # without the flush that would fail again
         if error.filename is None or error.strerror is None:
             raise
         _show(CommandError(f"{said_by(error)}."))

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import pty
-import subprocess
-import sys
 
 from headrace.cli.common.wrapping import for_stream, wrapped
-from tests.unit.cli.test_mistakes import UNUSED
 
 
 def test_lines_are_broken_between_words_and_commands_stay_whole() -> None:
@@ -28,23 +24,3 @@ def test_what_is_no_terminal_gets_whole_sentences() -> None:
     os.close(reading)
     with os.fdopen(writing, "w") as pipe:
         assert for_stream(text, pipe) == text
-
-
-def test_an_error_fits_a_terminal() -> None:
-    ours, its = pty.openpty()
-    command = ["stty", "rows", "24", "cols", "80"]
-    subprocess.run(command, stdin=its, check=True)
-    arguments = [sys.executable, "-m", "headrace", "topic", "list", "-b", UNUSED]
-    code = subprocess.run(arguments, stdin=its, stdout=its, stderr=its, check=False).returncode
-    os.close(its)
-    shown = b""
-    try:
-        while piece := os.read(ours, 65536):
-            shown += piece
-    except OSError:  # Linux: the other side is closed
-        pass
-    os.close(ours)
-    lines = shown.decode().splitlines()
-    assert code == 3
-    assert max(map(len, lines)) <= 80, lines
-    assert "(connection\nrefused)" in "\n".join(lines), lines
