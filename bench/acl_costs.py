@@ -35,7 +35,7 @@ RULES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-"""The last one is for who makes the rules; the topic has some, and then only they count."""
+"""The last one is for the user who creates the rules; the topic has some, and then only they count."""
 
 
 async def prepare(bootstrap: str, *, with_rules: bool) -> None:

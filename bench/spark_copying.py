@@ -60,7 +60,7 @@ def await_first_batch(query: StreamingQuery) -> None:
     while not any(one["numInputRows"] for one in query.recentProgress):
         time.sleep(POLL_S)
         if not query.isActive:
-            query.awaitTermination()  # raises what it died of
+            query.awaitTermination()  # raises the error that ended it
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"no batch within {FIRST_BATCH_S:g} s")
 

@@ -171,7 +171,7 @@ def test_exactly_once_killed_from_outside(scenario: Callable[[str], Scenario]) -
 
 
 class TopicScenario(Scenario):
-    """The results are in another topic, for who reads committed records."""
+    """The results are in another topic, for readers of committed records."""
 
     def __init__(self, bootstrap: str, topic: str, target: str) -> None:
         super().__init__(bootstrap, topic, "exactly_once_topic", Path(target))

@@ -1,4 +1,4 @@
-"""R-TOP-5: topics come and go: thousands of them, made by hand or by use, deleted for good, made again empty."""
+"""R-TOP-5: topics come and go: thousands of them, created by hand or by use, deleted, and created again empty."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_topic_made_again_has_another_id(bootstrap: str, admin: AdminClient) -
 
 
 def test_a_consumer_lives_through_deletion_and_return(bootstrap: str, admin: AdminClient) -> None:
-    """A consumer that reads while its topic is deleted and made again ends on the new topic's data, only."""
+    """A consumer that reads while its topic is deleted and created again ends on the new topic's data, only."""
     name = unique_name("again")
     make(bootstrap, admin, name)
     Confluent().produce(bootstrap, name, [Record(b"old %d" % number) for number in range(5)])

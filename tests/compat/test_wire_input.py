@@ -180,7 +180,7 @@ class TestHeaders:
             assert client.api_versions()
 
     def test_produce_is_advertised_from_zero(self, bootstrap: str) -> None:
-        """Or librdkafka up to 2.11 drops compression without a word."""
+        """Otherwise librdkafka up to 2.11 silently drops compression."""
         with raw(bootstrap) as client:
             lowest, highest = client.api_versions()[PRODUCE]
         assert lowest == 0

@@ -154,7 +154,7 @@ def test_our_markers_are_kafkas() -> None:
 
 @pytest.mark.parametrize("crashed", [False, True])
 def test_aborted_transactions_of_kafka_are_known(env: Env, tmp_path: Path, crashed: bool) -> None:
-    """From Kafka's index, and made again from the markers where it is lost."""
+    """From Kafka's index, and rebuilt from the markers if it is lost."""
     shutil.copytree(KAFKA, tmp_path / "data")
     index = tmp_path / "data" / str(TRANSACTIONAL) / "00000000000000000000.txnindex"
     kafkas = index.read_bytes()

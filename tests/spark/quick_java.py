@@ -2,7 +2,7 @@
 
 The tests start Spark a dozen times, and each start reads ten thousand classes out of jars. Java can keep them as
 it has them in memory (class data sharing). The image is made by one run of this file, with a bit of everything
-that the tests use. Its name says which Java and which PySpark it fits; one that does not is passed over by Java.
+that the tests use. Its name says which Java and which PySpark it fits; Java ignores one that does not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 MAKE_TIMEOUT_S = 400
 SILENT = "-Xlog:disable"
-"""Java tells of every class that an image cannot hold, on its standard output."""
+"""Java reports every class that an image cannot hold on its standard output."""
 
 
 def quick_options(java_home: Path) -> str:

@@ -166,7 +166,7 @@ async def test_deletion_of_a_topic_gives_the_space_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crash", ["before the rename", "before the removal"])
 async def test_a_topic_deleted_before_a_crash_stays_deleted(tmp_path: Path, crash: str) -> None:
-    """R-TOP-5: the metadata says so, whatever the files say; made again it is empty."""
+    """R-TOP-5: the metadata says so, whatever the files say; created again it is empty."""
     async with running_node(tmp_path, log_segment_delete_delay_ms="600000") as address:
         client = await connect(address)
         await create(client)

@@ -335,7 +335,7 @@ async def test_logs_of_a_missing_directory_are_not_made_anew(places: Places) -> 
 
 
 async def test_a_topic_made_again_elsewhere_never_shows_the_old_data(places: Places) -> None:
-    """R-TOP-5: deleted while its directory was offline, made again in another one; then the old one is back."""
+    """R-TOP-5: deleted while its directory was offline, created again in another one; then the old one is back."""
     disk = FaultyDisk()
     async with running_node(places.root, disk, log_dirs=places.setting) as address:
         client = await connect(address)
@@ -388,7 +388,9 @@ async def move(client: Client, path: str, *partitions: int) -> list[int]:
 
 
 async def test_a_log_moves_while_it_is_written_to(places: Places) -> None:
-    """AlterReplicaLogDirs: every record is there once, in order, also for who reads on, and after a restart."""
+    """AlterReplicaLogDirs: every record is there once, in order, also for a reader that continues, and after a
+    restart.
+    """
     async with running_node(places.root, log_dirs=places.setting) as address:
         client, writer = await connect(address), await connect(address)
         await create(client, "t", 1)

@@ -38,7 +38,7 @@ def checked_client(given: Mapping[str, str], beside: Path | None) -> dict[str, s
     try:
         security = security_of(client)
         if security is not None and security.context is not None:
-            security.context()  # a file that is missing is told before anything is asked
+            security.context()  # report a missing file before anything is sent
     except (ConfigError, TlsFault) as error:
         raise ConfigProblems([f"client: {error}"]) from None
     return client

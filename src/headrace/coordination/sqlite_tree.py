@@ -5,7 +5,7 @@ What SQLite itself raises (`sqlite3.Error`: full disk, I/O error, busy for too l
 Format (WAL mode, synchronous=FULL, `user_version` is the schema version):
 - nodes(parent, name): '/a/b' is ('/a', 'b'). `modified` and `children_modified` are the number of the transaction
   that last changed the value or the set of children: a watch compares them, so it also sees what other
-  processes did, and a node that was deleted and made again.
+  processes did, and a node that was deleted and created again.
 - sessions(token): those with ephemeral nodes. Each has a file `<store>.sessions/<token>` with a lock and a lease
   (`sqlite_sessions`). Whoever can take the lock, or sees that the lease has ended, removes session and nodes.
 Session files are made and removed only inside a write transaction, so no two processes disagree about one.

@@ -1,4 +1,5 @@
-"""Certificates to try TLS with: an authority of one's own, and what it signs. Needs `cryptography`.
+"""Certificates for trying out TLS: a private certificate authority, and the certificates that it signs. Needs
+`cryptography`.
 
 Keys are of the curve P-256, which every client of the last ten years knows and whose handshakes are cheap.
 """

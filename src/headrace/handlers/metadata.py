@@ -65,7 +65,7 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     if request.include_cluster_authorized_operations and ctx.version in CLUSTER_OPERATIONS_IN:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     for topic in response.topics:
-        # What does not exist has no operations to tell of.
+        # A missing topic has no operations to report.
         found = request.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE
         topic.topic_authorized_operations = TOPIC_OPERATIONS if found else NOT_REQUESTED
     return response

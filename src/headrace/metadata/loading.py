@@ -48,7 +48,7 @@ from headrace.security.scram import ScramCredential
 async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImage]:
     """Those of the topics that are there.
 
-    Two reads: what is deleted, or made again, between them may be left out or mixed; whoever calls this then finds
+    Two reads: topics that are deleted or created again between them may be missing or mixed. The caller then finds
     a new entry in `/changes`, and loads again before anybody sees it.
     """
     paths = [path for name in names for path in (topic_path(name), topic_config_path(name))]

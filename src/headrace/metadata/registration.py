@@ -151,7 +151,7 @@ def _suspicion(broker_id: int, present: TreeNode | None, lacking: Collection[tup
 
 
 async def report_offline(store: Store, broker_id: int, partitions: Collection[tuple[TopicId, int]]) -> None:
-    """Tell which partitions of a live broker are not to be had; none: all are."""
+    """Report which partitions of a live broker are offline; none if all are available."""
     path = offline_path(broker_id)
     present = await store.get(path)
     ops: list[Op] = [Delete(path, present.version)] if present is not None else []

@@ -62,9 +62,9 @@ class ControllerLink:
         version: int = NEWEST,
         on_doubt: Callable[[], None] | None = None,
     ) -> R:
-        """The controller's answer. NOT_CONTROLLER, or REQUEST_TIMED_OUT, if none was to be had in time.
+        """The controller's answer. NOT_CONTROLLER, or REQUEST_TIMED_OUT, if there was none in time.
 
-        `on_doubt` is called after each attempt of which nobody can tell what became of it.
+        `on_doubt` is called after each attempt whose outcome is unknown.
         """
         deadline = self._env.clock.monotonic() + timeout_s
         while True:

@@ -70,7 +70,7 @@ class Peers:
         return endpoint
 
     async def dial(self, broker_id: int) -> Peer:
-        """A connection of one's own."""
+        """Open a new connection for the caller alone."""
         endpoint = self.endpoint(broker_id)
         broker = self.image().brokers[broker_id]
         try:
@@ -84,7 +84,7 @@ class Peers:
         return peer
 
     async def shared(self, broker_id: int) -> Peer:
-        """The connection that everybody uses who does not wait long."""
+        """The shared connection, for requests that do not wait long."""
         async with self._opening.setdefault(broker_id, asyncio.Lock()):
             peer = self._open.get(broker_id)
             if peer is None or peer.closed:

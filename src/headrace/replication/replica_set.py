@@ -65,7 +65,7 @@ class ReplicaSet:
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.offline: dict[TopicPartition, TopicId] = {}
-        """Ours, but not to be had; what for is in the log of the broker."""
+        """Partitions of this broker that are offline; its log says why."""
         self._image = MetadataImage(cluster_id="")
         """What the partitions agree with."""
         self._target = self._image
@@ -329,7 +329,7 @@ class ReplicaSet:
         )
 
     def _forget_if_stale(self, partition: Partition, state: PartitionImage) -> bool:
-        """Once after a start: a compacted log that was away for long may hold values whose tombstones are gone.
+        """Once after a start: a compacted log that was offline for long may hold values whose tombstones are gone.
 
         The leader has removed them by now, and nothing will ever tell this replica: it copies the log again.
         A member of the in-sync set, or who may lead besides, does not: its log may be needed.

@@ -49,4 +49,4 @@ class Succession:
             try:
                 await self._metadata.catch_up(BROKER_IDS, CHANGES)
             except StoreError:
-                return  # The store tells of changes by itself once it is there again.
+                return  # The store reports changes by itself once it is back.

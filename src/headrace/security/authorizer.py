@@ -26,7 +26,7 @@ from headrace.security.acl import (
 )
 
 MAX_REMEMBERED = 10_000
-"""Decisions of one principal from one host; then they are forgotten, and made again."""
+"""Decisions of one principal from one host; then they are forgotten and decided again."""
 MAX_REMEMBERED_NAME = 255
 """Characters of a resource's name: about a longer one it is decided each time."""
 MAX_RIGHTS = 10_000

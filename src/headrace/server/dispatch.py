@@ -77,7 +77,7 @@ class Dispatcher:
         self.lines = LineLimit(clock, log)
         self._guard: Guard | None = None
         self.audit: Callable[[Api, ColdHandler], ColdHandler] | None = None
-        """Set before the guard: what tells of changes."""
+        """Set before the guard; it reports changes."""
         self._apis = APIS
         self.meters = {key: RequestMeter() for key in APIS}
         self.monotonic = clock.monotonic

@@ -82,7 +82,7 @@ class QuotaBook:
         return bool(self.produce or self.fetch or self.request or self.mutations)
 
     def client(self, principal: str, client_id: bytes, now: float) -> ClientAllowances | None:
-        """None for who is not limited."""
+        """None for a client without a limit."""
         if len(client_id) > MAX_REMEMBERED_BYTES:
             client_id = _short(client_id)
         try:

@@ -15,7 +15,7 @@ MAX_THROTTLE_MS = 2**31 - 1
 
 
 def milliseconds(seconds: float) -> int:
-    """As a response tells it: never 0 for who has to wait."""
+    """The value for a response: never 0 if the client has to wait."""
     return min(max(round(seconds * 1000), 1), MAX_THROTTLE_MS)
 
 

@@ -1,4 +1,4 @@
-"""Tells the cluster which partitions of this broker are not to be had, so that others lead them (R-LOG-8)."""
+"""Reports the offline partitions of this broker to the cluster, so that others lead them (R-LOG-8)."""
 
 from __future__ import annotations
 

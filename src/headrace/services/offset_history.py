@@ -1,8 +1,8 @@
 """When a partition's end was where: a short curve of (time, end offset), from which the age of a position is read.
 
 The curve is exact where it is recent and coarse where it is old: a place is dropped when the time between its
-neighbours is a small part of how long ago that was. So a few hundred places tell of minutes and of weeks, and the
-error of an age is a few percent of it. Where the end stood still the curve has two places, before and after.
+neighbours is a small part of how long ago that was. So a few hundred entries cover minutes as well as weeks, and
+the error of an age is a few percent of it. Where the end stood still the curve has two places, before and after.
 """
 
 from __future__ import annotations

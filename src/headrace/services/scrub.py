@@ -1,4 +1,4 @@
-"""The scrub, an option: reads all logs again and again, slowly, and reports what is damaged in them.
+"""The scrub, an option: reads all logs repeatedly and slowly, and reports damage in them.
 
 `headrace.scrub.bytes.per.second` is how fast, and 0 turns it off. Slices are verified in a thread, with pauses
 between them. Nothing is changed: what to do about damage is for an operator, who may have a copy.

@@ -81,7 +81,7 @@ class TokenKeys:
                 log.warning("Cannot read keys for tokens: %s: %s", self._settings.jwks_url, error)
 
     async def refresh(self, unknown: UnknownKey) -> None:
-        """A token names a key that is not known; raises that again if there is nothing new to be had."""
+        """A token names an unknown key; raises that error again if the issuer has no new keys."""
         if self._reading or self._env.clock.monotonic() < self._read_at + ASKED_AGAIN_SECONDS:
             raise unknown
         try:

@@ -1,7 +1,7 @@
 """The checkpoints of one data directory: read at start, and written by one thread at a time.
 
-Kafka's files name topics, and a topic that was deleted and made again has its name from another one. So one more
-file, ours, says whose numbers they are:
+Kafka's files name topics, and a topic that was deleted and created again has the same name. So one more file,
+ours, says whose numbers they are:
 
     headrace-topic-id-checkpoint   0 (version) · number of lines · one "topic partition topic-id" a line
 

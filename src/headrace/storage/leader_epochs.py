@@ -99,7 +99,7 @@ class LeaderEpochs:
     def save(self, disk: Disk) -> None:
         """Write the checkpoint if something changed since the last time.
 
-        Not synced: a checkpoint that power loss spoiled is made again from the batches.
+        Not synced: a checkpoint that power loss spoiled is rebuilt from the batches.
         """
         with _SAVING:
             if self._dirty:

@@ -1,9 +1,9 @@
-"""Bringing a log back from its directory (R-LOG-7). Blocking: done at start, or in a thread.
+"""Loads a log from its directory (R-LOG-7). Blocking: done at start, or in a thread.
 
 After a clean stop the checkpoints and index files are trusted once the last few batches agree with them.
 After a crash every batch from the recovery point on is verified; the log is cut at the first byte that is not part
 of a whole batch in its place, the indexes of what was scanned are rebuilt, and leader epochs and producer states
-are replayed on top of what had been saved. Whatever the bytes are, this ends in a log that starts: the longest
+are replayed on top of what had been saved. Whatever the bytes are, the result is a log that starts: the longest
 valid prefix.
 Where only the process died (same boot of the kernel), what it had written is still in the page cache: verification
 may then begin at what was written at the last checkpoint (`verified_point`) instead of what was synced.
@@ -116,7 +116,7 @@ def load_log(
     log.set_leader_epochs(epochs)
     log.set_producers(recovery.producers, recovery.snapshot_offset)
     if start_offset > end_offset:
-        # Not deleted, for all that speaks against these records is two numbers in two small files.
+        # Not deleted: only two numbers in two small files contradict these records.
         for segment in reversed(recovery.segments):
             set_aside_segment(resources, segment, f"everything below offset {start_offset} had been deleted")
         log.truncate_fully_and_start_at(start_offset)
@@ -135,11 +135,11 @@ def _remove_stray_snapshots(disk: Disk, log: Log, offsets: list[int]) -> None:
 
 
 class _Distrusted(Exception):
-    """What the checkpoints vouch for is not there."""
+    """The log does not have what the checkpoints claim."""
 
 
 class _Progress:
-    """Tells in the broker's log how far a long verification is; a short one passes in silence."""
+    """Logs the progress of a long verification; a short one is not logged."""
 
     __slots__ = ("_clock", "_done", "_since", "_total")
 
@@ -270,7 +270,7 @@ class _Recovery:
     def recover(self, recovery_point: int) -> int:
         """Verify everything from the recovery point on and cut what is not valid; the end offset.
 
-        If even what was trusted is damaged, or is not there, everything is verified.
+        If even what was trusted is damaged or missing, everything is verified.
         """
         try:
             end_offset = self._recover_from(0 if self._epochs_lost else recovery_point)
@@ -399,7 +399,9 @@ class _Recovery:
         return end == size
 
     def _keep_what_follows(self, segment: Segment, fd: int, end: int, size: int) -> None:
-        """A write that was cut short is the last thing in a file. Where more follows, that may be worth a look."""
+        """An incomplete write is the last thing in a file. If more follows, keep it, because somebody may want to
+        look at it.
+        """
         data = self._disk.pread(fd, HEADER_SIZE, end)
         if len(data) < HEADER_SIZE or not HEADER_SIZE <= (batch_size := parse_header(data).size) < size - end:
             return
@@ -407,7 +409,7 @@ class _Recovery:
         self._resources.strays.copy_aside(fd, end, size, segment.path(LOG), why)
 
     def _check_transactions(self, segments: list[Segment], end_offset: int) -> None:
-        """The aborted transactions below an offset must be what they can be: nothing else tells of them."""
+        """The aborted transactions below an offset must be plausible: they are recorded nowhere else."""
         ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
         for segment, end in zip(segments, ends, strict=True):
             if not segment.has_aborted or segment.base_offset >= end_offset:

@@ -306,7 +306,7 @@ class Log(LogParts):
 
         Never a batch that begins at or after the limit. The last one may be cut by `max_bytes`, but with
         `at_least_one` the first is whole. None where there is nothing to read yet.
-        With `skip_empty` batches that compaction left without records are passed over: a consumer that gets
+        With `skip_empty` batches that compaction left without records are skipped: a consumer that gets
         nothing else for a while believes that its buffer is too small. A replica needs them.
         """
         end_offset = self.end_offset

@@ -157,7 +157,7 @@ class LogDirectories:
         return next((directory for directory in self.online if partition in directory.logs), None)
 
     def checkpoint(self) -> None:
-        """Every directory for itself: what fails in one is told after the others have had theirs."""
+        """Write the checkpoints of every directory; an error in one is raised after the others are done."""
         failures: list[OSError | KafkaError] = []
         for directory in self.online:
             try:

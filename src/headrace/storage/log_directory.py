@@ -320,7 +320,7 @@ class LogDirectory:
         except FileNotFoundError:
             return None
         except ValueError:
-            # Cut short by a crash: as good as none.
+            # Incomplete after a crash, so it counts as missing.
             return "" if name == RUNNING else None
         return str(data.get("bootId", "")) if isinstance(data, dict) else ""
 

@@ -73,7 +73,7 @@ class LogProducers:
         self.take(states, found[1] if found else NOT_SAVED)
 
     def clear(self, directory: str, disk: Disk) -> None:
-        """Nothing is left of the log: what was saved tells of records that are gone."""
+        """Nothing is left of the log, so the saved state is about records that are gone."""
         for offset in snapshot_offsets(disk.list_directory(directory)):
             disk.unlink(f"{directory}/{offset:020d}{SNAPSHOT}")
         self.states, self._saved_at = None, NOT_SAVED

@@ -166,7 +166,7 @@ def _end_of(disk: Disk, segment: Segment) -> int:
 
 
 def set_aside_segment(resources: StorageResources, segment: Segment, why: str) -> None:
-    """Its batches; the other files of a segment can be made again from them."""
+    """Its batches; the other files of a segment can be rebuilt from them."""
     disk = resources.env.disk
     segment.drop_caches(resources)
     resources.strays.set_aside(segment.path(LOG), why)

@@ -35,7 +35,7 @@ EPOCH_BUMPS_SINCE = 2
 
 
 class BatchMark(NamedTuple):
-    """One batch of a producer, enough to recognise it when it comes again."""
+    """One batch of a producer, enough to recognise it when it is repeated."""
 
     last_sequence: int
     last_offset: int
@@ -248,8 +248,8 @@ class ProducerStates:
         """May the coordinator end a transaction like this? It is fenced by a later one, the producer by its epoch.
 
         With new epochs at every end the marker's epoch is above that of the records, so that one of an earlier
-        transaction, which was on its way for long, does not end this one (KIP-1228). One that comes again after it
-        has done its work is welcome.
+        transaction, which was on its way for long, does not end this one (KIP-1228). A marker that is repeated
+        after it has done its work is accepted.
         """
         entry = self._entries.get(marker.producer_id)
         if entry is None:
@@ -363,7 +363,7 @@ class ProducerStates:
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have not written for that long and have no open transaction.
 
-        The times of their records do not count: they may tell of another year. A producer is silent from the first
+        The timestamps of their records do not count: they may be years old. A producer is silent from the first
         look on that finds nothing new of it.
         """
         expired = []

@@ -75,7 +75,9 @@ def _bad_times(header: BatchHeader, walk: Walk, config: LogConfig, now_ms: int) 
 
 
 def _reject(problems: dict[int, str], bad_times: dict[int, str], count: int) -> None:
-    """Of a record with two faults the first is told; a timestamp among what is told decides the code."""
+    """For a record with two faults the first is reported; a bad timestamp among the reported faults decides the
+    code.
+    """
     bad_times = {number: problem for number, problem in bad_times.items() if number not in problems}
     listed = sorted({**problems, **bad_times}.items())
     if not listed:

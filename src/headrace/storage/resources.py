@@ -122,7 +122,7 @@ class Graveyard:
         return due
 
     def remove(self, due: list[tuple[str, bool]]) -> None:
-        """Blocking. A file that is gone already (with its directory) is as good as removed."""
+        """Blocking. A file that is gone already (with its directory) counts as removed."""
         for path, is_directory in due:
             try:
                 (self._env.disk.remove_tree if is_directory else self._env.disk.unlink)(path)

@@ -23,7 +23,7 @@ from headrace.storage.segment import LOG, OWN_FILES, Segment
 from headrace.storage.transaction_index import AbortedTransaction
 
 MAX_EMPTY_BATCHES = 1000
-"""That one read passes over."""
+"""How many of them one read skips."""
 TEMPORARY = ".tmp"
 _BASE_OFFSET = attrgetter("base_offset")
 

@@ -111,7 +111,7 @@ class Strays:
         return due
 
     def remove(self, paths: list[str]) -> None:
-        """Blocking. One that is gone already (with its topic, or by hand) is as good as removed."""
+        """Blocking. One that is gone already (with its topic, or by hand) counts as removed."""
         disk = self._env.disk
         for path in paths:
             try:

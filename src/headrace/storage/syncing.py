@@ -92,8 +92,8 @@ def sync_segments(
 ) -> None:
     """Sync the batches of some segments, the active one last, and the index files of the closed ones.
 
-    Below the recovery point the index files of closed segments are believed. `is_gone` tells of a segment that
-    retention, or a cut, removed meanwhile.
+    Below the recovery point the index files of closed segments are believed. `is_gone` says whether retention or a
+    cut has removed a segment in the meantime.
     """
     for segment in segments:
         try:

@@ -1,7 +1,8 @@
 """Records by time: ListOffsets for a timestamp and for the largest one. Exact to the record, as Kafka is.
 
 The time index says where to begin, headers tell which batch reaches the time, and only that one is decompressed,
-to a limit. Of a batch that unfolds to more, its first offset is told: too early by a few records, never too late.
+to a limit. For a batch that decompresses to more, its first offset is returned: too early by a few records, never
+too late.
 """
 
 from __future__ import annotations

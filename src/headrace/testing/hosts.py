@@ -11,7 +11,7 @@ Rules:
 - The namespaces have no names: they are held by descriptors of this process and by the processes inside, and are
   gone with them, links and all, also after a kill -9. Nothing of the machine's own network is touched.
 - `unshare` and `setns` concern the calling thread: threads it starts meanwhile are on the network too.
-- A cut loses packets without a word, as a broken switch does. It is made with addresses of the link layer: every
+- A cut loses packets silently, as a broken switch does. It is made with addresses of the link layer: every
   host has a fixed neighbour entry for every other, which names either the other's interface or nobody's. So it
   needs iproute2 alone, works one way, and holds for connections that are open.
 - It needs the rights of root: `missing()` says why it cannot be done here.
@@ -102,7 +102,7 @@ class Host:
         _run(*self.prefix, *command)
 
     def unplug(self) -> None:
-        """The host is gone for everybody, without a word."""
+        """The host disappears for everybody, silently."""
         _run("ip", "link", "set", self.link, "down")
 
     def plug(self) -> None:

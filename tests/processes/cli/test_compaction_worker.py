@@ -1,4 +1,4 @@
-"""The compaction worker as a process: it ends with its broker, and without a word."""
+"""The compaction worker as a process: it ends with its broker, silently."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def check_log(world: World) -> None:
 
 
 def check_recovery(world: World) -> None:
-    """What a new coordinator reads is what this one knows, but for who waits in a rebalance."""
+    """What a new coordinator reads is what this one knows, except for the requests that wait in a rebalance."""
     shell = world.shell
     other = GroupCoordinator(shell.settings, shell.topics, lambda: "unused")
     other.apply_all(shell.log)

@@ -28,7 +28,7 @@ async def test_the_registry_is_what_is_told(bench: Any) -> None:
 
 
 async def test_old_librdkafka_needs_produce_from_version_0(bench: Any) -> None:
-    """It drops compression without a word otherwise; and lz4 unless FindCoordinator is there."""
+    """Otherwise it silently drops compression; and lz4 unless FindCoordinator is there."""
     response = await bench.call(client(), 0)
     told = {row.api_key: row.min_version for row in response.api_keys}
     assert told[ApiKey.PRODUCE] == 0

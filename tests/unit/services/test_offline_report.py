@@ -1,4 +1,4 @@
-"""The cluster is told which partitions of a broker are not to be had, and that they are back. R-LOG-8."""
+"""A broker reports its offline partitions to the cluster, and that they are back. R-LOG-8."""
 
 from __future__ import annotations
 

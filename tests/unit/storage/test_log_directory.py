@@ -227,7 +227,7 @@ OTHER_ID = TopicId(b"0123456789abcdef")
 
 @pytest.mark.parametrize("records", [500, 1000])
 def test_a_topic_made_again_inherits_nothing(env: Env, tmp_path: Path, records: int) -> None:
-    """Records deleted, checkpoint, topic deleted and made again, records, crash before the next checkpoint.
+    """Records deleted, checkpoint, topic deleted and created again, records, crash before the next checkpoint.
 
     With 1,000 of them the numbers of the former topic would fit the log of the new one.
     """

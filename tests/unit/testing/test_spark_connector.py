@@ -17,7 +17,7 @@ def test_spark_itself_is_not_held_to_the_projects_version() -> None:
 
 
 def test_made_once_and_never_half(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What was interrupted is made again from the beginning."""
+    """What was interrupted is repeated from the beginning."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     calls: list[str] = []
 

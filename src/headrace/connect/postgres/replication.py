@@ -160,7 +160,7 @@ def problem_of(state: str, told: str) -> Exception:
 
 
 def connect_problem(told: str) -> Exception:
-    """A server that is away may come back; a password or a certificate that is wrong stays wrong."""
+    """A server that is down may come back; a wrong password or certificate stays wrong."""
     final = (
         "authentication failed",
         "does not exist",

@@ -202,7 +202,7 @@ class Capture(SourceTask):
 
     def _lost(self, progress: Progress, tables: Sequence[TableInfo]) -> list[TableName]:
         """The tables that were captured, and whose names stand for other tables now; or whose changes the server
-        no longer sends: one that is dropped leaves the publication, and one that is made again is not in it."""
+        no longer sends: one that is dropped leaves the publication, and one that is created again is not in it."""
         published = self._catalog.published(self._owner.publication)
         if published is None:
             raise ConnectorError(
@@ -296,7 +296,7 @@ class Capture(SourceTask):
         self._catalog.close()
 
     def _look_at_publication(self) -> None:
-        """A table that is gone may be made again soon, and then its changes are not sent."""
+        """A table that is gone may be created again soon, and then its changes are not sent."""
         there = [found for one in self._tables if (found := self._catalog.table(one.name)) is not None]
         for name in self._lost(self._progress, there):
             raise TryAgain(

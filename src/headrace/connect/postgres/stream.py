@@ -199,7 +199,7 @@ class ChangeStream:
             self._schemas.append(shape.schema())
 
     def _check_name(self, oid: int, name: TableName) -> None:
-        """Tables are captured by name: the changes of one that is renamed would be left out without a word, and
+        """Tables are captured by name: the changes of one that is renamed would be left out silently, and
         those of another that has its name now would be mixed with its own."""
         captured = next((table for table, known in self._progress.oids.items() if known == oid), str(name))
         if captured != str(name) and self._is_new(captured):

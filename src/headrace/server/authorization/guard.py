@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct(">h")
 MAX_VIEWS = 10_000
-"""Pairs of principal and host with a view of their own; then they are made again."""
+"""Pairs of principal and host with a view of their own; then they are rebuilt."""
 
 
 class PermittedBroker:

@@ -2,7 +2,7 @@
 
 It handshakes as bytes come, without ever waiting, then moves bytes between the socket and the exchange as
 `SocketLink` does, but for what TLS does not allow: files are read and encrypted (`outgoing`), and a read gives one
-record. OpenSSL takes no more of the socket than a record, so what the selector does not tell of is only what is
+record. OpenSSL takes no more of the socket than a record, so what the selector does not report is only what is
 `pending` of the last one.
 
 A transport of asyncio would do too; it keeps a quarter of a megabyte for each connection.

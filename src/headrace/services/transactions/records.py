@@ -20,7 +20,7 @@ LoadedTransaction = tuple[str, Transaction | None]
 
 
 def decode_transactions(batch: memoryview) -> Iterator[LoadedTransaction]:
-    """What a batch says, in order. A record of a kind that only a later release knows is passed over."""
+    """What a batch says, in order. Records of unknown kinds, from a later release, are skipped."""
     if parse_header(batch).attributes & CONTROL:
         return
     for record in read_records(batch):

@@ -137,7 +137,7 @@ class PartitionVerifier:
         return coordinator is not None and coordinator.leader == self._broker_id
 
     async def verify(self, verification: Verification) -> PartitionErrors:
-        """The coordinator's answer for each partition; NETWORK_EXCEPTION where none was to be had."""
+        """The coordinator's answer for each partition; NETWORK_EXCEPTION where there was none."""
         if not verification.adds and not self._verifies():
             return dict.fromkeys(verification.partitions, ErrorCode.NONE)
         coordinator = self._transactions.coordinator_partition(verification.transactional_id)

@@ -1,6 +1,6 @@
 """Where the records of a batch are, and their keys: the inner loop of compaction, so it is written out flat.
 
-The format is in `records.reader`. Only what compaction needs is looked at; headers and values are passed over.
+The format is in `records.reader`. Only what compaction needs is read; headers and values are skipped.
 """
 
 from __future__ import annotations

@@ -145,9 +145,7 @@ DRILLS: dict[str, Drill] = {
         "what ZooKeeper sends to a leader is lost", store_one_way, 1, 60, zookeepers=1, hosts=True
     ),
     "slow-link": Drill("the link of a leader's host is slow", slow_link, 1, 60, zookeepers=1, hosts=True),
-    "vanished-host": Drill(
-        "a leader's host is gone without a word", vanished_host, 1, 60, zookeepers=1, hosts=True
-    ),
+    "vanished-host": Drill("a leader's host disappears silently", vanished_host, 1, 60, zookeepers=1, hosts=True),
     "half-open": Drill(
         "a broker restarts behind a dead link, and a client never comes back",
         half_open,

@@ -1,4 +1,4 @@
-"""Networks that lie: links that lose everything one way, are slow, or end without a word. A broker is a host."""
+"""Networks that lie: links that lose everything one way, are slow, or end silently. A broker is a host."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def slow_link(scene: Scene, seconds: float) -> None:
 
 
 def vanished_host(scene: Scene, seconds: float) -> None:
-    """A leader's host is gone without a word, and comes back later, started anew."""
+    """A leader's host disappears silently, and comes back later, started anew."""
 
     def act() -> None:
         gone = scene.leader()
@@ -220,7 +220,7 @@ def half_open(scene: Scene, seconds: float) -> None:
 
 @contextmanager
 def vanishing_client(scene: Scene) -> Iterator[Callable[[], None]]:
-    """Gives what makes it vanish: its link is down, and it ends without a word."""
+    """Returns the function that makes it disappear: its link goes down, and it ends silently."""
     host = hosts_of(scene).all[CLIENT_HOST]
     addresses = [broker.bootstrap for broker in scene.brokers.values()]
     command = [*host.prefix, sys.executable, "-c", CONNECTIONS, str(WRITERS), *addresses]

@@ -1,4 +1,5 @@
-"""Many seeds, each in a process of its own, on all cores; a seed that fails is told with how to see it again.
+"""Many seeds, each in a process of its own, on all cores; a seed that fails is reported with the command that
+repeats it.
 
 A run that does not come to an end is killed, counts as failed, and leaves on stderr where it was. How far the runs
 are is told on stderr meanwhile; stopped by Ctrl-C or SIGTERM, the summary covers the seeds that ended.
@@ -25,7 +26,7 @@ from headrace.testing.sim.run import ALL_DRAWN, SeedResult, run_seed
 
 SHOWN_LINES = 60
 SEEDS_PER_LINE = 20
-"""Without a terminal, how far the runs are is told after so many."""
+"""Without a terminal, progress is reported after this many runs."""
 MOST_SECONDS = 300.0
 """What one run may take by the wall clock; usually it is one to three seconds."""
 _FORK = multiprocessing.get_context("fork")

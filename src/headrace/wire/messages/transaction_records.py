@@ -33,6 +33,6 @@ class TransactionLogValue(InternalRecord, versions=range(2), flexible=1):
     transaction_start_timestamp_ms: int = field(INT64)
     client_transaction_version: int = field(INT16, since=1, tag=2)
     headrace_timeout_before_ms: int = field(INT32, since=1, tag=10_000, default=-1)
-    """Ours, which Kafka passes over: of a prepared transaction, the timeout that counts again after its end."""
+    """Headrace only, ignored by Kafka: the timeout that applies again after a prepared transaction has ended."""
     headrace_last_epoch: int = field(INT16, since=1, tag=10_001, default=-1)
     """Ours as well: the epoch before a bump that the producer itself asked for."""

@@ -1,4 +1,4 @@
-"""What a query died of, as the user is told. The texts are Spark's, shortened."""
+"""The error that ended a query, as it is shown to the user. The texts are Spark's, shortened."""
 
 from __future__ import annotations
 
