@@ -55,9 +55,9 @@ def doctor(target: Target, data_dir: str, machine_only: bool, format: str) -> No
         try:
             findings += run(target, _cluster)
         except CommandError as error:
-            if Reason.REFUSED.value in error.message:  # otherwise something is there that could not be talked to
+            if Reason.REFUSED.value in error.message:  # else it is no usable broker
                 findings += [_port(port, purpose) for port, purpose in PORTS.items()]
-            # Without a name nobody may have started one yet.
+            # Without an address on the command line, a broker may just not have been started yet.
             unreachable = target.bootstrap_given
             findings.append(Finding(WRONG if unreachable else DOUBT, error.message, error.advice or ""))
     emit_findings(findings, format)
@@ -141,7 +141,7 @@ async def _cluster(cluster: Cluster) -> list[Finding]:
 
 
 def _state(view: ClusterView) -> list[Finding]:
-    """In short; `cluster health` has the whole of it."""
+    """A short summary; `cluster health` has the details."""
     findings = absent_brokers(view)
     leaderless, lagging = count_leaderless(view), count_under_replicated(view)
     if leaderless or lagging:

@@ -1,9 +1,9 @@
-"""Memory for large answers, used again once nobody looks at it any more.
+"""Memory for large responses, reused once it is no longer in use.
 
 Memory that is taken fresh for each answer of some megabytes comes from the kernel page by page, is filled with
 zeros, and goes back: that takes longer than to receive the answer.
 
-Who holds what is not kept account of. A view keeps its bytes from changing their length, which Python checks.
+There are no reference counts of our own: Python refuses to resize bytes that a view still uses.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _UNIT = 1024 * 1024
 
 
 class AnswerBuffers:
-    """For one connection; has no more than MOST_KEPT buffers, each of which is the size of an answer that came."""
+    """The buffers of one connection: at most MOST_KEPT, each of the size of an earlier response."""
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
 
     def take(self, size: int) -> memoryview:
-        """Memory of this size. What is in it is anybody's guess."""
+        """Memory of this size, with undefined content."""
         if not KEPT_FROM_BYTES <= size <= KEPT_UP_TO_BYTES:
             return memoryview(bytearray(size))
         fitting = [buffer for buffer in self._kept if len(buffer) >= size]

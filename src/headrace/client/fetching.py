@@ -38,7 +38,7 @@ class FetchLimits:
 
 
 class Fetched(NamedTuple):
-    """What came of one partition."""
+    """The records of one partition."""
 
     partition: TopicPartition
     offset: int
@@ -59,7 +59,7 @@ class Fetched(NamedTuple):
                     yield record
 
     def visible_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Those with records for the reader: no markers, nothing aborted."""
+        """The batches with records for the reader, without markers and aborted transactions."""
         coming = sorted(self.aborted, key=lambda one: one.first_offset)
         open_aborted: set[int] = set()
         for header, batch in self.batches:
@@ -86,7 +86,7 @@ def split_batches(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memor
 
 
 class RecordReader:
-    """Reads partitions on and on, from the positions given; asks for the leaders only when they may have moved."""
+    """Reads partitions continuously from the given offsets; looks up leaders only when they may have moved."""
 
     def __init__(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], limits: FetchLimits | None = None
@@ -97,12 +97,12 @@ class RecordReader:
         self.positions = dict(positions)
 
     def drop(self, partition: TopicPartition) -> None:
-        """Read this one no further."""
+        """Stop reading a partition."""
         del self.positions[partition]
         self._leaders = {}
 
     async def poll(self) -> list[Fetched]:
-        """What is there next, waiting a moment if there is nothing. Retriable errors are tried again."""
+        """The next records; waits a moment if there are none. Retriable errors are retried."""
         fetched = await self.cluster.retrying(self._attempt)
         for one in fetched:
             self.positions[one.partition] = one.next_offset

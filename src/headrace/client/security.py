@@ -1,4 +1,4 @@
-"""How a client proves who it is, and how it knows the brokers: from options in Kafka's words or librdkafka's.
+"""How a client logs in and verifies the brokers, from options with Kafka's names or librdkafka's.
 
 security.protocol=SASL_SSL                       PLAINTEXT, SSL, SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-512
@@ -81,10 +81,10 @@ NEAR = 0.85
 def misspelt_options(given: Iterable[str]) -> list[tuple[str, str]]:
     """Names that nothing reads and that are almost one of `OPTIONS`, with that one.
 
-    A client's file has other settings too, which are not our business; a misspelt `security.protocol` would mean
-    plain text in silence.
+    A client's file has other settings too, which are not our business; a misspelt `security.protocol` would
+    silently mean plain text.
     """
-    import difflib  # only who logs in waits for it
+    import difflib  # imported only for a login
 
     known = {*OPTIONS, "sasl.mechanisms"}
     others = [name for name in given if name not in known and not name.startswith("sasl.oauthbearer.")]

@@ -43,7 +43,7 @@ class GivenToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """Called, it gets a token. It blocks, and raises SASL_AUTHENTICATION_FAILED when there is none to be had."""
+    """Returns a token when called. It blocks, and raises SASL_AUTHENTICATION_FAILED if it gets none."""
 
     endpoint: TokenEndpoint
 
@@ -60,7 +60,7 @@ class TokenSource:
 class KeptTokens:
     """A source that is asked again only shortly before its last token expires, or when that was refused.
 
-    Called by several threads: two that find nothing kept both ask, which does no harm.
+    Called by several threads: if two find no token, both request one, which does no harm.
     """
 
     def __init__(self, source: TokenSource, now: Callable[[], float]) -> None:
@@ -78,7 +78,7 @@ class KeptTokens:
         return token.text
 
     def forget(self) -> None:
-        """It was refused: the issuer may have new keys, or has revoked it."""
+        """Drop a token that was refused: the issuer may have new keys, or has revoked it."""
         self._kept = None
 
 

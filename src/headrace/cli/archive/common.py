@@ -29,7 +29,7 @@ archive_argument = click.argument("archive", metavar="ARCHIVE")
 
 
 def open_store(archive: str) -> ArchiveStore:
-    """ARCHIVE as it was given: a folder, or an address."""
+    """Open the archive that a command was given: a folder, or an address."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         raise CommandError(
@@ -59,7 +59,7 @@ def cluster_of(target: Target) -> Iterator[BlockingCluster]:
 
 @contextmanager
 def told_errors() -> Iterator[None]:
-    """What an archive, a cluster or a disk refuses comes out of the block as a sentence."""
+    """Turn errors of an archive, a cluster or a disk inside the block into a sentence."""
     from headrace.spark.archive.errors import ArchiveError, ArchiveMissing
     from headrace.spark.client.fetching import RangeUnavailable
 
@@ -77,7 +77,7 @@ def told_errors() -> Iterator[None]:
 
 
 class ProgressLine:
-    """One line on a terminal that is drawn again; nothing elsewhere."""
+    """One line that is redrawn on a terminal; nothing is shown elsewhere."""
 
     def __init__(self) -> None:
         self._screen = Screen(err=True) if sys.stderr.isatty() else None

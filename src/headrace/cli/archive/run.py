@@ -1,4 +1,4 @@
-"""`headrace archive run`: archives what is committed by now and not archived yet, once or again and again."""
+"""`headrace archive run`: archives what is committed now and not archived yet, once or repeatedly."""
 
 from __future__ import annotations
 

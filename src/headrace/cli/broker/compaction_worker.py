@@ -1,8 +1,8 @@
 """The compaction worker as a process: `python -m headrace.cli.broker.compaction_worker`, started by the broker.
 
 Requests come on stdin and replies go to stdout, as `storage.compaction.messages` has them. It works at low
-priority and does not outlive its broker: the kernel ends it with its parent, and so does the end of its input or
-of its output, without a word: there is nobody left to read it.
+priority and does not outlive its broker: the kernel ends it with its parent. At the end of its input or its output
+it exits silently, because nobody is left to read a message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which then ends us
     os.nice(NICENESS)
     end_with_parent()
-    # A broker that died before this line has left us an input that ends.
+    # If the broker died before this line, our input ends.
     while line := sys.stdin.buffer.readline():
         _serve(decode_request(line))
 
@@ -44,7 +44,7 @@ def _serve(request: CleaningRequest) -> None:
 
 
 def _write(line: bytes) -> None:
-    """Past Python's own buffer, which would complain at the end about what nobody took."""
+    """Bypasses Python's buffer, which would report an error at exit if nobody read it."""
     rest = memoryview(line)
     try:
         while rest:
@@ -66,7 +66,7 @@ class Pace:
         self._started = time.monotonic()
 
     def __call__(self, size: int) -> None:
-        # Nothing is sent before a reply, so input that can be read is its end.
+        # The broker sends nothing before it has a reply, so readable input can only be its end.
         if select.select([sys.stdin], [], [], 0)[0]:
             sys.exit(0)
         self._spent += size

@@ -36,7 +36,7 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return raw.decode("latin-1")  # what Java reads properties as
+        return raw.decode("latin-1")  # the encoding in which Java reads properties
 
 
 def _parse_toml(raw: bytes) -> dict[str, str]:

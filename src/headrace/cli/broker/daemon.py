@@ -1,4 +1,4 @@
-"""`headrace start --daemon`: the same command in a process of its own; done when it serves or has failed."""
+"""`headrace start --daemon`: the same command in its own process; returns when the broker serves or has failed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The data directories that a start makes, and removes again if it fails.
-
-What was there before stays, and so does a directory with records or a running broker, whatever happened.
+"""The data directories that a start creates, and removes again if it fails. Existing directories always stay, and
+so does one with records or a running broker.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class FreshDirectories:
             if not _in_use(directory):
                 shutil.rmtree(directory, ignore_errors=True)
         for parent in reversed(self._parents):
-            with suppress(OSError):  # another's by now, or never made
+            with suppress(OSError):  # it belongs to another process by now, or was never created
                 parent.rmdir()
 
     def __len__(self) -> int:
@@ -46,7 +45,7 @@ class FreshDirectories:
 
     @contextmanager
     def removed_on_failure(self) -> Iterator[None]:
-        """Around what refuses to start with a reason."""
+        """Remove the new directories if the block raises."""
         try:
             yield
         except (click.ClickException, click.exceptions.Exit):
@@ -59,7 +58,7 @@ def _in_use(directory: Path) -> bool:
 
 
 def _telling(names: Sequence[str]) -> list[str]:
-    """Files that are not empty once there are records, or a broker that serves."""
+    """Files that show use: they are not empty once there are records or a running broker."""
     return [name for name in names if name == PID or _SEGMENT.fullmatch(name)]
 
 

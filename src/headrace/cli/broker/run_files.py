@@ -1,7 +1,7 @@
 """The files by which a running broker is found: `<data dir>/broker-<id>/headrace.pid` and `headrace.address`.
 
 `headrace.pid` holds the process id, `headrace.address` what clients connect to. They are written when the broker
-serves and removed when it stops; after a crash they are stale, which the process table tells.
+serves and removed when it stops; after a crash they are stale, which the process table shows.
 `headrace.supervisor` holds the process id of the supervisor that started the broker and restarts it
 (`start --workers`).
 """
@@ -41,12 +41,12 @@ class BrokerRunFiles(NamedTuple):
                 (self.directory / name).unlink()
 
     def remove_if_mine(self) -> None:
-        """Another broker that refused us keeps its files."""
+        """If another broker is running here, the files are its own and stay."""
         if self._written_pid(PID) == os.getpid():
             self.remove()
 
     def write_supervisor(self) -> None:
-        """That this process is it."""
+        """Record this process as the supervisor."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.directory / SUPERVISOR).write_text(f"{os.getpid()}\n")
 
@@ -55,11 +55,11 @@ class BrokerRunFiles(NamedTuple):
             (self.directory / SUPERVISOR).unlink()
 
     def pid(self) -> int | None:
-        """Of the running process; None when there is none."""
+        """The id of the running process; None if there is none."""
         return self._running_pid(PID)
 
     def supervisor(self) -> int | None:
-        """The process id of the running supervisor; None when there is none."""
+        """The process id of the running supervisor; None if there is none."""
         return self._running_pid(SUPERVISOR)
 
     def _running_pid(self, name: str) -> int | None:
@@ -104,4 +104,4 @@ def is_broker(pid: int) -> bool:
     try:
         return b"headrace" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return not os.path.isdir("/proc/self")  # a system without /proc: the signal's word has to do
+        return not os.path.isdir("/proc/self")  # a system without /proc: the signal must be enough

@@ -156,7 +156,7 @@ def _terminate(one: BrokerRunFiles, pid: int) -> None:
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
-        pass  # it has ended by itself
+        pass  # it has already exited
     except PermissionError:
         raise CommandError(
             f"User {user_name()} cannot stop broker {one.broker_id} (process {pid}).",
@@ -166,7 +166,7 @@ def _terminate(one: BrokerRunFiles, pid: int) -> None:
 
 
 def _owner(one: BrokerRunFiles) -> int | None:
-    """Who stops it for good: a supervisor would restart it, or stop the others one by one."""
+    """The process to stop: the supervisor if there is one, since it would restart a broker that ended."""
     return one.supervisor() or one.pid()
 
 

@@ -140,7 +140,7 @@ def start(
 
 
 def _settings_of_workers(config: BrokerConfig, workers: int, log_format: str) -> list[dict[str, str]]:
-    """Those of each, if all of them can start."""
+    """The settings of each worker; refused if one of them could not start."""
     try:
         settings = worker_settings(config, workers, socket.gethostname())
     except ConfigError as error:
@@ -239,7 +239,7 @@ def _not_made(directory: str, error: OSError) -> str:
 
 
 def _refusal(reason: str, log_format: str) -> Exception:
-    """In the log where programs read it, for people as a sentence."""
+    """An error in the log if programs read it (JSON), else a sentence."""
     return click.ClickException(reason) if log_format == "text" else _logged(reason)
 
 

@@ -38,7 +38,7 @@ class Worker:
     """One broker: its process while it runs, and when it is to be started again."""
 
     def __init__(self, command: Sequence[str], files: BrokerRunFiles, first: Sequence[str] | None = None) -> None:
-        """`first` is the command until it was ready for the first time, if that is another."""
+        """`first` is the command to use until the worker has been ready once, if it is different."""
         self.id = files.broker_id
         self.files = files
         self.process: subprocess.Popen[bytes] | None = None
@@ -78,7 +78,7 @@ class Supervisor:
         self._failed = False
 
     def run(self) -> int:
-        """Until all workers have ended; the exit code."""
+        """Runs until all workers have ended; returns the exit code."""
         with self._signals():
             for worker in self._workers:
                 self._start(worker)
@@ -86,7 +86,7 @@ class Supervisor:
                 while self._running():
                     self._turn()
             finally:
-                self._kill()  # nothing, unless we fail ourselves
+                self._kill()  # none are left, unless this process failed
                 for worker in self._workers:
                     worker.files.remove_supervisor()
         return FAILED if self._failed else 0
@@ -129,7 +129,7 @@ class Supervisor:
     def _start(self, worker: Worker) -> None:
         try:
             worker.start()
-        except OSError as error:  # no memory, too many processes: that may pass
+        except OSError as error:  # no memory, too many processes: try again later
             worker.due = None
             self._start_later(worker, f"could not be started ({error.strerror})")
             return
@@ -138,7 +138,7 @@ class Supervisor:
         self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
 
     def _heard(self, worker: Worker) -> None:
-        """Its ready line, or the end of its output."""
+        """Handle its ready line, or the end of its output."""
         assert worker.process is not None
         output = worker.process.stdout
         assert output is not None
@@ -162,7 +162,7 @@ class Supervisor:
     def _signalled(self) -> None:
         for number in self._wakeup.recv(READ_BYTES):
             if number == signal.SIGCHLD:
-                continue  # the end of its output tells which
+                continue  # the end of its output shows which
             if not self._stopping:
                 log.info("Stopping all brokers")
                 self._stop()
@@ -184,7 +184,7 @@ class Supervisor:
         worker.process, worker.ready = None, False
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if self._stopping:
-            if code not in (0, -signal.SIGTERM):  # by the signal: it had not begun yet
+            if code not in (0, -signal.SIGTERM):  # killed by the signal before it could handle it
                 log.error("Broker %d %s while it was stopping", worker.id, how)
                 self._failed = True
         elif code == 0:

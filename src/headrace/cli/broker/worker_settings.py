@@ -19,7 +19,7 @@ REPLICAS = 3
 
 
 def worker_settings(config: BrokerConfig, workers: int, host_name: str) -> list[dict[str, str]]:
-    """For each worker; `ConfigError` if they cannot live side by side."""
+    """The settings of each worker; `ConfigError` if they would conflict."""
     _check_distances(config.listeners, workers)
     return [_settings(config, index, workers, host_name) for index in range(workers)]
 
@@ -44,7 +44,7 @@ def _settings(config: BrokerConfig, index: int, workers: int, host_name: str) ->
 
 
 def wanted_ports(config: BrokerConfig, workers: int) -> Iterator[tuple[str, int, int]]:
-    """Host, port and broker id of everything that will be listened on at a fixed port."""
+    """Host, port and broker id for every fixed port that will be opened."""
     for index in range(workers):
         for listener in config.listeners:
             if listener.port:
@@ -65,7 +65,7 @@ def _port(name: str, port: int, index: int) -> int:
 
 
 def _check_distances(listeners: Sequence[ConfiguredListener], workers: int) -> None:
-    """Every listener takes as many ports in a row as there are workers."""
+    """Each listener needs one port per worker, counting up."""
     fixed = sorted((one for one in listeners if one.port), key=lambda one: one.port)
     for one, following in pairwise(fixed):
         if following.port - one.port < workers:

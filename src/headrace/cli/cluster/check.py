@@ -52,7 +52,7 @@ def check(target: Target, format: str) -> None:
 
 
 async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list[Finding]]:
-    """Of every broker, each asked directly; and the brokers that did not answer."""
+    """The settings of every broker, each asked directly, and the brokers that did not answer."""
     settings: Settings = {}
     silent = []
     for broker in view.brokers:
@@ -67,7 +67,7 @@ async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list
 
 
 async def minimums_in_sync(cluster: Cluster, topics: Sequence[str]) -> tuple[dict[str, int], list[Finding]]:
-    """min.insync.replicas by topic, or that the controller, which knows it, did not answer."""
+    """min.insync.replicas by topic; a finding if the controller, which knows it, did not answer."""
     try:
         return {name: await _min_in_sync(cluster, name) for name in topics}, []
     except (ClientError, KafkaError) as error:
@@ -176,7 +176,7 @@ def _differences(settings: Settings) -> list[Finding]:
 
 
 def _how_to_agree(settings: Settings, name: str) -> str:
-    """Not by the files, where a broker has the setting from `cluster config --broker`."""
+    """Changing the files does not help if a broker has the setting from `cluster config --broker`."""
     own = CONFIG_SOURCES[BROKER_SOURCE]
     apart = [broker for broker, entries in settings.items() if name in entries and entries[name].source == own]
     if not apart:
@@ -186,7 +186,7 @@ def _how_to_agree(settings: Settings, name: str) -> str:
 
 
 def _store(settings: Settings) -> list[Finding]:
-    """Where the brokers meet. An even ensemble survives no more failures than the odd one below it."""
+    """The coordination store. An even ensemble survives no more failures than one with a server fewer."""
     told = [entries["zookeeper.connect"].value for entries in settings.values() if "zookeeper.connect" in entries]
     if not told:
         return []  # Another product.

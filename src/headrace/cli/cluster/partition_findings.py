@@ -19,7 +19,7 @@ Named = tuple[str, PartitionView]
 
 
 def absent_brokers(view: ClusterView) -> list[Finding]:
-    """Brokers that hold replicas and are not there."""
+    """Brokers that hold replicas but are down."""
     held = Counter(replica for _, one in _all(view) for replica in one.replicas if replica not in view.brokers)
     return [
         Finding(
@@ -88,7 +88,7 @@ def partition_findings(
 
 
 def _bring_back(view: ClusterView, offline: Sequence[Named]) -> str:
-    """Who can lead again, and what that takes."""
+    """Which replicas could lead again, and what to do for that."""
     holders = sorted({broker for _, one in offline for broker in one.in_sync})
     down = [str(broker) for broker in holders if broker not in view.brokers]
     failed = sorted({broker for _, one in offline for broker in one.in_sync if _disk_failed(view, one, broker)})
@@ -108,7 +108,7 @@ def _bring_back(view: ClusterView, offline: Sequence[Named]) -> str:
 
 
 def _disk_failed(view: ClusterView, partition: PartitionView, broker: int) -> bool:
-    """The broker lives, and has lost this replica."""
+    """The broker is alive but has lost this replica."""
     return broker in partition.offline and broker in view.brokers
 
 
@@ -124,7 +124,7 @@ def _behind(view: ClusterView, lagging: Sequence[Named]) -> str:
 
 
 def leader_skew(view: ClusterView) -> list[Finding]:
-    """Whether some broker leads much more than its share: it does that much more of the work."""
+    """Brokers that lead much more than their share, and so do more of the work."""
     led = Counter(one.leader for _, one in _all(view) if one.leader in view.brokers)
     share = led.total() / max(len(view.brokers), 1)
     if len(view.brokers) < 2 or share < FEWEST_TO_COMPARE:

@@ -1,4 +1,4 @@
-"""What a shell completes besides topics and groups: settings with their values, and pipelines."""
+"""Shell completion besides topics and groups: settings with their values, and pipelines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def complete_broker_settings(ctx: click.Context, param: click.Parameter, incompl
 
 
 def complete_pipelines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """By name, those that have run on this machine."""
+    """Names of the pipelines that have run on this machine."""
     from headrace.spark.pipelines.running.run_files import known_pipelines
 
     return [files.name for files in known_pipelines() if files.name.startswith(incomplete)]

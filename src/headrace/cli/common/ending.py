@@ -1,6 +1,6 @@
-"""A command that ends before its work is done, in order: at SIGTERM, and when nobody reads its output any more.
+"""Ends a command cleanly before its work is done: at SIGTERM, and when nobody reads its output any more.
 
-The work is cancelled, so that what it holds is given back (a consumer commits and leaves its group), and the exit
+The work is cancelled, so that it can release what it holds (a consumer commits and leaves its group), and the exit
 code says why: 143 after SIGTERM, 0 when the reader of a pipe has gone, as in `... | head`. The second SIGTERM does
 not wait.
 """
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Ending:
-    """Watches over one piece of work, in the main thread."""
+    """Watches one task, in the main thread."""
 
     def __init__(self) -> None:
         self._reason: Exception | None = None
@@ -39,7 +39,7 @@ class Ending:
             self._task.cancel()
 
     async def watch(self, work: Awaitable[T], with_reader: bool) -> T:
-        """Raises the reason if there is one to end early."""
+        """Wait for the work; raises the reason if it was ended early."""
         before = signal.signal(signal.SIGTERM, self._terminated)
         pipe = _output_pipe() if with_reader else None
         if pipe is not None:
@@ -64,14 +64,14 @@ class Ending:
 
 
 async def until_ended(work: Awaitable[T], with_reader: bool = False) -> T:
-    """`with_reader`: also when nobody reads its output any more."""
+    """Run the work until it is done or ended; `with_reader`: end it too when nobody reads its output any more."""
     if threading.current_thread() is not threading.main_thread():
         return await work
     return await Ending().watch(work, with_reader)
 
 
 def _output_pipe() -> int | None:
-    """Standard output if it is a pipe: then the poll reports an error when its last reader closes it."""
+    """Standard output if it is a pipe: a poll then reports an error when its last reader closes it."""
     try:
         descriptor = sys.stdout.fileno()
         return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None

@@ -70,7 +70,7 @@ _REASON_ADVICE: dict[Reason, str] = {
 
 
 def sentence(text: str) -> str:
-    """With a capital letter in front, unless a name such as orders-0 is there, and a full stop at the end."""
+    """The text with a capital letter, unless it begins with a name such as orders-0, and with a full stop."""
     text = text.strip()
     first_word = text.split(maxsplit=1)[0] if text else ""
     begun = text[:1].upper() + text[1:] if first_word.rstrip(",:;").replace("'", "").isalpha() else text
@@ -132,7 +132,7 @@ def missing_topic(name: str, known: list[str]) -> CommandError:
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The name that was probably meant; at 0.6 a topic `nope` was taken for `copied`."""
+    """The name that was probably meant. A cutoff of 0.6 took a topic `nope` for `copied`."""
     import difflib  # only needed for a mistake
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.65)

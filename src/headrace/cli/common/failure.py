@@ -34,20 +34,20 @@ class CommandError(click.ClickException):
 
 
 def cannot_read(path: object, error: OSError) -> CommandError:
-    """A file that the user named."""
+    """The failure when a file that the user named cannot be read."""
     missing = isinstance(error, FileNotFoundError | NotADirectoryError)
     return CommandError(f"Cannot read {path}: {error.strerror or error}.", NOT_FOUND if missing else FAILED)
 
 
 def said_by(error: Exception) -> str:
-    """An error of the file system without its number, with the file in front; others as they are."""
+    """The text of an error: for the file system the file and the reason, without the number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"Cannot use {error.filename}: {error.strerror}"
     return str(error)
 
 
 def user_name() -> str:
-    """The user of this process, as people know it."""
+    """The name of the user who runs this process."""
     import pwd
 
     try:

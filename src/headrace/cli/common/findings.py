@@ -37,6 +37,6 @@ def emit_findings(findings: Sequence[Finding], format: str) -> None:
 
 
 def exit_by(findings: Sequence[Finding]) -> None:
-    """Exit code 1 when something is wrong; a doubt is none."""
+    """Exit with code 1 if there is an error; warnings do not count."""
     if any(one.state == WRONG for one in findings):
         raise click.exceptions.Exit(FAILED)

@@ -1,8 +1,8 @@
 """How wide the columns of a table may be, so that its lines fit a terminal.
 
 What is too wide is shortened with an ellipsis: text, from the widest column on; numbers never. The first column
-names what a row is about: it is shortened after the others. If that does not do, columns at the right are left
-out. Names are shortened in the middle: those of one system often begin alike.
+names what a row is about: it is shortened after the others. If that is not enough, columns at the right are left
+out. Names are shortened in the middle: names in one system often begin with the same words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INCOMPRESSIBLE = 1 << 30
 
 
 def least_widths(titles: Sequence[str], numeric: Sequence[bool]) -> list[int]:
-    """How far each column may be shortened."""
+    """The width to which each column may be shortened."""
     least = [max(LEAST_TEXT, len(title)) for title in titles]
     if least:
         least[0] = LEAST_FIRST
@@ -28,7 +28,7 @@ def least_widths(titles: Sequence[str], numeric: Sequence[bool]) -> list[int]:
 
 
 def fitted(widths: Sequence[int], least: Sequence[int], limit: int) -> list[int]:
-    """The widths of as many columns, from the left, as there is room for; of one at least."""
+    """The widths of the columns, from the left, for which there is room; at least one."""
     for count in range(len(widths), 1, -1):
         found = _shrunk(widths[:count], least, limit)
         if found is not None:
@@ -52,7 +52,7 @@ def _shrunk(widths: Sequence[int], least: Sequence[int], limit: int) -> list[int
 
 
 def shortened(text: str, width: int) -> str:
-    """A name without its middle, words without their end."""
+    """Cut the middle out of a name, and the end off a text."""
     if len(text) <= width:
         return text
     tail = 0 if " " in text or width < LEAST_FOR_BOTH_ENDS else (width - 1) // 2

@@ -16,7 +16,7 @@ Table = Mapping[str, tuple[str, str]]
 
 
 class UseInstead(click.UsageError):
-    """Ends with a command, to be copied as it is."""
+    """The message ends with a command that can be copied."""
 
 
 class LazyGroup(click.Group):
@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
         return command
 
     def instead_of(self, name: str) -> str | None:
-        """What to type in place of a name that another program has."""
+        """What to type instead of a command of another program."""
         return None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

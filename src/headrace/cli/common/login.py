@@ -1,4 +1,4 @@
-"""How a command logs in: a file with a client's settings, in the words of Kafka's clients or of librdkafka.
+"""How a command logs in: a file with client settings, with the names of Kafka's clients or of librdkafka.
 
 `client.security` lists what it may contain.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def secured(settings: ClientSettings) -> ClientSettings:
-    """With the login and TLS settings of the command that runs."""
+    """Use the login and TLS settings of the current command."""
     security = asked_security()
     if security is None:
         return settings
@@ -30,13 +30,13 @@ def secured(settings: ClientSettings) -> ClientSettings:
 
 
 def asked_security() -> ClientSecurity | None:
-    """By the command that runs; None if nothing was said."""
+    """The security settings of the current command; None if it was given none."""
     path = asked_file()
     return read_security(path) if path else None
 
 
 def asked_file() -> Path | None:
-    """The file with settings of a client that the command was given."""
+    """The file with client settings that the command was given."""
     context = click.get_current_context(silent=True)
     path = (context.meta.get(CLIENT_CONFIG) if context is not None else None) or os.environ.get(
         CLIENT_CONFIG_VARIABLE
@@ -45,7 +45,7 @@ def asked_file() -> Path | None:
 
 
 def asked_settings() -> dict[str, str]:
-    """What that file says, for those who pass it on; read and found good."""
+    """The settings in that file, checked, for code that passes them on."""
     from headrace.config.properties import parse_properties
 
     path = asked_file()
@@ -56,7 +56,7 @@ def asked_settings() -> dict[str, str]:
 
 
 def read_security(path: Path) -> ClientSecurity:
-    from headrace.client.security import client_security, misspelt_options  # only who logs in waits for these
+    from headrace.client.security import client_security, misspelt_options  # imported only when there is a login
     from headrace.config.properties import parse_properties
     from headrace.config.setting import ConfigError
     from headrace.model.tls import TlsFault
@@ -68,7 +68,7 @@ def read_security(path: Path) -> ClientSecurity:
             warn(f"{path}: {name} is not used; did you mean {meant}?")
         security = client_security(given.get, os.urandom)
         if security.context is not None:
-            security.context()  # a file that is missing is told before anything is asked
+            security.context()  # report a missing file before anything is sent
     except TlsFault as error:
         named = "ssl.ca.location" if given.get("ssl.ca.location") else "ssl.truststore.location"
         raise CommandError(f"{path}: {str(error).replace('ssl.truststore.location', named)}.", USAGE) from None

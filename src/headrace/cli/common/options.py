@@ -1,4 +1,4 @@
-"""The options that many commands share, and the kinds of values that people write."""
+"""The options that many commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _bootstrap(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 
 def _asked_for(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """The line goes before `headrace -b`, and that before the environment."""
+    """An option of the command overrides `headrace -b`, and that overrides the environment."""
     everywhere: str | None = ctx.find_root().params.get("bootstrap_everywhere")
     if everywhere and ctx.get_parameter_source(param.name or "") is not ParameterSource.COMMANDLINE:
         text = everywhere
@@ -141,7 +141,7 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command that reads on and on: it ends when a timeout that was asked for is over."""
+    """The same for a command that keeps reading: it ends after --timeout, if one was given."""
     return _target_options(function, "How long to wait; if given, also for the next record.")
 
 
@@ -201,7 +201,7 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def asked_bootstrap(ctx: click.Context, param: click.Parameter) -> tuple[Address, ...]:
-    """While a line is completed: what it says so far, or the environment, or the default."""
+    """The address to use during completion: from the line so far, the environment, or the default."""
     return ctx.params.get("bootstrap") or _bootstrap(ctx, param, None)
 
 

@@ -53,7 +53,7 @@ def number(key: str, title: str, wide: bool = False) -> Column:
 
 
 def note(text: str) -> None:
-    """For the person at the terminal; not data."""
+    """Print a message on stderr, for people; not data."""
     click.echo(for_stream(text, sys.stderr), err=True)
 
 
@@ -65,7 +65,7 @@ _writing = False
 
 
 def write_out(data: bytes) -> None:
-    """All of it: a pipe may take a part, and without a buffer (`PYTHONUNBUFFERED`) the rest is ours to write."""
+    """Write all of it: a pipe may accept only a part, and with `PYTHONUNBUFFERED` nobody else writes the rest."""
     global _writing
     _writing = True
     try:
@@ -79,7 +79,7 @@ def write_out(data: bytes) -> None:
 
 
 def is_stuck() -> bool:
-    """Whether `write_out` waits for a reader that does not read. For a signal handler."""
+    """Whether `write_out` is blocked because nobody reads. For a signal handler."""
     if not _writing:
         return False
     poll = select.poll()
@@ -88,7 +88,7 @@ def is_stuck() -> bool:
 
 
 def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty: str = "") -> None:
-    """A list of things. `empty` is said on stderr when people asked and there is nothing."""
+    """Print a list; people get the message `empty` on stderr if there are no rows."""
     if format not in PEOPLE:
         emit_data(list(rows), format)
     elif rows:
@@ -103,7 +103,7 @@ def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty
 
 
 def emit_data(data: Any, format: str) -> None:
-    """For programs: a document, or for jsonl one object a line."""
+    """For programs: one document, or with jsonl one object per line."""
     if format == "json":
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     elif format == "jsonl":
@@ -122,7 +122,7 @@ def yaml_text(data: Any) -> str:
 
 
 def emit_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Facts about one thing, for people."""
+    """Print facts about one thing, for people."""
     listed = [(name, cell(value)) for name, value in pairs]
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
@@ -141,7 +141,7 @@ def terminal_width() -> int | None:
 def table_lines(
     rows: Sequence[Row], columns: Sequence[Column], bold: bool = False, limit: int | None = None
 ) -> list[str]:
-    """A heading and a line for each row, as wide as they get, or fitted into `limit`."""
+    """A heading and a line for each row, as wide as needed, or fitted into `limit`."""
     widths = _widths(rows, columns, limit)
 
     def line(values: Sequence[str]) -> str:

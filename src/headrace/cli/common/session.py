@@ -1,4 +1,4 @@
-"""Runs a command's work against a cluster, and turns what goes wrong into words."""
+"""Runs a command against a cluster, and explains errors in words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def run(
     ends_with_reader: bool = False,
     security: ClientSecurity | None = None,
 ) -> T:
-    """`ends_with_reader`: it has no purpose but its output. The command's --client-config overrides `security`."""
+    """`ends_with_reader`: stop when nobody reads the output any more. The command's --client-config overrides
+    `security`.
+    """
     settings = secured(
         ClientSettings(
             client_id=CLIENT_ID,
@@ -79,7 +81,7 @@ async def topic_of(cluster: Cluster, name: str) -> TopicView:
 
 
 def chosen_partitions(topic: TopicView, wanted: Sequence[int]) -> list[int]:
-    """All partitions, or those wanted, which must exist."""
+    """All partitions, or the given ones, which must exist."""
     there = [partition.number for partition in topic.partitions]
     for one in wanted:
         if one not in there:
@@ -90,7 +92,7 @@ def chosen_partitions(topic: TopicView, wanted: Sequence[int]) -> list[int]:
 
 
 def conclude(outcomes: dict[str, KafkaError | None], noun: str = "topic") -> None:
-    """Fails if some of several things could not be done, with the exit code that says how many."""
+    """Exit with an error if some of several things failed: the code says whether all or only some did."""
     failed = {name: error for name, error in outcomes.items() if error is not None}
     if not failed:
         return
@@ -107,7 +109,7 @@ def conclude(outcomes: dict[str, KafkaError | None], noun: str = "topic") -> Non
 async def wait_until(
     cluster: Cluster, holds: Callable[[ClusterView], bool], names: Sequence[str], what: str
 ) -> None:
-    """Until the broker we talk to sees a change that was made."""
+    """Wait until the broker that we use sees a change."""
     clock = cluster.env.clock
     deadline = clock.monotonic() + cluster.settings.request_timeout_s
     while not holds(await cluster.metadata(names)):

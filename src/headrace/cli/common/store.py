@@ -16,9 +16,8 @@ ZOOKEEPER_TIMEOUT_SECONDS = 3.0
 
 
 async def zookeeper_setting(cluster: Cluster, brokers: Iterable[int]) -> str | None:
-    """`zookeeper.connect` of the first broker that can be asked, empty if its store is the embedded one.
-
-    None if no broker can be asked, or it is of another product and does not say.
+    """`zookeeper.connect` of the first broker that answers; empty if it uses the embedded store. None if no broker
+    answers, or if it is another product and does not say.
     """
     for broker in brokers:
         resource = ConfigResource(ResourceType.BROKER, str(broker))
@@ -31,7 +30,7 @@ async def zookeeper_setting(cluster: Cluster, brokers: Iterable[int]) -> str | N
 
 
 def why_unreachable(server: str) -> str | None:
-    """Of a ZooKeeper server (`host:port`), from here; None if it takes connections."""
+    """Why a ZooKeeper server (`host:port`) cannot be reached from here; None if it accepts connections."""
     host, _, port = server.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=ZOOKEEPER_TIMEOUT_SECONDS):
@@ -41,5 +40,5 @@ def why_unreachable(server: str) -> str | None:
 
 
 def store_name(setting: str | None) -> str | None:
-    """For people."""
+    """The name of the store, for people."""
     return None if setting is None else f"ZooKeeper at {setting}" if setting else EMBEDDED

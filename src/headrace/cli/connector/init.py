@@ -1,4 +1,4 @@
-"""`headrace connector init`: files for a connector of one's own, which run as they are."""
+"""`headrace connector init`: a template for your own connector, which can be run as it is."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _target(bootstrap: str | None, definitions: Sequence[ConnectorDefinition]) -
 
 
 def _security(definitions: Sequence[ConnectorDefinition]) -> ClientSecurity | None:
-    """What the files say of logging in; `--client-config` is stronger."""
+    """The login from the files; `--client-config` overrides it."""
     stated = {tuple(sorted(one.client.items())) for one in definitions}
     if asked_file() is None and len(stated) > 1:
         raise CommandError(
@@ -166,7 +166,7 @@ def _security(definitions: Sequence[ConnectorDefinition]) -> ClientSecurity | No
 
 @contextlib.contextmanager
 def _first_failure() -> Iterator[None]:
-    """In place of a group of them, so that whoever explains errors knows it."""
+    """The first error of a group, since callers can explain single errors only."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -186,7 +186,7 @@ def _explained() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stopped_by_signals(runners: Sequence[Runner]) -> Iterator[None]:
-    """The first one lets each finish its current batch; the second ends the process as signals do."""
+    """The first signal lets each connector finish its current batch; the second kills the process."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

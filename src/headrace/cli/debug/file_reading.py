@@ -3,7 +3,7 @@
     *.log batches · *.index, *.timeindex sparse indexes · *.txnindex aborted transactions · *.snapshot producers ·
     checkpoints · partition.metadata
 
-Nothing is changed, and nothing is trusted: the reading of a segment ends where recovery would cut it.
+Nothing is changed or trusted: reading a segment ends where recovery would cut it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Content:
 
 
 def read_content(path: Path) -> Content:
-    """By the file's name; ValueError for one that is not known."""
+    """Read a file of the kind that its name shows; ValueError for an unknown name."""
     readers: dict[str, Callable[[Path], Content]] = {
         LOG: _segment,
         INDEX: _offset_index,
@@ -72,7 +72,7 @@ def _base_offset(path: Path) -> int | None:
 
 
 def batches(path: Path) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of the batches that are whole."""
+    """(position, header, bytes) of the complete batches."""
     disk = RealDisk()
     file = OpenFile(disk, str(path), READ_ONLY)
     # Compaction leaves gaps, so they are allowed here and reported by the caller.

@@ -45,7 +45,7 @@ COLUMNS = (
 
 
 class Shift(NamedTuple):
-    """So many records on, or back, from where the group is."""
+    """Move this many records forward or back from the group's offset."""
 
     records: int
 
@@ -138,7 +138,7 @@ def seek(
 
 
 async def _group_if_any(cluster: Cluster, group: str, may_be_new: bool) -> GroupView | None:
-    """A group that is not there yet can be given positions, where it is said which."""
+    """The group, or None: offsets can be set for a group that does not exist yet if they are named."""
     if not may_be_new:
         return await group_of(cluster, group)
     try:
@@ -165,7 +165,7 @@ def _refuse_members(view: GroupView | None) -> None:
 async def plan_moves(
     cluster: Cluster, group: str, where: Point | Shift, choices: Sequence[PartitionChoice]
 ) -> list[OffsetMove]:
-    """What would change, with every position inside its log."""
+    """The changes, with every offset inside its log."""
     current = await fetch_offsets(cluster, group)
     places = await chosen_places(cluster, choices) if choices else list(current)
     ranges = await ranges_of(cluster, places)
@@ -294,7 +294,7 @@ async def _forget(cluster: Cluster, names: Sequence[str], choices: Sequence[Part
 
 
 async def held_places(cluster: Cluster, group: str, choices: Sequence[PartitionChoice]) -> list[TopicPartition]:
-    """The chosen ones that the group has positions in: also of topics that are gone."""
+    """The chosen partitions for which the group has offsets, including those of deleted topics."""
     held = await fetch_offsets(cluster, group)
     return [
         place

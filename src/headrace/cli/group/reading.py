@@ -1,8 +1,8 @@
 """Reads a topic as a member of a group, with the consumer protocol (KIP-848): for `topic consume --group`.
 
-Each partition continues at the group's offset, or starts where the user says if it has none. Positions
-are committed after the records are printed: by the clock, when a partition is given up, and at the end. One
-heartbeat does everything else: joins, reports what is held, learns what to hold, leaves.
+Each partition continues at the group's offset, or starts where the user says if it has none. Positions are
+committed after the records are printed: by the clock, when a partition is given up, and at the end. One heartbeat
+does everything else: it joins, reports and receives assignments, and leaves.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class GroupReading:
     """Where to stop; None: never."""
 
     def at_end(self) -> bool:
-        """With partitions, and each read up to where it ended at the start."""
+        """Whether it has partitions, and has read each up to the end that it had at the start."""
         positions, ends = self.reader.positions, self.ends
         if ends is None or not positions:
             return False
         return all(at >= ends.get(one, 0) for one, at in positions.items())
 
     async def keep_up(self) -> None:
-        """Whatever the clock asks for between two polls."""
+        """Send the heartbeats and commits that are due between two polls."""
         now = self.cluster.env.clock.monotonic()
         if now >= self.next_commit_s:
             await self.commit(list(self.done))
@@ -107,7 +107,7 @@ class GroupReading:
             error = kafka_error(answer.error_code, answer.error_message)
             if error.code not in _THROWN_OUT:
                 raise error
-            # Thrown out: what was held may be another's by now.
+            # Removed from the group: its partitions may belong to another member by now.
             self.done.clear()
             self._hold(frozenset(), {})
             member.epoch, member.reported = JOIN_EPOCH, None
@@ -139,7 +139,7 @@ class GroupReading:
         self.member.held = partitions
 
     async def _begin(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group is; where it never was, where the user says."""
+        """The committed offsets, or for partitions without one the place that the user chose."""
         if not places:
             return {}
         committed = await fetch_offsets(self.cluster, self.member.group)
@@ -155,7 +155,7 @@ class GroupReading:
         for place, error in (await commit_offsets(self.cluster, self.member.group, offsets, identity)).items():
             if error is None:
                 del self.done[place]
-            elif error.code not in _THROWN_OUT:  # of those the next heartbeat says what to make
+            elif error.code not in _THROWN_OUT:  # the next heartbeat says what to do about these
                 raise error
 
     async def leave(self) -> None:
@@ -175,7 +175,7 @@ def _limits(reading: ReadOptions) -> FetchLimits:
 
 
 async def read_in_group(cluster: Cluster, reading: ReadOptions, group: str, output: Format) -> int:
-    """Print records until told to stop; returns how many there were."""
+    """Print records until a limit is reached; returns their number."""
     topic = await topic_of(cluster, reading.topic)
     member = GroupMember(group, topic, cluster.env.rng.bytes(16).hex())
     run = GroupReading(cluster, reading, member, RecordReader(cluster, {}, _limits(reading)))

@@ -1,7 +1,7 @@
 """A group as commands show it: both protocols in one shape, with where it is and how far behind.
 
-Lag in seconds is the age of the oldest record that the group has not done with, by the record's own timestamp: the
-one clock that every cluster shows. (A Headrace broker measures it by its own clock too: `/lag` on its admin port.)
+Lag in seconds is the age of the oldest record that the group has not processed, by the record's own timestamp,
+because every cluster shows that. (A Headrace broker measures it by its own clock too: `/lag` on its admin port.)
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _classic_member(member: classic.DescribedGroupMember, protocol_type: str) ->
         try:
             partitions = read_assignment(member.member_assignment)
         except ProtocolError:
-            pass  # a client with an assignment of its own making: what it reads cannot be told
+            pass  # a client with its own assignment format: what it reads is unknown
     assignment = tuple(sorted(TopicPartition(topic, one) for topic in partitions for one in partitions[topic]))
     return MemberView(member.member_id, member.group_instance_id, member.client_id, member.client_host, assignment)
 
@@ -181,7 +181,7 @@ def _places(assignment: consumer.Assignment) -> tuple[TopicPartition, ...]:
 
 
 async def all_lags(cluster: Cluster) -> list[GroupWithLag]:
-    """Of every group; one that is deleted meanwhile is left out."""
+    """The lag of every group; one that is deleted in the meantime is left out."""
     return await lags_of(cluster, [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES], True)
 
 

@@ -61,7 +61,7 @@ class Sum(NamedTuple):
 
 
 class LagWatch:
-    """What was seen before, and the rows that it makes of what is seen now."""
+    """Turns each look at the groups into rows, with rates since the previous look."""
 
     def __init__(self, by_partition: bool) -> None:
         self._by_partition = by_partition

@@ -267,7 +267,7 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
 
 
 async def evacuation(cluster: Cluster, view: ClusterView, moving: Moving, broker: int) -> Wanted:
-    """What must move so that a broker holds nothing. What leaves it already is waited for."""
+    """The moves after which a broker holds no replica. Moves that are already running are waited for."""
     others = {id: place for id, place in (await open_places(cluster, view)).items() if id != broker}
     there = destination(view, moving)
     led = {
@@ -282,7 +282,7 @@ async def evacuation(cluster: Cluster, view: ClusterView, moving: Moving, broker
 
 
 def _without_offline(view: ClusterView, moving: Moving, brokers: Mapping[int, Location]) -> Wanted:
-    """Each partition that has replicas offline, with others in their place. Says which have to wait, and why."""
+    """Replace the offline replicas of each partition. Reports which partitions have to wait, and why."""
     there = destination(view, moving)
     lost: dict[TopicPartition, Replicas] = {}
     leaderless: list[TopicPartition] = []
@@ -318,7 +318,7 @@ def _check_alive(view: ClusterView, brokers: Replicas) -> None:
 
 
 def _check_all_are_there(view: ClusterView, now: Wanted, without: Replicas) -> None:
-    """One that is down may be back in a minute: to balance without it would copy all that it holds."""
+    """A broker that is down may be back in a minute; balancing without it would copy everything that it holds."""
     down = sorted({one for to in now.values() for one in to} - set(view.brokers) - set(without))
     if down:
         ids = ",".join(map(str, down))

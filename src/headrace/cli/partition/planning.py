@@ -87,7 +87,7 @@ def places(view: ClusterView) -> dict[int, Location]:
 
 
 async def open_places(cluster: Cluster, view: ClusterView) -> dict[int, Location]:
-    """The same, with the brokers that get nothing new: the controller would refuse to move anything to them."""
+    """The places without brokers that may not get replicas: the controller would refuse such moves."""
     return {id: place._replace(closed=await _is_cordoned(cluster, id)) for id, place in places(view).items()}
 
 

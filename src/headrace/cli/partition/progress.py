@@ -53,7 +53,7 @@ async def carry_out(cluster: Cluster, moves: Sequence[Move], bytes_per_second: i
 
 
 async def _lift(cluster: Cluster, limited: throttle.Pairs | None) -> None:
-    """The limits of brokers hold for all moves: the last one to end takes them away."""
+    """The throttle of a broker applies to all moves, so the last move to end removes it."""
     if limited is None:
         return
     moving = await list_reassignments(cluster)
@@ -74,7 +74,7 @@ async def _elect(cluster: Cluster, moves: Sequence[Move]) -> None:
 
 
 async def _not_arrived(cluster: Cluster, moves: Sequence[Move]) -> list[TopicPartition]:
-    """Those that do not move any more and are elsewhere. One whose topic was deleted is nowhere."""
+    """Partitions whose move has ended without reaching its target; not those whose topic was deleted."""
     elsewhere: list[TopicPartition] = []
 
     async def have_arrived() -> bool:

@@ -107,6 +107,6 @@ async def _round_trips(
 
 
 async def _next(reader: RecordReader) -> None:
-    """Until something has come."""
+    """Wait for the next record."""
     while not any(fetched.batches for fetched in await reader.poll()):
         pass

@@ -16,7 +16,7 @@ BAR_WIDTH = 24
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Of values in order: the smallest that at least so many percent do not exceed."""
+    """The smallest of the sorted values that at least this percentage of them does not exceed."""
     assert ordered
     return ordered[max(0, -int(-len(ordered) * percent // 100) - 1)]
 
@@ -33,7 +33,7 @@ def latencies(seconds: list[float]) -> dict[str, float]:
 
 
 class Progress:
-    """A bar on stderr, only where a person sees it."""
+    """A progress bar on stderr, only on a terminal."""
 
     def __init__(self, total: float, what: str) -> None:
         self._total = total

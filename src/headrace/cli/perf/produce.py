@@ -1,7 +1,7 @@
 """`headrace perf produce`: writes generated records and measures.
 
-The records of a batch are made once and sent again and again with fresh times, so that what is measured is the
-cluster and not this program's making of records.
+The records of a batch are made once and sent again and again with fresh times, so that the cluster is measured and
+not how fast this program creates records.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def _measure(cluster: Cluster, load: ProduceLoad) -> dict[str, object]:
 
 
 def _batches(load: ProduceLoad, tally: Tally) -> Iterator[int]:
-    """How many records the next batch holds, until there are enough or the time is up."""
+    """The number of records in each next batch, until there are enough or the time is over."""
     given = 0
     while load.records is None or given < load.records:
         if load.records is None and time.monotonic() - tally.began >= load.seconds:

@@ -54,7 +54,7 @@ def _explained(pipeline: Pipeline) -> Iterator[None]:
 
 
 def good_pipelines(files: Sequence[Path]) -> list[Pipeline]:
-    """Of files whose keys are right; what is wrong ends the command. Their cluster is not asked."""
+    """The pipelines of valid files; a mistake ends the command. Their cluster is not contacted."""
     existing(files)
     checked = check_files(files)
     for one in checked:

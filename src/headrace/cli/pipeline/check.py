@@ -79,7 +79,7 @@ def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str
     if not no_cluster:
         try:
             check_topics(checked, bootstrap)
-        except CommandError as error:  # what the files have wrong is shown all the same
+        except CommandError as error:  # mistakes in the files are shown even so
             unreachable = error
     if not no_spark:
         check_sql(checked, bootstrap, records=not no_cluster and unreachable is None)
@@ -131,7 +131,7 @@ def require_spark() -> None:
 
 
 def check_files(files: Iterable[Path]) -> list[CheckedFile]:
-    """What the files say by themselves, and that no two have one name."""
+    """Check the files themselves, and that no two pipelines have the same name."""
     from headrace.spark.pipelines.checking.static import check_static
     from headrace.spark.pipelines.definition import PipelineError
     from headrace.spark.pipelines.loading.files import load_pipeline
@@ -177,7 +177,9 @@ def check_topics(checked: Sequence[CheckedFile], bootstrap: str | None) -> None:
 
 
 def check_topics_of(pipeline: Pipeline, bootstrap: str | None) -> str:
-    """Of one pipeline that is right so far; where its cluster is. What is wrong is told, and ends the command."""
+    """Check the topics of a pipeline that is valid so far; returns the address of its cluster. A mistake is
+    printed and ends the command.
+    """
     from headrace.spark.pipelines.definition import DEFAULT_BOOTSTRAP
 
     one = CheckedFile(pipeline.path, pipeline)
@@ -206,7 +208,7 @@ def _asked(pipeline: Pipeline, bootstrap: str, ask: Callable[[BlockingCluster], 
 
 
 def command_settings(pipeline: Pipeline, bootstrap: str) -> ClusterSettings:
-    """How a command reaches the cluster of a pipeline: as the pipeline does."""
+    """How a command connects to the cluster of a pipeline: with the pipeline's own settings."""
     from headrace.spark.option_table import OptionError
     from headrace.spark.pipelines.connecting import cluster_settings
 
@@ -271,9 +273,9 @@ def brief_session(pipeline: Pipeline, log_file: Path) -> SparkSession:
         return make_session(settings, name, master=_CHECK_MASTER, log_file=log_file, java_options=options)
     except NoJava as error:
         raise cannot_start(error) from None
-    except Py4JError as error:  # a setting that it does not take
+    except Py4JError as error:  # a setting that Spark refuses
         raise CommandError(f"Spark did not start: {in_words(error)}", FAILED, _SETTINGS) from None
-    except PySparkRuntimeError as error:  # Java is there and ends at once: its last words are in the log
+    except PySparkRuntimeError as error:  # Java exits at once: its last lines are in the log
         said = log_file.read_text(errors="replace").strip() if log_file.exists() else ""
         raise CommandError(
             f"Spark did not start: {error.getMessage()}", FAILED, said[-MOST_OF_LOG:] or None

@@ -75,7 +75,7 @@ def run_pipelines(files: tuple[Path, ...], conf: tuple[str, ...], format: str, q
 
     from headrace.spark.pipelines.running.launching import Launch, LaunchSettings
 
-    # Rows that a console sink prints would run into a table that is drawn again and again.
+    # Rows that a console sink prints would mix with a table that is redrawn.
     drawn = not any(sink.kind == "console" for pipeline in pipelines for sink in pipeline.sinks)
     screen = PipelineScreen(format, quiet, drawn)
     launch = Launch(pipelines, LaunchSettings(conf=parse_pairs(conf, "--conf"), **given), screen)
@@ -128,7 +128,7 @@ def _attempt(launch: Launch) -> Failure | None:
 
 
 def _disk_problem(problem: OSError) -> CommandError:
-    """The state directory, a checkpoint, a log: `[Errno 13]` says little about which, and why it is needed."""
+    """Names the state directory, checkpoint or log, and why it is needed: `[Errno 13]` alone says little."""
     if problem.filename is None:
         return CommandError(f"{problem}.", FAILED)
     return CommandError(
@@ -148,7 +148,7 @@ def _in_background(work: Callable[[], T]) -> T:
         except CommandError as problem:
             done.set_exception(problem)
         finally:
-            done.cancel()  # without effect unless it ended in a bug, whose traceback is printed here
+            done.cancel()  # does nothing unless it ended with a bug; then the traceback is printed here
 
     # A daemon, so that the second Ctrl-C need not wait for it.
     threading.Thread(target=run, name="pipelines", daemon=True).start()
@@ -171,7 +171,7 @@ def _signals(launch: Launch, screen: PipelineScreen) -> Iterator[None]:
             screen.give_up(AT_ONCE)
             raise click.Abort
         launch.stop.set()
-        # Said here: the thread that runs may sit in a call to Java for seconds.
+        # Printed here, because the running thread may be inside a call to Java for seconds.
         screen.say(f"Stopping when {_awaited(launch)}; press Ctrl-C again to stop now.")
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -53,7 +53,7 @@ class PipelineScreen:
         """The thread that runs draws, and the main one when a signal comes."""
 
     def look(self, queries: Sequence[QueryProgress], final: bool = False) -> None:
-        """How far the queries are; `final` when they have ended."""
+        """Show the progress of the queries; `final` when they have ended."""
         now_s = time.monotonic()
         if now_s >= self._next_draw_s or final:
             self._next_draw_s = now_s + DRAW_EVERY_S
@@ -76,7 +76,7 @@ class PipelineScreen:
             self._draw()
 
     def end(self, queries: Sequence[QueryProgress]) -> None:
-        """What was done, when it is over. On a terminal the table stands there already."""
+        """Print a summary at the end. On a terminal the table already shows it."""
         if not queries or self._quiet:
             return
         self._rows = [query.as_row() for query in queries]
@@ -87,7 +87,7 @@ class PipelineScreen:
                 note(text)
 
     def give_up(self, text: str) -> None:
-        """The last word. What the queries say from now on comes too late, and would be drawn over it."""
+        """Print the last message, and ignore later progress, which would overwrite it."""
         with self._drawing:
             on_terminal, self._quiet, self._screen = self._screen is not None, True, None
         note(f"\n{text}" if on_terminal else text)  # after the ^C that the terminal shows

@@ -81,7 +81,7 @@ def submit_pipelines(ctx: click.Context, /, files: tuple[Path, ...], dry_run: bo
 
 
 def _loaded(files: Sequence[Path]) -> list[Pipeline]:
-    """Checked as far as the files go; the cluster is asked, and warnings are told, when they run."""
+    """Load and check the files only; the cluster is asked, and warnings are shown, when they run."""
     require_spark()
     checked = check_files(files)
     problems = [str(problem) for one in checked for problem in one.problems if not problem.warning]

@@ -3,7 +3,7 @@
     spark-submit --master spark://HOST:7077 .../headrace/cli/pipeline/submitted.py FILE... --once
 
 `headrace pipeline submit` writes and runs that line. It names a file in `DRIVER_VARIABLE`, into which this process
-puts its id: between the two stands Java, which does not pass a signal on.
+puts its id: Java is between the two, and does not forward signals.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def main() -> None:
 
 
 def _forget_this_folder() -> None:
-    """Python searches the folder of a script first, and would find `screen` or `check` here for anybody's."""
+    """Python searches a script's folder first, so `import screen` anywhere would find the module here."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
 
 
 def _say_who_we_are() -> None:
-    """Whole or not at all: a reader never finds half a number."""
+    """Written atomically: a reader never finds half a number."""
     file = os.environ.pop(DRIVER_VARIABLE, None)
     if file is not None:
         with open(f"{file}.new", "w") as fresh:

@@ -75,7 +75,7 @@ async def measure(cluster: Cluster, clock: Clock, seconds: float) -> MeasuredClu
 
 
 async def _disks(cluster: Cluster, view: ClusterView) -> tuple[dict[int, BrokerDisk], dict[TopicPartition, int]]:
-    """Of each broker, and the bytes of the largest replica of each partition."""
+    """The disks of each broker, and the bytes of the largest replica of each partition."""
     disks: dict[int, BrokerDisk] = {}
     sizes: dict[TopicPartition, int] = {}
     for broker in view.brokers:

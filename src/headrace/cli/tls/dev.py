@@ -1,4 +1,4 @@
-"""`headrace tls dev`: an authority of one's own and certificates, to try TLS with before the real ones are there.
+"""`headrace tls dev`: a private certificate authority and certificates, for trying out TLS.
 
     ca.pem       what clients trust             ca.key       what signs; needed only to make more
     broker.pem   certificate and key of brokers  NAME.pem    certificate and key of a client
@@ -127,12 +127,12 @@ def _authority(directory: Path, days: int) -> tuple[Certificate, bool]:
 
 
 def _write(path: Path, text: str) -> None:
-    """For its owner only."""
+    """Write a file that only its owner can read."""
     _replace(path, text, 0o600)
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    """Whole from the first moment on: a broker may be looking."""
+    """Replace the file atomically: a broker may read it at any moment."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:

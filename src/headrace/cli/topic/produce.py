@@ -119,7 +119,7 @@ def produce(
 
 
 def _check_goes_with_json(*given: object) -> None:
-    """What a record says of itself needs no options."""
+    """Refuse options that set what the JSON records already contain."""
     options = ("--key", "--key-delimiter", "--header", "--null", "--null-marker")
     if wrong := [option for option, value in zip(options, given, strict=True) if value]:
         raise click.UsageError(
@@ -206,7 +206,7 @@ def _announced(delimiter: bytes) -> AsyncIterator[list[bytes]]:
 
 
 async def input_lines(delimiter: bytes = b"\n") -> AsyncIterator[list[bytes]]:
-    """What has come of standard input, line by line, as soon as it comes."""
+    """The lines of standard input, as soon as they arrive."""
     rest = b""
     async for chunk in _chunks(STANDARD_INPUT):
         *lines, rest = (rest + chunk).split(delimiter)
@@ -227,7 +227,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _until_readable(descriptor: int) -> None:
-    """Watched for one read only: a second notice of the same bytes would make the next read block."""
+    """Watch for one read only: a second notification for the same bytes would make the next read block."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:

@@ -59,7 +59,7 @@ class LineRules:
 
 @dataclass(frozen=True, slots=True)
 class JsonRules:
-    """A line is a record with everything that belongs to it."""
+    """Each line is a complete record."""
 
     repartition: bool = False
     """The key decides where a record goes, whatever partition it names."""

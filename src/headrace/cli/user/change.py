@@ -1,7 +1,7 @@
 """`headrace user list|add|remove`: SCRAM credentials, in a running cluster or before there is one.
 
-A password is asked for on a terminal, or read from a file or standard input, never from the command line:
-everybody on the machine can read those.
+A password is asked for on a terminal, or read from a file or standard input, never from the command line, which
+everybody on the machine can read.
 """
 
 from __future__ import annotations
