@@ -1,11 +1,11 @@
-"""What differs between the versions of PySpark, in one place.
+"""The differences between the versions of PySpark, in one place.
 
 PySpark 4.2 brought admission control for Python streams: `latestOffset(start, limit)`, `ReadLimit` and
 `SupportsTriggerAvailableNow`. Before it `latestOffset()` has no arguments, and a run with AvailableNow asks it
 once and takes one batch up to there. A reader that serves both:
 
 - gives `latestOffset` arguments that default to None (Spark calls it with or without);
-- keeps in mind the end of the last batch it planned: Spark tells a restarted one by `partitions(end, end)`;
+- remembers the end of the last batch it planned: Spark signals a restart by `partitions(end, end)`;
 - does not limit the first batch of a run: it may be the only one, of an AvailableNow run, and the rest would stay
   unread. Limits hold from the second batch on. After the only batch nobody asks again, so the positions of a
   consumer group are one run behind there.
@@ -58,7 +58,7 @@ if TYPE_CHECKING or HAS_READ_LIMITS:
 else:
 
     class ReadLimit:
-        """Stands for the one of PySpark 4.2."""
+        """A substitute for the class of PySpark 4.2."""
 
     class ReadAllAvailable(ReadLimit):
         pass
@@ -76,7 +76,7 @@ if TYPE_CHECKING or HAS_STREAM_ARROW_WRITER:
 else:
 
     class StreamArrowWriter:
-        """Stands for the one of PySpark 4.1."""
+        """A substitute for the class of PySpark 4.1."""
 
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -90,14 +90,14 @@ _NOTES_CALL_SITES = "_enable_debugging_cache"
 
 @contextmanager
 def without_call_sites() -> Iterator[None]:
-    """Columns that are made inside do not know where. Also a decorator."""
+    """Columns created in this block do not record their line of code. Also a decorator."""
     with _call_sites(False):
         yield
 
 
 @contextmanager
 def with_call_sites() -> Iterator[None]:
-    """A user's code inside what does without them."""
+    """For user code inside `without_call_sites`."""
     with _call_sites(None):
         yield
 

@@ -1,4 +1,4 @@
-"""`format("headrace")`: what Spark asks first, for reading and writing, batch and streaming.
+"""`format("headrace")`: the entry point for reading and writing, batch and streaming.
 
 Spark imports every package called `pyspark_*` when it looks for data sources, so this module imports little:
 readers and writers come with their first use. Options are checked as early as Spark allows: at `load()` where it
@@ -58,7 +58,7 @@ class HeadraceDataSource(DataSource):
 
 
 def _options_for_either(given: dict[str, str]) -> SourceOptions:
-    """Whether it will be a batch or a stream is not known yet: what both refuse is refused now."""
+    """It is not known yet whether this will be a batch or a stream: refuse what both refuse."""
     from headrace.spark.errors import SourceError
     from headrace.spark.source.options import OptionError, parse_source_options
 
@@ -68,6 +68,6 @@ def _options_for_either(given: dict[str, str]) -> SourceOptions:
         try:
             return parse_source_options(given, streaming=True)
         except OptionError as of_stream:
-            # Only a batch has an end: who gives one does not mean a stream.
+            # Only a batch has an end, so these options are not meant for a stream.
             means_batch = of_stream.option.lower().startswith("ending")
             raise SourceError(str(of_batch if means_batch else of_stream)) from None

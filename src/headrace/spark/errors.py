@@ -1,9 +1,10 @@
-"""Errors of the source and sink as a user sees them through Spark, and the way back from Spark's exceptions.
+"""Errors of the source and sink as a user sees them through Spark, and how they are found again in Spark's
+exceptions.
 
 Our code runs in Spark's Python workers. What it raises there reaches the user as text inside an exception of
 Spark's: a traceback, whose last line names the class and the message, between Spark's own words. So:
 
-- a mistake of the user is one `SourceError` with the whole story in one line, and nothing chained to it;
+- a mistake of the user is one `SourceError` that explains everything in one line, with nothing chained to it;
 - Spark is asked to leave the traceback out (`hide_traceback`; from Spark 4.0 on it can);
 - `user_message` finds that line again in whatever Spark made of it.
 """
@@ -36,7 +37,7 @@ class SourceError(Exception):
 
 
 def hide_traceback() -> None:
-    """In a Python process of Spark: the exception that ends its work is reported in its own words alone.
+    """In a Python process of Spark: report the exception that ends its work without a traceback.
 
     A mistake of the user is not our bug. The process does nothing after it.
     """
@@ -47,7 +48,7 @@ def hide_traceback() -> None:
 
 @contextmanager
 def explained(bootstrap: str, *own: type[Exception]) -> Iterator[None]:
-    """Errors of a broker, of the way to it, and of the classes given, come out of the block as a SourceError."""
+    """Turn errors of a broker, of the connection, and of the given classes into a SourceError."""
     kinds: tuple[type[Exception], ...] = (KafkaError, ClientError, *own)
     try:
         yield

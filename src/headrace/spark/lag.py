@@ -1,4 +1,4 @@
-"""How far a stream is behind its topics, out of the progress that Spark reports of it.
+"""How far a stream is behind its topics, computed from the progress that Spark reports.
 
     from headrace.spark.lag import lag, lag_by_partition
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 def lag(of: Reported) -> int | None:
-    """Of a query, one of its reports, or a report as JSON. None if nothing ran yet, or no source is a topic."""
+    """The lag of a query, of one of its reports, or of a report as JSON. None before the first batch, or without a
+    topic.
+    """
     sources = list(_sources(of))
     return sum(sum(one.values()) for one in sources) if sources else None
 
@@ -43,7 +45,7 @@ def lag_by_partition(of: Reported) -> dict[str, dict[int, int]]:
 
 
 def _sources(of: Any) -> Iterator[Mapping[TopicPartition, int]]:
-    """For each source that is topics, how far each partition is behind."""
+    """For each source that reads topics, the lag of each partition."""
     of = getattr(of, "lastProgress", of)
     report = of if of is None or isinstance(of, Mapping) else json.loads(of.json)
     for source in (report or {}).get("sources") or ():

@@ -63,7 +63,7 @@ class GivenOptions:
         return sorted(self._values)
 
     def text(self, name: str) -> str | None:
-        """What was given, without spaces around it."""
+        """The given text, without surrounding spaces."""
         value = self._values.get(name.lower())
         return None if value is None else value.strip()
 

@@ -31,7 +31,7 @@ def parse_security(options: GivenOptions) -> ClientSecurity | None:
     try:
         security = client_security(lambda name: options.text(PREFIX + name), os.urandom)
         if security.context is not None:
-            security.context()  # what cannot be read is told before anything is asked
+            security.context()  # report unreadable files before anything is sent
     except ConfigError as error:
         raise OptionError(_named_in(str(error), given), str(error)) from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark need not do again for every task.
+"""Saves Spark's Python workers from repeating work for every task.
 
 Spark keeps its Python workers, and around every task of one it collects all garbage and makes Python forget what
 it knows about its import path. Neither finds anything in a worker that has loaded what it needs, but together they
@@ -6,7 +6,7 @@ take a tenth of a second and more: eight small tasks on two cores, half a second
 
 - The objects of loaded modules never become garbage: they are set aside from the collector, once.
 - Forgetting makes Python read the directories of Spark's own zip files again, entry by entry. A finder that is
-  taken out of the table of finders is made again by the next import that needs it, from what was read before.
+  taken out of the table of finders is rebuilt by the next import that needs it, from what was read before.
 """
 
 from __future__ import annotations

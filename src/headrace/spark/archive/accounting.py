@@ -1,8 +1,8 @@
 """What becomes of every offset of a partition: a row, a marker, a record of an aborted transaction, or nothing.
 
 The decoder leaves out what a reader must not see. The same chunks go past an `Account` first, which notes by the
-headers of their batches what that will be. What is neither a row nor noted was compacted away. And where headers
-state how many records there are, the rows that were decoded must be as many.
+headers of their batches what that will be. An offset that is neither a row nor noted was compacted away. Where
+headers state the number of records, the number of decoded rows must match it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Batches:
 
 
 class Account:
-    """Of one partition, while it is read from `start` on."""
+    """The account of one partition, while it is read from `start` on."""
 
     def __init__(self, partition: TopicPartition, start: int, end: int) -> None:
         self._partition = partition
@@ -59,7 +59,7 @@ class Account:
         self._noted: list[_Batches] = []
 
     def watched(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks as they are, noted before they are passed on."""
+        """Passes the chunks on unchanged, and notes what is in them."""
         for chunk in chunks:
             self._note(chunk)
             yield chunk
@@ -84,7 +84,7 @@ class Account:
         if chunk.aborted:
             kind[list(batches_of_aborted(chunk, headers))] = ABORTED
         end = first + headers.numbers("last_offset_delta") + 1
-        new = end > chunk.start  # what begins before it was noted with the chunk before
+        new = end > chunk.start  # a batch that begins before it was noted with the previous chunk
         records = headers.numbers("record_count")
         self._noted.append(_Batches(first[new], end[new], kind[new], records[new]))
 

@@ -2,7 +2,7 @@
 
 A partition continues where its last range ended. What a kill leaves is finished or removed first (`manifest`). A
 topic that is missing or was created again, and a partition whose log now starts after what is archived, or loses
-records while it is read, are problems: they are told, and the rest continues.
+records while it is read, are problems: they are reported, and the rest continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_RANGES_PER_COMMIT = 500
 
 @dataclass(slots=True)
 class RunProgress:
-    """Grows while a run continues."""
+    """The progress of a run so far."""
 
     offsets: int = 0
     """To be archived in this run."""
@@ -56,7 +56,7 @@ class ArchiveRun:
 
     def run(self, told: Told = lambda _: None) -> RunProgress:
         """`told` is called after every range."""
-        check_cluster(self._cluster, m.describe(self._store))  # before the lock: nothing may be there
+        check_cluster(self._cluster, m.describe(self._store))  # before the lock: there may be no archive
         with self._store.writing():
             manifest = m.load(self._store)
             m.finish(self._store, manifest)
@@ -107,7 +107,7 @@ class ArchiveRun:
                 )
 
     def _topics(self, manifest: m.Manifest) -> dict[str, TopicInfo]:
-        """Those to be archived that are there, and are the ones they were."""
+        """The topics to archive that exist and have not been created again."""
         there = chosen_topics(self._cluster, manifest.description)
         for name in manifest.description.topics:
             if name not in there:
@@ -134,7 +134,7 @@ class ArchiveRun:
         return [one for one in found if one is not None]
 
     def _stretch(self, place: TopicPartition, archived: int | None, start: int, end: int) -> Stretch | None:
-        """From where the archive ends, or for a new partition from where the log begins."""
+        """The offsets from the end of the archive, or for a new partition from the start of the log."""
         begin = start if archived is None else archived
         if begin > end:
             self.progress.problems.append(

@@ -1,4 +1,4 @@
-"""What the archive asks a cluster beyond offsets: its id, and the settings of a topic."""
+"""Requests of the archive other than for offsets: the cluster's id, and the settings of a topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_THE_TOPIC = 1
 
 
 def cluster_id(cluster: BlockingCluster) -> str:
-    """Empty when the cluster gives none."""
+    """The id of the cluster; empty if it reports none."""
 
     def attempt() -> str:
         with cluster.entry() as connection:
@@ -29,7 +29,7 @@ def cluster_id(cluster: BlockingCluster) -> str:
 
 
 def topic_settings(cluster: BlockingCluster, topic: str, *, own_only: bool = True) -> dict[str, str]:
-    """By name: those given for the topic itself, or all that hold for it."""
+    """Settings by name: those set on the topic itself, or all that apply to it."""
     asked = DescribeConfigsResource(
         resource_type=int(ResourceType.TOPIC), resource_name=topic, configuration_keys=None
     )

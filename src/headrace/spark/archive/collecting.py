@@ -45,7 +45,7 @@ class Stretch:
 
 
 def rows_of(cluster: BlockingCluster, place: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """What a reader sees of a range of the log."""
+    """The rows that a reader sees in a range of the log."""
     yield from decode(_chunks(cluster, place, start, end), c.ALL_COLUMNS, place, start, end)
 
 
@@ -54,7 +54,7 @@ def _chunks(cluster: BlockingCluster, place: TopicPartition, start: int, end: in
 
 
 class Collector:
-    """Writes under `staged`; what it gives is for a commit."""
+    """Writes files under `staged`, and returns the ranges for a commit."""
 
     def __init__(self, store: ArchiveStore, file_bytes: int, codec: str) -> None:
         self._store = store

@@ -6,10 +6,10 @@
     _headrace/staged/*.part                   files of a commit that are not in their place yet
     topic=orders/day=2026-11-16/*.parquet     data
 
-A commit goes: its files are written under `staged`, the commit is written (from then on they count), the files
-are moved to their places. So what a reader of the folder finds belongs to a commit, whole and once, whenever the
-writer is killed; the next writer moves what was left and deletes what was never committed. One commit is finished
-before the next is begun, so only the last can have files under `staged`.
+A commit has three steps: its files are written under `staged`, the commit is written (from then on they count),
+and the files are moved to their places. So what a reader of the folder finds belongs to a commit, whole and once,
+whenever the writer is killed; the next writer moves what was left and deletes what was never committed. One commit
+is finished before the next is begun, so only the last can have files under `staged`.
 
 A range is all offsets from `start` up to `end` of one partition. Each is a row in one of its files, or counted:
 `markers` of transactions, records of `aborted` transactions, `compacted` away before they were archived, `lost` to
@@ -85,7 +85,7 @@ class ArchivedRange:
         return sum(file.size for file in self.files)
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with it by itself."""
+        """Mistakes in the description itself."""
         where = f"{self.place}, offsets {self.start} to {self.end - 1}"
         counted = self.rows + self.markers + self.aborted + self.compacted + self.lost
         if counted != self.end - self.start:
@@ -98,7 +98,7 @@ class ArchivedRange:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """A topic as it was when its records were archived, so that it can be made again."""
+    """A topic as it was when its records were archived, so that it can be created again."""
 
     id: str
     partitions: int
@@ -165,7 +165,7 @@ def describe(store: ArchiveStore) -> Description:
 
 
 def load(store: ArchiveStore) -> Manifest:
-    """As far as it was committed."""
+    """The committed manifest."""
     manifest = Manifest(describe(store))
     names = store.names(LOG)
     snapshots = [name for name in names if name.endswith(_SNAPSHOT)]
@@ -180,7 +180,7 @@ def load(store: ArchiveStore) -> Manifest:
 
 
 def commit(store: ArchiveStore, manifest: Manifest, new: Commit) -> None:
-    """From now on its files count."""
+    """Makes its files part of the archive."""
     assert new.number == manifest.number + 1
     store.check_writer()
     if not store.create(_name(new.number), _text(new)):
@@ -194,7 +194,7 @@ def commit(store: ArchiveStore, manifest: Manifest, new: Commit) -> None:
 
 
 def finish(store: ArchiveStore, manifest: Manifest) -> None:
-    """What the last writer left behind when it was killed. Only for who holds the lock."""
+    """What the last writer left behind when it was killed. Needs the lock."""
     if manifest.last is not None:
         _place(store, manifest.last.ranges)
     for name in (*store.names(STAGED), *store.names(TEMPORARY)):
@@ -218,7 +218,7 @@ def _write_snapshot(store: ArchiveStore, manifest: Manifest) -> None:
     assert manifest.last is not None
     whole = Commit(manifest.number, manifest.last.time, manifest.topics, tuple(manifest.ranges))
     store.write(f"{LOG}/{manifest.number:020}{_SNAPSHOT}", _text(whole))
-    # The one before stays, for who has listed the names and is about to read it.
+    # Keep the previous one, for a reader that has listed the names and is about to open it.
     before = manifest.number - SNAPSHOT_EVERY
     for name in store.names(LOG):
         if _number(name) < before or (_number(name) == before and not name.endswith(_SNAPSHOT)):

@@ -1,8 +1,8 @@
 """How far a replay has come, kept where its records go: the offset of a consumer group, stored in the transaction.
 
-The position is one number, how many archived rows of the topic are behind it, as the offset of partition 0 of the
-destination in a group that nobody is a member of. It becomes visible with the records of the same transaction, or
-not at all. The metadata beside it says of what: a position of another slice is refused.
+The position is one number, the number of archived rows of the topic that were replayed, as the offset of partition
+0 of the destination in a group that nobody is a member of. It becomes visible with the records of the same
+transaction, or not at all. The metadata beside it names the slice: a position of another slice is refused.
 
 A broker forgets it as it does other groups' offsets (`offsets.retention.minutes`, a week).
 """
@@ -40,7 +40,7 @@ class ReplayPosition:
         self._topic = topic
 
     def stored(self) -> tuple[int, str] | None:
-        """The position and what it is of; None if there is none."""
+        """The position and its slice; None if there is none."""
 
         def attempt() -> tuple[int, str] | None:
             with self._cluster.borrow(self._cluster.coordinator(self._group)) as connection:
@@ -49,7 +49,7 @@ class ReplayPosition:
         return self._cluster.retrying(attempt)
 
     def store(self, transaction: InTransaction, position: int, of: str) -> None:
-        """As part of a transaction that is open, or begins with it."""
+        """Store it in the open transaction, or begin one with it."""
 
         def join() -> None:
             name = transaction.transactional_id

@@ -1,9 +1,9 @@
 """Puts archived records back into a topic, once, with their keys, values, headers and timestamps.
 
 Records are read range by range in the order in which they were archived, those of a range in the order of their
-offsets, and written in transactions, each with the position that it reaches (`replay_position`). Who is killed
-leaves a transaction that is aborted when the replay is started again, which then continues behind the last one
-that was committed. The archive may have grown meanwhile: ranges are only ever added at the end.
+offsets, and written in transactions, each with the position that it reaches (`replay_position`). A killed replay
+leaves an open transaction. The next start aborts it, and continues after the last one that was committed. The
+archive may have grown in the meantime, because ranges are only added at the end.
 
 A replay has a name, by default one made of the archive, the slice and the destination: the same command continues
 where it stopped, and once it is done it writes nothing more.
@@ -64,7 +64,7 @@ class ReplayPlan:
     codec: Codec = Codec.NONE
 
     def fingerprint(self, archive_id: str, destination_id: str) -> str:
-        """Another for every replay that writes something else, or elsewhere."""
+        """Different for every replay that writes other records, or to another topic."""
         where = f"{self.destination} {destination_id} {self.by_key} {self.offset_header}"
         return hashlib.sha256(f"{archive_id} {self.slice.spelled()} {where}".encode()).hexdigest()
 
@@ -149,7 +149,7 @@ class Replay:
             raise
 
     def _run(self, told: Callable[[ReplayProgress], None]) -> ReplayProgress:
-        transaction = self._begin()  # who else is about it is refused from here on
+        transaction = self._begin()  # from here on another process with the same replay is fenced
         position = self._stored()
         self.progress.passed = position
         self.progress.was_done = position >= self.progress.total
@@ -182,7 +182,7 @@ class Replay:
         return found[0]
 
     def _portions(self, position: int) -> Iterator[tuple[int, list[pa.Table]]]:
-        """What goes into one transaction, with the position behind it."""
+        """The records of each transaction, with the position after it."""
         choose = self._plan.slice.chooser()
         waiting: list[pa.Table] = []
         count = size = 0
@@ -200,7 +200,7 @@ class Replay:
                 if count >= ROWS_PER_TRANSACTION or size >= BYTES_PER_TRANSACTION:
                     yield min(begin + first + step, reached), waiting
                     waiting, count, size = [], 0, 0
-        if position == 0:  # else an earlier run may have met them
+        if position == 0:  # otherwise an earlier run may have found them
             choose.refuse_unknown_fields()
         if reached > position:
             yield reached, waiting

@@ -1,4 +1,4 @@
-"""Which archived records are meant: by partition, offset, time, key, conditions, or a function of the user's.
+"""Which archived records are meant: by partition, offset, time, key, conditions, or a function of the user.
 
 Conditions are `FIELD OPERATOR VALUE`, all of which must hold:
 
@@ -62,7 +62,7 @@ class Condition:
         return _json_field(cell, path.split("."))
 
     def fields_of(self, cell: Any) -> list[str]:
-        """What a cell has where this field was looked for: other names, or nothing."""
+        """The names that the cell has in the place of this field, if any."""
         *parents, _ = self.field.split(".")[1:]
         if self.column == c.HEADERS:
             return sorted({f"header.{one['key']}" for one in cell or () if one["value"] is not None})
@@ -86,7 +86,7 @@ def parse_condition(text: str) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """All records of a topic, unless something says less."""
+    """Which records of a topic to take; by default all."""
 
     topic: str
     partitions: tuple[int, ...] = ()
@@ -105,7 +105,7 @@ class Slice:
         return json.dumps(asdict(self), sort_keys=True)
 
     def may_have(self, one: ArchivedRange) -> bool:
-        """Whether a range can have any of the records, by what the manifest says of it."""
+        """Whether a range can contain any of the records, according to the manifest."""
         if one.topic != self.topic or (self.partitions and one.partition not in self.partitions):
             return False
         return any(
@@ -121,7 +121,7 @@ class Slice:
 
 
 class Chooser:
-    """From rows of a slice's partitions to those that are meant."""
+    """Picks the rows of a slice out of the rows of its partitions."""
 
     def __init__(self, wanted: Slice, keep: Keep | None) -> None:
         self._slice = wanted

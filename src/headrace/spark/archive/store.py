@@ -1,11 +1,11 @@
 """The files of an archive, in a folder of this machine or in any store that pyarrow knows (s3, gs, abfs, hdfs).
 
-Names are relative to the archive, with slashes. A file is there whole or not at all: on this machine it is written
+Names are relative to the archive, with slashes. Files appear atomically: on this machine it is written
 under another name, synced, and renamed; in an object store a written object appears when it is complete.
 
-One process writes at a time. On this machine that is a lock of the kernel's, which dies with the process.
-Elsewhere it is a file that names the writer: who finds another name in it before a commit stops. That leaves a
-moment between the look and the commit, so do not start two runs for one archive there.
+One process writes at a time. On this machine a kernel lock ensures that; it ends with the process. Elsewhere a
+file names the writer, and a writer that finds another name in it before a commit stops. That leaves a moment
+between check and commit, so do not start two runs for one archive there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ArchiveStore:
         return f"{self._root}/{name}"
 
     def size(self, name: str) -> int | None:
-        """None: it is not there."""
+        """None if the file does not exist."""
         (found,) = self.system.get_file_info([self.full(name)])
         return int(found.size or 0) if found.type == fs.FileType.File else None
 
@@ -78,7 +78,7 @@ class ArchiveStore:
         return sorted(one.path[start:] for one in found)
 
     def write(self, name: str, data: bytes) -> None:
-        """In the place of what was there."""
+        """Write a file, replacing an existing one."""
         if self.local:
             os.replace(self._written(data), self._placed(name))
             _sync_folder(Path(self.full(name)).parent)
@@ -86,7 +86,7 @@ class ArchiveStore:
             self._put(name, data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """False: there is one already, and it stays."""
+        """False if the file exists already; it is not changed."""
         if not self.local:
             if self.size(name) is not None:
                 return False
@@ -116,7 +116,7 @@ class ArchiveStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """While it lasts nobody else writes to this archive."""
+        """Prevents other writers inside the block."""
         if not self.local:
             self._writer = str(uuid.uuid4())
             self._put(LOCK, self._writer.encode())
@@ -133,7 +133,7 @@ class ArchiveStore:
             yield
 
     def check_writer(self) -> None:
-        """Before a commit: nobody has taken over."""
+        """Check before a commit that no other writer has taken over."""
         if not self.local and self.read(LOCK) != self._writer.encode():
             raise ArchiveError(
                 f"Another run has started to write to {self.uri}.", "Leave it running; this one stops."

@@ -1,4 +1,4 @@
-"""Whether an archive is whole: by its manifest, by its files, and against the log it was made from.
+"""Whether an archive is complete: its manifest, its files, and compared with the log it was made from.
 
 - The manifest: ranges of a partition follow each other, and every offset is accounted for.
 - The files: each is there, with the bytes, rows and offsets that were noted; and the folders have no other.
@@ -32,7 +32,7 @@ MAX_PROBLEMS = 100
 
 @dataclass(slots=True)
 class Verified:
-    """What was looked at, and what is wrong."""
+    """What was verified, and what is wrong."""
 
     ranges: int = 0
     rows: int = 0
@@ -48,7 +48,7 @@ class Verified:
 
 class Verifier:
     def __init__(self, store: ArchiveStore, cluster: BlockingCluster | None, topics: Iterable[str] = ()) -> None:
-        """Without a cluster the log is not looked at. `topics`: only these."""
+        """Without a cluster the log is not compared. `topics`: verify only these."""
         self._store = store
         self._cluster = cluster
         self._manifest = m.load(store)

@@ -1,4 +1,4 @@
-"""From looked-through records to Arrow record batches of a useful size.
+"""Assembles indexed records into Arrow record batches of a useful size.
 
 An `Indexed` run knows where every field of its rows is. Batches are cut from a queue of them, so a batch can hold
 rows of many record batches and still every byte is copied once, into a buffer of the exact size.
@@ -90,7 +90,7 @@ def index_run(engine: Engine, run: BatchRun, lines: Numbers, wanted: Wanted) -> 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some neighbouring rows of a run."""
+    """Consecutive rows of a run."""
 
     source: Indexed
     start: int
@@ -110,7 +110,7 @@ class Stretch:
 
 
 class Assembler:
-    """Takes runs, gives record batches of about `rows_per_batch` rows and at most RUN_BYTES (or one run)."""
+    """Takes runs, and returns record batches of about `rows_per_batch` rows and at most RUN_BYTES (or one run)."""
 
     def __init__(
         self, engine: Engine, columns: Sequence[str], partition: TopicPartition, rows_per_batch: int
@@ -172,7 +172,7 @@ class Assembler:
         return fixed(c.ARROW_TYPES[name], line.astype(np.int32) if name == c.TIMESTAMP_TYPE else line)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
-        """A column that is the same in every row is made once, and batches take as much of it as they need."""
+        """A column with the same value in every row is created once, and each batch takes a slice of it."""
         known = self._constants.get(name)
         if known is None or len(known) < rows:
             known = (
@@ -200,13 +200,13 @@ def repeated_text(text: str, rows: int) -> pa.Array:
 
 
 def validity(valid: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
-    """Arrow's bitmap, None where nothing is null, and how many are."""
+    """Arrow's bitmap (None if nothing is null), and the number of nulls."""
     nulls = len(valid) - int(np.count_nonzero(valid))
     return (pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls
 
 
 def arrow_offsets(lengths: Numbers) -> NDArray[np.int32]:
-    """Where each field begins, and behind them the end of the last."""
+    """Where each field begins, and at the end where the last one ends."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
     return offsets

@@ -1,7 +1,7 @@
-"""From the bytes of a Fetch to stretches of records that can be looked through at once.
+"""Turns the bytes of a Fetch into runs of records that can be indexed at once.
 
-Each batch is checked against its CRC before anything in it is believed, and unfolded within a limit. Left out are
-control batches, batches of aborted transactions, and what lies wholly outside the offsets asked for.
+Each batch is checked against its CRC before anything in it is trusted, and decompressed within a limit. Left out
+are control batches, batches of aborted transactions, and what lies wholly outside the offsets asked for.
 
 A `BatchPiece` is one buffer with the sections of the batches in it: neighbours that are not compressed share one,
 without a copy; a compressed batch has its own. A `BatchRun` is a few pieces, at most RUN_BYTES or one batch: the
@@ -46,7 +46,7 @@ _MARKER_KEY_BYTES = 4
 
 
 class RecordsChunk(Protocol):
-    """What a Fetch brought."""
+    """The records of one Fetch response."""
 
     @property
     def data(self) -> memoryview: ...
@@ -128,7 +128,7 @@ def _sections(headers: HeaderColumns) -> Numbers:
 
 
 def _unfolded(chunk: memoryview, codec: int, section: Numbers, wanted: Wanted) -> Bytes:
-    """The records of a compressed batch, and its section changed to be about them."""
+    """The records of a compressed batch, and its section adjusted to them."""
     packed = chunk[int(section[SECTION_START]) : int(section[SECTION_END])]
     try:
         data = np.frombuffer(decompress(codec, packed, wanted.max_decompressed), np.uint8)
@@ -175,7 +175,7 @@ def batches_of_aborted(chunk: RecordsChunk, headers: HeaderColumns) -> Iterator[
 
 
 class _Aborted:
-    """Whose batches are not to be seen, while the batches of a chunk go by."""
+    """The producers whose batches are aborted at each point of a chunk."""
 
     def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:
         self._ahead = sorted(transactions, key=lambda transaction: transaction[1], reverse=True)

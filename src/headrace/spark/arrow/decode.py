@@ -3,8 +3,8 @@
     for rows in decode(read_chunks(...), ["key", "value"], partition, start, end): ...
 
 Only the columns asked for are built. Left out are control batches, aborted transactions (where the chunks name
-them) and offsets outside [start, end). Timestamps that do not fit into microseconds stop at the largest that does.
-A batch that cannot be right is a KafkaError, usually CORRUPT_MESSAGE, that names the partition and the offset.
+them) and offsets outside [start, end). Timestamps that do not fit into microseconds become the largest that does.
+An invalid batch is a KafkaError, usually CORRUPT_MESSAGE, that names the partition and the offset.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def decode(
     lines = lines_for(columns)
     assembler = Assembler(loops, columns, partition, rows_per_batch)
     for chunk in chunks:
-        # What an earlier chunk brought is not brought again, wherever the batches of this one begin.
+        # Offsets of earlier chunks are not returned again, wherever the batches of this one begin.
         wanted = Wanted(partition, max(start, chunk.start), end, max_decompressed)
         for run in runs(chunk, wanted):
             yield from assembler.add(index_run(loops, run, lines, wanted))

@@ -130,7 +130,7 @@ def _put_headers(table: Numbers, column: pa.Array) -> tuple[Numbers, Bytes, Byte
 
 
 def _check_names(first: Numbers, counts: Numbers, unnamed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-    """Only headers that belong to a row count: what a null list covers is never looked at."""
+    """Check only headers that belong to a row; what a null list covers is never read."""
     before = np.concatenate(([0], np.cumsum(unnamed)))
     bad = np.flatnonzero(before[first + counts] - before[first])
     if len(bad):

@@ -1,7 +1,7 @@
-"""Which loops run: numba's compiled ones where they can be had at no lasting cost, else the pure ones.
+"""Chooses the loops: numba's compiled ones if their code can be kept, else the pure ones.
 
-numba keeps compiled code on disk: beside this package, in NUMBA_CACHE_DIR, or in the user's cache directory. Where
-it can be kept nowhere, or the package is imported from a zip (whose place changes with every Spark application),
+numba keeps compiled code on disk: beside this package, in NUMBA_CACHE_DIR, or in the user's cache directory. If it
+cannot be kept anywhere, or the package is imported from a zip (whose place changes with every Spark application),
 each new worker would compile for seconds, so the pure loops run instead. HEADRACE_NUMBA=0 asks for those anywhere,
 HEADRACE_NUMBA=1 for compiled ones from a zip too.
 
@@ -78,7 +78,7 @@ def choose_engine(switch: str, *, installed: bool) -> Engine:
 
 
 def _compiled() -> Engine | None:
-    """None where numba is missing or finds no place for what it compiles (it says so with a RuntimeError)."""
+    """None if numba is missing or has no place for its compiled code (then it raises RuntimeError)."""
     try:
         from headrace.spark.arrow import kernels
     except (ImportError, RuntimeError):
@@ -87,7 +87,7 @@ def _compiled() -> Engine | None:
 
 
 def warm() -> str:
-    """Compiles all loops, or loads them; which ones it came to."""
+    """Compile or load all loops; returns which ones are used."""
     return "pure" if engine() is pure else "compiled"
 
 

@@ -1,4 +1,4 @@
-"""Arrow arrays of bytes and lists as positions and lengths; nothing is copied but the offsets.
+"""Arrow arrays of bytes and lists as positions and lengths; only the offsets are copied.
 
 Slices are honoured: an array may begin in the middle of its buffers. Both the usual and the large (64-bit) types
 are read, and text as its UTF-8 bytes.

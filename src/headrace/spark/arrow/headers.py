@@ -62,7 +62,7 @@ class HeaderColumns(NamedTuple):
 
 
 def checked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
-    """Of the batches that begin before the end. The bytes of each are those that its CRC was made of."""
+    """The headers of the batches that begin before the end, with their CRCs checked."""
     positions, problem = _step_through(data, wanted)
     headers = _read_headers(data, positions)
     other_formats = np.flatnonzero(headers.fields["magic"] != MAGIC)
@@ -77,7 +77,7 @@ def checked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
 
 
 def _step_through(data: memoryview, wanted: Wanted) -> tuple[list[int], KafkaError | None]:
-    """Where batches begin, and what ended the way from one to the next."""
+    """Where batches begin, and why stepping from one to the next ended."""
     positions: list[int] = []
     position, stop = 0, len(data)
     unpack = BASE_OFFSET_AND_LENGTH.unpack_from
@@ -98,7 +98,7 @@ def _step_through(data: memoryview, wanted: Wanted) -> tuple[list[int], KafkaErr
 
 
 def unchecked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
-    """The same for who leaves it to the decoder to find what is wrong."""
+    """The same without checks, for callers whose decoder finds what is wrong."""
     return _read_headers(data, _step_through(data, wanted)[0])
 
 

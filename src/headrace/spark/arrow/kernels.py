@@ -80,7 +80,9 @@ def _varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _copy(data: Bytes, at: int, length: int, out: Bytes, position: int) -> None:
-    """Nothing if `length` is NULL_LENGTH. Indices without a sign: with one, the loop would not be vectorised."""
+    """Copies nothing if `length` is NULL_LENGTH. Indices are unsigned: with signed ones the loop would not be
+    vectorised.
+    """
     source, target = uint64(at), uint64(position)
     for index in range(uint64(max(length, 0))):
         out[target + index] = data[source + index]
@@ -132,7 +134,7 @@ def _put(table: Numbers, line: int, row: int, number: int) -> None:
 def index_records(
     data: Bytes, sections: Numbers, start: int, end: int, lines: Numbers, table: Numbers, row: int
 ) -> tuple[int, int, int]:
-    """Looks through the records of every section and notes those with offsets in [start, end), from `row` on."""
+    """Index the records of every section with offsets in [start, end), from `row` on."""
     for section in range(sections.shape[0]):
         position = sections[section, SECTION_START]
         stop = sections[section, SECTION_END]
@@ -179,7 +181,7 @@ def index_records(
 
 @njit(void(READ, LINE, LINE, TABLE, int64), cache=True, nogil=True)
 def index_headers(data: Bytes, at: Numbers, counts: Numbers, table: Numbers, header: int) -> None:
-    """Notes the headers of rows that `index_records` found to be sound."""
+    """Index the headers of rows that `index_records` found to be valid."""
     end = data.shape[0]
     for row in range(at.shape[0]):
         position = at[row]

@@ -1,8 +1,8 @@
 """What the kernels read and write: plain arrays of numbers, so that compiled and pure code can share them.
 
 Bytes never move while records are looked at. A *field* (a key, a value) is a position in a buffer and a length, -1
-for null. A *table* is an int64 array with one line per number, `table[line, row]`; a line that nobody asked for is
-not there, and `lines` says where each number went, NOT_ASKED if nowhere.
+for null. A *table* is an int64 array with one line per number, `table[line, row]`; a line that was not requested
+is missing, and `lines` says where each number is, NOT_ASKED if nowhere.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
     ends = cluster.list_offsets({TopicPartition("logs", 0): LATEST})
 
 Rules:
-- A connection is borrowed by one user at a time and goes back whole, or is closed. A lock guards the pool and what
+- A connection is borrowed by one user at a time, and is returned intact or closed. A lock guards the pool and what
   is known of the cluster, never a conversation, so threads do not wait for each other's answers.
 - Nothing is shared across a fork: `shared_cluster` is per process, and a cluster that finds itself in a child
   starts over.
-- What passes (a leader that moves, a broker that restarts, a lost connection) is tried again with back-off until
+- Transient errors (a leader that moves, a broker that restarts, a lost connection) are retried with back-off until
   `request_timeout_s` is over, and leaders are looked up again. A missing topic and a broker that was never reached
-  are final at once: those are mistakes, and a person waits.
+  fail at once: those are mistakes, and a person is waiting.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class BlockingCluster:
     # --- what a caller asks
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
-        """The topics of these names that exist; all there are, internal ones too, when no names are given."""
+        """The existing topics with these names; without names all topics, including internal ones."""
         wanted = None if names is None else list(names)
 
         def attempt() -> ClusterView:
@@ -172,12 +172,12 @@ class BlockingCluster:
         return self.retrying(attempt, partitions=wanted)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store positions under a group's name without being a member, so that lag can be seen."""
+        """Commit offsets for a group without being a member, so that its lag can be seen."""
         if offsets:
             self.retrying(lambda: self._commit(group, offsets))
 
     def producer_id(self) -> ProducerStamp:
-        """An id of its own for an idempotent producer."""
+        """A new producer id for an idempotent producer."""
 
         def attempt() -> ProducerStamp:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -297,7 +297,7 @@ class BlockingCluster:
                 connection = idle.pop()
             if not connection.has_input():
                 return connection
-            connection.close()  # nothing was asked: it is the end that came
+            connection.close()  # no request is outstanding, so this is the end of the connection
 
     def _open(self, address: Address, broker_id: int | None = None) -> BlockingConnection:
         connection = BlockingConnection.open(address, self.settings, broker_id)
@@ -333,12 +333,12 @@ class BlockingCluster:
             self.forget_leaders(used)
 
     def patience(self, partitions: Iterable[TopicPartition] = (), within_s: float | None = None) -> Patience:
-        """To be used up by one operation with these partitions."""
+        """The retries of one operation with these partitions."""
         seen = any(partition in self._leaders for partition in partitions)
         return Patience(self, MISSING_TOPIC_GRACE_S if seen else 0.0, within_s)
 
     def is_passing(self, error: KafkaError | ClientError) -> bool:
-        """Whether another attempt may go well."""
+        """Whether another attempt may succeed."""
         return isinstance(error, RequestTimedOut) or is_passing(error, self._may_return)
 
     def _may_return(self, address: Address) -> bool:
@@ -403,7 +403,7 @@ def shared_cluster(settings: ClusterSettings) -> BlockingCluster:
 
 
 def _begin_in_child() -> None:
-    """A child of a fork shares nothing: not the sockets, and not a lock that another thread may have held."""
+    """A forked child shares neither the sockets nor a lock that another thread may have held."""
     global _sharing
     _sharing = threading.Lock()
     _shared.clear()

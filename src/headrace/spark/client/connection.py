@@ -1,11 +1,10 @@
 """One connection to one broker, blocking: requests go out at once, answers are read in the order of the requests.
 
-What is said is in `client.protocol`; this is how it is waited for. Every wait has a limit and an error that names
+`client.protocol` has the messages; this module waits for them. Every wait has a limit and an error that names
 what was waited for. A connection has one user at a time (`BlockingCluster.borrow`) and never crosses a fork.
-Nothing is read beyond the end of an answer, so that a poll of the socket tells whether the next one has come.
+Nothing is read beyond the end of a response, so that polling the socket shows whether the next one has arrived.
 
-An answer is received into memory that nobody else looks at, so what is handed out of it without copying stays
-valid; see `client.buffers`.
+A response is received into memory of its own, so views of it stay valid; see `client.buffers`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _MORE_FIRST_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How to reach a cluster. Travels from the driver to the tasks, and is the key of `shared_cluster`."""
+    """How to reach a cluster. Sent from the driver to the tasks, and the key of `shared_cluster`."""
 
     bootstrap: str
     client_id: str = "headrace-spark"
@@ -68,7 +67,7 @@ class BlockingConnection:
 
     @property
     def buffered(self) -> bool:
-        """Whether there is input that no poll of the socket tells of: TLS has read it already."""
+        """Whether there is input that polling the socket does not show, because TLS has read it already."""
         return not self.closed and self.secured and self._socket.pending() > 0  # type: ignore[attr-defined]
 
     @classmethod
@@ -108,7 +107,7 @@ class BlockingConnection:
         return self._socket.fileno()
 
     def has_input(self) -> bool:
-        """Whether an answer has begun to come, or the end of the connection."""
+        """Whether a response has begun to arrive, or the connection has ended."""
         return bool(readable([self], 0.0))
 
     def version_for(self, message: type[Request], highest: int = NO_VERSION_LIMIT) -> int:
@@ -142,7 +141,7 @@ class BlockingConnection:
         return self._protocol.decode(ticket, self._read(ticket), answer)
 
     def flush(self) -> None:
-        """Until the broker has taken all that was posted: it reads a connection in order."""
+        """Wait until the broker has read everything that was posted; it reads a connection in order."""
         self._negotiate()
 
     def close(self) -> None:
@@ -204,7 +203,7 @@ class BlockingConnection:
             self.close()
             raise self._protocol.lost() from None
         except ProtocolError:
-            # A little more than a length tells a web server from other strangers.
+            # A few bytes more than a length distinguish a web server from other servers.
             self.first_bytes = self._protocol.first_bytes
             with suppress(OSError):
                 self.first_bytes += self._socket.recv(_MORE_FIRST_BYTES) if self.has_input() else b""
@@ -236,7 +235,7 @@ F = TypeVar("F", bound=HasFile)
 
 
 def readable(waiting: Iterable[F], timeout_s: float) -> list[F]:
-    """Those on which something has come, once there is one or the time is over. With none it is only a pause."""
+    """Wait for input on the connections; returns those that have some. Without connections it only pauses."""
     files = {one.fileno(): one for one in waiting}
     there = [file for file, one in files.items() if one.buffered]
     poll = select.poll()
@@ -247,14 +246,14 @@ def readable(waiting: Iterable[F], timeout_s: float) -> list[F]:
 
 
 def _what_answers(address: Address, first_bytes: bytes) -> Reason | None:
-    """Why there was no conversation. Looked into only now, with what only this needs imported only now."""
+    """Why the connection failed. Its imports are needed only here."""
     from headrace.client.diagnosis import recognize
 
     return recognize(first_bytes) or _probed(address)
 
 
 def _probed(address: Address) -> Reason | None:
-    """Whether HTTP or TLS is spoken there; in a thread, since the caller may have an event loop that runs."""
+    """Whether the server speaks HTTP or TLS; in a thread, since the caller may be running an event loop."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Makes a topic that is written to and not there yet."""
+"""Creates the topic of a sink if it does not exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """How a topic is made. Travels to the tasks."""
+    """How to create a topic. Sent to the tasks."""
 
     partitions: int = AS_THE_BROKER_HAS_IT
     replication: int = AS_THE_BROKER_HAS_IT
@@ -28,7 +28,7 @@ class TopicShape:
 
 
 def ensure_topic(cluster: BlockingCluster, name: str, wanted: TopicShape) -> None:
-    """Somebody else may make it at the same time: that is as good."""
+    """Create the topic unless it exists; another process may create it at the same time."""
     if name in cluster.topics([name]):
         return
     topic = CreatableTopic(
@@ -53,6 +53,6 @@ def ensure_topic(cluster: BlockingCluster, name: str, wanted: TopicShape) -> Non
 
 
 def _check_known(cluster: BlockingCluster, name: str) -> None:
-    """A cluster answers before all of its brokers have heard of a new topic."""
+    """The cluster responds before all of its brokers know a new topic."""
     if name not in cluster.topics([name]):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} was created, but no broker knows it yet")

@@ -1,6 +1,6 @@
-"""Reads a range of offsets of one partition as chunks of whole record batches, one Fetch ahead of its user.
+"""Reads a range of offsets of one partition as chunks of whole record batches, one Fetch ahead of the caller.
 
-The records of an answer are handed out as a view of the buffer that the socket filled: no byte is copied. While
+The records of a response are a view of the buffer that the socket filled: nothing is copied. While
 one chunk is being decoded, the next is under way.
 
 A range ends when its end offset is passed. Where nothing is left before it (the last records were compacted away),
@@ -69,7 +69,7 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """The record batches from offset `start` up to `end`, which is not included.
 
-    Errors that pass are tried again; others come as `KafkaError`, such as OFFSET_OUT_OF_RANGE.
+    Transient errors are retried; others are raised as `KafkaError`, such as OFFSET_OUT_OF_RANGE.
     """
     reading = _Reading(cluster, partition, start, end, isolation)
     reading.max_bytes = max_bytes
@@ -85,7 +85,7 @@ def read_chunks(
 
 
 class _Reading:
-    """The state of one range being read: the position, and the request that is under way."""
+    """The state of one range being read: the position, and the request in flight."""
 
     def __init__(
         self, cluster: BlockingCluster, partition: TopicPartition, start: int, end: int, isolation: int
@@ -101,7 +101,7 @@ class _Reading:
         self._under_way: Ticket | None = None
 
     def close(self) -> None:
-        """Give the connection back; with an answer still to come it is of no use to others, and is closed."""
+        """Return the connection; one with an outstanding response cannot be reused and is closed."""
         if self._connection is not None:
             self._cluster.give_back(self._connection)
             self._connection = None
@@ -128,7 +128,7 @@ class _Reading:
                 raise RangeUnavailable(self._partition, self.position, self._end, limit)
 
     def _attempt(self, patience: Patience) -> PartitionInPlace | None:
-        """One answer; None after an error that may pass."""
+        """One response; None after a transient error."""
         try:
             return self._receive()
         except (KafkaError, ClientError) as error:
@@ -168,11 +168,11 @@ class _Reading:
         self._under_way = self._connection.send(request, highest=LAST_VERSION_BY_NAME)
 
     def _chunk(self, answer: PartitionInPlace) -> Chunk | None:
-        """What an answer holds, and the next request sent; None when not even one batch came whole."""
+        """The content of a response, with the next request already sent; None without one complete batch."""
         assert answer.records is not None
         size, next_offset = _whole_batches(answer.records, self._partition)
         if size == 0:
-            # A batch larger than what we asked for, from a broker that cuts it: ask for more.
+            # The batch is larger than requested, and the broker cut it: request more.
             if self.max_bytes >= MAX_CHUNK_BYTES:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, self._where("a batch too large to read"))
             self.max_bytes = min(2 * self.max_bytes, MAX_CHUNK_BYTES)
@@ -197,7 +197,7 @@ class _Reading:
         try:
             self._send()
         except ClientError:
-            self._drop_connection()  # the next attempt opens another
+            self._drop_connection()  # the next attempt opens another connection
 
     def _drop_connection(self) -> None:
         self._under_way = None
@@ -210,9 +210,9 @@ class _Reading:
 
 
 def _whole_batches(data: memoryview, partition: TopicPartition) -> tuple[int, int]:
-    """How many bytes are whole batches, and the offset after them."""
+    """The bytes of the complete batches, and the offset after them."""
     position, last, length = 0, -1, len(data)
-    unpack = BASE_OFFSET_AND_LENGTH.unpack_from  # the least that leads to the next one: there are thousands
+    unpack = BASE_OFFSET_AND_LENGTH.unpack_from  # only what finding the next one needs: there are thousands
     while length - position >= HEADER_SIZE:
         size = unpack(data, position)[1] + LENGTH_OVERHEAD
         if size < HEADER_SIZE:

@@ -6,8 +6,8 @@ what a broker remembers of an idempotent producer.
 
 When a batch is refused for a passing reason, or its connection is lost, its lane stops until nothing of it is
 under way, then begins again with its first batch that was not acknowledged. The broker recognises by the sequence
-what it has already: nothing is written twice, nothing is left out, nothing changes places (KIP-98). Without
-idempotence only one request is under way, so order holds, but a lost answer may mean a second copy.
+what it already has: nothing is duplicated, lost or reordered (KIP-98). Without idempotence only one request is
+under way, so order holds, but a lost answer may mean a second copy.
 
 Batches may belong to a transaction: each partition joins it before its first batch is sent.
 
@@ -71,7 +71,9 @@ class _Batch:
 
 
 class _Lane:
-    """What goes to one partition, in order: `under_way` at the head of `batches` are sent and not yet answered."""
+    """The batches for one partition, in order; the first `under_way` of `batches` are sent and not yet
+    acknowledged.
+    """
 
     __slots__ = (
         "attempts", "batches", "leader", "next_sequence", "partition", "refusal", "retry_at", "stopped",
@@ -102,11 +104,11 @@ class _Lane:
         self.next_sequence = (self.next_sequence + record_count) % SEQUENCES
 
     def stop(self) -> None:
-        """Begin again as soon as nothing is under way."""
+        """Start over as soon as nothing is in flight."""
         self.stopped = self.under_way > 0
 
     def pause(self, now: float) -> None:
-        """Begin again after a time that grows with each attempt that fails."""
+        """Start over after a time that grows with each failed attempt."""
         if not self.stopped:
             self.retry_at = now + backoff_seconds(BACKOFF_S, MAX_BACKOFF_S, self.attempts)
             self.troubled_since = self.troubled_since if self.attempts else now
@@ -114,7 +116,7 @@ class _Lane:
         self.stop()
 
     def remove(self, batch: _Batch) -> None:
-        """It is written."""
+        """The first batch is written."""
         self.batches.remove(batch)
         self.refusal = None
         self.attempts = 0
@@ -129,7 +131,7 @@ class _Sent:
 
 
 class _Link:
-    """A connection to one broker, and what is under way on it."""
+    """A connection to one broker, and its requests in flight."""
 
     def __init__(self, connection: BlockingConnection) -> None:
         self.connection = connection
@@ -144,7 +146,7 @@ class _Link:
 
 
 class BatchProducer:
-    """For one task: `send` what is to be written, `flush` before saying that it is, `close` at the end."""
+    """For one task: `send` batches, `flush` before reporting them as written, `close` at the end."""
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class BatchProducer:
         self._accepted_bytes: dict[str, int] = {}
 
     def begin(self, transaction: InTransaction) -> None:
-        """All batches belong to this transaction. Before the first of them."""
+        """Put all batches into this transaction; call it before the first."""
         assert self._idempotent
         assert self._stamp is None, "before the first batch"
         self._transaction = transaction
@@ -187,7 +189,7 @@ class BatchProducer:
         self._highest = LAST_CLASSIC_VERSION
 
     def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
-        """Take a batch, without waiting unless too much is under way."""
+        """Queue a batch; waits only if too much is in flight."""
         lane = self._lanes.get(partition)
         if lane is None:
             if self._joined is not None:
@@ -202,12 +204,12 @@ class BatchProducer:
             self._advance(wait=True)
 
     def announce(self, partitions: Iterable[TopicPartition]) -> None:
-        """Batches for these follow: they join the transaction, if there is one, with one request for all."""
+        """Add the partitions of the next batches to the transaction, if there is one, with a single request."""
         if self._joined is not None:
             self._joined.add(partitions)
 
     def flush(self) -> None:
-        """Wait until all is acknowledged; raises what keeps a batch from being written."""
+        """Wait until everything is acknowledged; raises the error of a batch that cannot be written."""
         while self._active:
             self._advance(wait=True)
         if self._acks == 0:
@@ -215,7 +217,7 @@ class BatchProducer:
                 link.connection.flush()
 
     def close(self) -> None:
-        """Give the connections back. What was not flushed may or may not be written."""
+        """Return the connections. Batches that were not flushed may or may not be written."""
         for link in self._links.values():
             self._cluster.give_back(link.connection)
         self._links.clear()
@@ -237,7 +239,7 @@ class BatchProducer:
                 self._lose(link, self._silence(link))
 
     def _pause_s(self, waiting: Iterable[_Link]) -> float:
-        """Until the next timed event: a request that is too late, a lane that continues."""
+        """The time until the next event: a request that times out, a lane that continues."""
         now = time.monotonic()
         moments = [link.sent[0].deadline for link in waiting]
         moments += [lane.retry_at for lane in self._active.values() if lane.retry_at > now]
@@ -310,7 +312,7 @@ class BatchProducer:
     def _request(self, chosen: list[tuple[_Lane, _Batch]]) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
         for lane, batch in chosen:
-            records = cast("bytes", batch.data)  # any buffer will do: it is only copied into the request
+            records = cast("bytes", batch.data)  # any buffer type works: it is copied into the request
             data = PartitionProduceData(index=lane.partition.partition, records=records)
             topics.setdefault(lane.partition.topic, []).append(data)
         return ProduceRequest(
@@ -353,15 +355,17 @@ class BatchProducer:
     def _judge(self, lane: _Lane, batch: _Batch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            # A broker takes sequences in order only: what is before an accepted batch is there, whatever was said.
+            # A broker accepts sequences only in order, so everything before an accepted batch was written,
+            # whatever its response was.
             while lane.batches[0] is not batch:
                 self._finish(lane, lane.batches[0])
             self._finish(lane, batch)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if batch is lane.batches[0]:
-                # Apache Kafka, once killed, remembers only the last batch that it wrote of those that come again.
+                # After a kill, Apache Kafka remembers only the last batch of the producer among those that are
+                # repeated.
                 lane.refusal = kafka_error(code, self._refusal(lane, batch, answer))
-            lane.stop()  # the others are refused only because of the one before them
+            lane.stop()  # the others were refused only because of the batch before them
         elif code in _TOO_LARGE and batch.record_count > 1:
             self._cut(lane, batch)
         else:
@@ -374,7 +378,7 @@ class BatchProducer:
             self._active.pop(lane.partition, None)
 
     def _fail(self, lane: _Lane, error: KafkaError | ClientError) -> None:
-        """Stop the lane, to begin again; raises the error when that makes no sense."""
+        """Stop the lane and retry later; raises the error if a retry is pointless."""
         now = time.monotonic()
         if isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             passing = not lane.attempts or now - lane.troubled_since < MISSING_TOPIC_GRACE_S
@@ -392,7 +396,7 @@ class BatchProducer:
         lane.pause(now)
 
     def _lose(self, link: _Link, error: ClientError) -> None:
-        """What was under way may be written or not: the lanes begin again with it."""
+        """Batches in flight may have been written or not: the lanes send them again."""
         link.connection.close()
         lost, link.sent = link.sent, deque()
         for sent in lost:
@@ -415,7 +419,7 @@ class BatchProducer:
         return f"records for partition {lane.partition} were refused{said}"
 
     def _cut(self, lane: _Lane, batch: _Batch) -> None:
-        """Two batches in the place of one that is too large, with the same sequences."""
+        """Replace a batch that is too large by two with the same sequences."""
         topic = lane.partition.topic
         self._accepted_bytes[topic] = min(self._accepted_bytes.get(topic, len(batch.data)), len(batch.data) // 2)
         halves = [

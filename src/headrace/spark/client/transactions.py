@@ -1,4 +1,4 @@
-"""Transactions as a Spark process uses them: begun, prepared and ended by name, each request at its coordinator.
+"""Transactions for a Spark process: begun, prepared and ended by name, with each request sent to its coordinator.
 
     transactions = TransactionClient(cluster)
     begun = transactions.begin("my-id", timeout_ms)            # aborts what is open under the name
@@ -7,8 +7,9 @@
     prepared = transactions.prepare("my-id", begun.identity)   # no timeout from here on
     transactions.end("my-id", prepared.identity, commit=True)  # as often as need be
 
-A producer is an *identity*, a producer id and an epoch. Whoever begins, takes over or prepares gets a new one, and
-the one before is refused from then on. What passes (a coordinator that moves, an end under way) is tried again.
+A producer is an *identity*, a producer id and an epoch. Beginning, taking over and preparing each return a new
+one, and the previous one is refused from then on. Transient errors (a coordinator that moves, an end in progress)
+are retried.
 
 `take_over` and `prepare` need explicit prepare (KIP-939 as Headrace has it, docs/transactions.md). Where a cluster
 has none they raise `NoTwoPhaseCommit`; the rest works with any broker. Partitions join a transaction by
@@ -69,7 +70,7 @@ T = TypeVar("T")
 
 
 class Identity(NamedTuple):
-    """Who may speak for a transactional id."""
+    """A producer that may use a transactional id."""
 
     producer_id: int
     epoch: int
@@ -95,7 +96,7 @@ class InTransaction(NamedTuple):
 
 
 class NoTwoPhaseCommit(Exception):
-    """The cluster cannot keep a transaction open that is prepared."""
+    """The cluster cannot keep a prepared transaction open."""
 
 
 class TransactionClient:
@@ -106,12 +107,12 @@ class TransactionClient:
         self._patience_s = patience_s
 
     def begin(self, transactional_id: str, timeout_ms: int) -> Begun:
-        """A new identity. What is open under the name is aborted."""
+        """Returns a new identity, after aborting what is open under the name."""
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         return self._at_coordinator(transactional_id, lambda to: _init(to, request, CLASSIC_INIT))
 
     def take_over(self, transactional_id: str, timeout_ms: int) -> Begun:
-        """A new identity. What is open under the name stays open, and is this one's to end."""
+        """Returns a new identity, which can end the transaction that is open under the name."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, keep_prepared_txn=True
         )
@@ -143,9 +144,7 @@ class TransactionClient:
             try:
                 return _keep(connection, request)
             except ClientError:
-                request = (
-                    anonymous  # it may have been heard, and given the name to an identity that we do not know
-                )
+                request = anonymous  # it may have succeeded: then an unknown identity has the name
                 raise
 
         prepared = self._at_coordinator(transactional_id, ask)
@@ -172,7 +171,7 @@ class TransactionClient:
         self._at_coordinator(transaction.transactional_id, lambda to: _add(to, request))
 
     def end(self, transactional_id: str, identity: Identity, *, commit: bool) -> None:
-        """Commit or abort; the same once more is answered as before. Comes back once the end is certain."""
+        """Commit or abort; can be repeated. Returns when the outcome is certain."""
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=identity.producer_id,
@@ -206,7 +205,7 @@ class TransactionClient:
             raise
 
     def open_ids(self, prefix: str) -> list[str]:
-        """The transactional ids that begin so and have a transaction open, prepared or not."""
+        """The transactional ids with this prefix that have an open transaction, prepared or not."""
         found: set[str] = set()
         for broker_id in self._cluster.broker_ids():
             found.update(self._retrying(partial(self._open_at, broker_id, prefix)))
@@ -247,7 +246,7 @@ class TransactionClient:
 
 
 def can_prepare(cluster: BlockingCluster) -> bool:
-    """Whether it has two-phase commit (KIP-939), as far as its versions tell."""
+    """Whether it supports two-phase commit (KIP-939), according to its versions."""
     with cluster.entry() as connection:
         return connection.version_for(InitProducerIdRequest) >= TWO_PHASE_SINCE
 

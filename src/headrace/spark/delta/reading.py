@@ -1,4 +1,4 @@
-"""A Delta table read by Spark: as it is now, or as a stream of what is added to it.
+"""A Delta table read by Spark: as it is now, or as a stream of the rows that are added.
 
 A stream's offset is a version of the table. The first batch is all rows of the version at the start (or, with
 `startingVersion`, nothing before that one); each later one has the files that the commits since then added. A
@@ -91,7 +91,7 @@ class DeltaStreamReader(DataSourceStreamReader):
 
 
 def snapshot(options: TableOptions, version: int | None) -> list[FileTask]:
-    """All files of a version; of the newest if it is None."""
+    """All files of a version, or of the newest one for None."""
     actions = pa.table(open_table(options, version).get_add_actions())
     paths = actions.column("path").to_pylist()
     values = actions.column("partition").to_pylist() if "partition" in actions.column_names else [{}] * len(paths)
@@ -128,7 +128,7 @@ def _constant(value: str | None, count: int, kind: pa.DataType) -> pa.Array:
     if value is None:
         return pa.nulls(count, kind)
     if kind == pa.timestamp("us", tz="UTC"):
-        one = datetime.fromisoformat(value)  # in UTC where it names no zone
+        one = datetime.fromisoformat(value)  # in UTC if it names no zone
         found = pa.array([one if one.tzinfo else one.replace(tzinfo=UTC)], kind)
     else:
         found = pa.array([value], pa.string()).cast(kind)

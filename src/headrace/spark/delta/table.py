@@ -1,4 +1,4 @@
-"""A Delta table: where it is, what its log says, and which of them can be read and written here.
+"""A Delta table: its place, its log, and which tables can be read and written here.
 
 Options:
 
@@ -42,7 +42,7 @@ class TableOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> TableOptions:
-    """SourceError for the first that is wrong. Spark gives names in lower case."""
+    """Raises SourceError for the first mistake. Spark passes names in lower case."""
     options = {name.lower(): value for name, value in given.items()}
     path = options.get("path", "").strip()
     if not path:
@@ -76,7 +76,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
 
 
 def find_table(options: TableOptions, version: int | None = None) -> DeltaTable | None:
-    """None: there is none yet."""
+    """None if the table does not exist yet."""
     try:
         return DeltaTable(options.path, version=version, storage_options=dict(options.storage) or None)
     except TableNotFoundError:
@@ -84,7 +84,7 @@ def find_table(options: TableOptions, version: int | None = None) -> DeltaTable 
 
 
 def open_table(options: TableOptions, version: int | None = None) -> DeltaTable:
-    """To be read."""
+    """Open an existing table for reading."""
     found = find_table(options, version)
     if found is None:
         raise SourceError(f"there is no Delta table in {options.path}")

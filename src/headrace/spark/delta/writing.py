@@ -1,9 +1,9 @@
 """Rows to a Delta table: tasks write Parquet files, the driver adds them to the table in one commit.
 
-A commit carries who wrote it and the number of the write (Delta's `txn`). A number that the table has already is
-not written again: the files of its tasks are deleted. Between that look and the commit nobody else can have
-written it, since the table refuses a commit that another one of the same writer has overtaken. Files of tasks that
-failed or were killed belong to no commit, so no reader of the table sees them; `vacuum` removes them.
+A commit contains its writer and the number of the write (Delta's `txn`). A number that the table already has is
+not written again: the files of its tasks are deleted. Nobody else can write it between that check and the commit,
+since the table refuses a commit if another one of the same writer came first. Files of tasks that failed or were
+killed belong to no commit, so no reader of the table sees them; `vacuum` removes them.
 
 A stream is identified by the id of its query, which only its tasks know: a query that starts over with an empty
 checkpoint counts its batches from 0 again, and those are not the batches that the table has.
@@ -46,7 +46,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class FilesWritten(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     files: tuple[WrittenFile, ...]
     query_id: str | None = None
@@ -87,7 +87,7 @@ class DeltaStreamWriter(StreamArrowWriter):
 
 @dataclass(frozen=True, slots=True)
 class TableWriting:
-    """Travels to the tasks."""
+    """Sent to the tasks."""
 
     options: TableOptions
     schema: pa.Schema
@@ -143,7 +143,7 @@ class TableWriting:
             files.delete(one.path)
 
     def _table(self) -> DeltaTable:
-        """Made if it is not there; its columns must be those of the rows."""
+        """The table, created if it is missing; its columns must be those of the rows."""
         table = find_table(self.options)
         if table is None:
             missing = [name for name in self.options.partition_by if name not in self.schema.names]

@@ -1,9 +1,9 @@
 """How a pipeline connects to a secured cluster.
 
 `client:` of the file, or `--client-config` of a command, has the settings of a Kafka client: `security.protocol`,
-`sasl.*`, `ssl.*`. Sources and sinks get them as options, unless they have security options of their own. What the
-runner itself asks the cluster (topics to check and create, offsets) and dead letters go with the same settings;
-where only sources and sinks have some, with those of the first.
+`sasl.*`, `ssl.*`. Sources and sinks get them as options, unless they have security options of their own. The
+runner's own requests (topics to check and create, offsets) and dead letters use the same settings, or those of the
+first source or sink if only these have some.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A pipeline as its file declares it: values only, nothing here reads a file or knows Spark.
+"""A pipeline as its file declares it: plain values, without access to files or Spark.
 
-`loading` makes these from YAML. What it promises of a loaded `Pipeline`:
+`loading` makes these from YAML. A loaded `Pipeline` has these properties:
 - paths (`files`, `schema_file`, `python_file`, `path`, `checkpoint`) are absolute, or addresses such as s3://...;
 - intervals for Spark (`Watermark.delay`, `Step.within`) are text that it reads: "10 minutes", "1500 milliseconds";
 - `Step.inputs` names the views a step reads. For SQL they are found in its text: perhaps too many, never too few;
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Anything that stands somewhere in the file."""
+    """Anything that has a place in the file."""
 
     name: str
     line: int
@@ -47,7 +47,7 @@ class Part:
     places: Mapping[str, Place] = field(default_factory=dict, kw_only=True, compare=False, repr=False)
 
     def at(self, key: str) -> Place:
-        """Where the value of a key stands, or the part itself when the file does not give that key."""
+        """The place of a key's value, or of the part itself if the file does not have that key."""
         return self.places.get(key, Place(self.line, self.column))
 
 
@@ -68,7 +68,7 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """A sink's topic is created when it is not there. BROKER_DEFAULT: as CreateTopics takes it on the wire."""
+    """How to create a sink's topic if it does not exist. BROKER_DEFAULT: as CreateTopics takes it on the wire."""
 
     partitions: int = BROKER_DEFAULT
     replication: int = BROKER_DEFAULT
@@ -78,7 +78,7 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Master None: as spark-submit says, else local[*]."""
+    """Master None means that of spark-submit, else local[*]."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Step(Part):
         return Place(self.text_line + line - 1, self.text_indent + column)
 
     def _place_in_folded(self, line: int, column: int) -> Place:
-        """Folding changes only white space: the nth character that is none is the same in both."""
+        """Folding changes only white space: the nth other character is the same in both."""
         lines = self.text.split("\n")
         before = "".join([*lines[: line - 1], lines[min(line, len(lines)) - 1][: column - 1]])
         left = sum(not character.isspace() for character in before)

@@ -11,7 +11,7 @@ _MOST_TOPICS_SHOWN = 3
 
 
 def upstream(pipeline: Pipeline, view: str) -> Iterator[Source | Step]:
-    """The view itself and everything it is made of, each once; names that are not there are passed over."""
+    """The view itself and everything it reads, each once; unknown names are skipped."""
     parts = {part.name: part for part in pipeline.views}
     pending, seen = [view], set[str]()
     while pending:

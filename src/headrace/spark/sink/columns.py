@@ -82,7 +82,7 @@ def _written(options: SinkOptions) -> list[str]:
 
 
 def _check_spelling(names: list[str]) -> None:
-    """A column that differs in case only would be left out without a word."""
+    """A column whose name differs only in case would be left out silently."""
     for name in names:
         if name.lower() in ALLOWED and name.lower() != name and name.lower() not in names:
             raise SinkError(f"the column {name!r} is written only as {name.lower()!r}: rename it, or drop it")

@@ -1,8 +1,8 @@
-"""How a batch write that is done once is called: the option `jobId`.
+"""The name of a batch write that happens once: the option `jobId`.
 
 A `jobId` that ends with a slash and a number is one of a series: the series is the sink, the number its batch. The
 log of a sink keeps the last decision only, so a series costs the same however long it is; and a number below the
-last one is refused, since it cannot be told any more whether it was written. Any other `jobId` is a series of one.
+last one is refused, since it is no longer known whether it was written. Any other `jobId` is a series of one.
 """
 
 from __future__ import annotations

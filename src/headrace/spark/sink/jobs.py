@@ -3,8 +3,8 @@
     rows.write.format("headrace").option("jobId", "totals/20261116").option("topic", ...).mode("append").save()
 
 A job is one batch of a sink (`once/` has the protocol): its tasks prepare transactions, the driver decides, and
-whoever runs the same `jobId` after a crash first carries out what was decided; then its tasks find the job done
-and write nothing.
+the next run with the same `jobId` after a crash first carries out what was decided; then its tasks find the job
+done and write nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class JobWriter(DataSourceArrowWriter):
-    """Made where Spark plans, pickled for the tasks and for whoever commits."""
+    """Created where Spark plans, pickled for the tasks and for the commit."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns, job: Job, sink: SinkSettings) -> None:
         self._options = options

@@ -120,7 +120,7 @@ ACKS = {"all": ALL_IN_SYNC, "-1": ALL_IN_SYNC, "1": 1, "0": 0}
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Everything the writers need, checked. Travels to the tasks."""
+    """Everything the writers need, checked. Sent to the tasks."""
 
     client: ClusterSettings
     topic: str | None
@@ -197,7 +197,7 @@ def _spelled() -> list[str]:
 
 
 def _delivery(options: GivenOptions, idempotent: bool) -> str | None:
-    """As it was given, or what the acknowledgements leave of it."""
+    """The delivery guarantee: as given, or limited by the acknowledgements."""
     given = options.text("delivery")
     if given not in (None, AT_LEAST_ONCE, EXACTLY_ONCE):
         advice = f"write {EXACTLY_ONCE} or {AT_LEAST_ONCE}"

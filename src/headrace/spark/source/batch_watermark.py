@@ -1,6 +1,6 @@
 """The watermark by which Spark judges the rows of a batch, as a column beside them.
 
-Spark drops rows that are late inside its operators, and tells nobody which they were. What it judges by is known
+Spark drops late rows inside its operators, and does not report which they were. The watermark it uses is known
 before a batch runs: Spark writes the batch, with the watermark when it begins, to the offset log in the checkpoint
 of the query (`offsets/<batch>`). A row of batch N is late if it is not after the watermark of batch N-1 (Spark's
 `PropagateWatermarkSimulator`); before the first batch that is 0, the year 1970. When batch N is planned the log

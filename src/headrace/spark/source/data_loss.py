@@ -1,4 +1,4 @@
-"""Records that were to be read and are no longer there.
+"""Records that should have been read but no longer exist.
 
 A stream's offset says what comes next; the cluster says what it has. Where they disagree something was lost, and
 each way to lose it is a class of its own. With `failOnDataLoss` the query stops with the first loss; without it

@@ -1,7 +1,6 @@
-"""What the readers ask the cluster on the driver's side: topics, the bounds of their partitions, sizes of records.
-
-A topic may vanish between the question for topics and the one for offsets. Then both are asked again, so that it
-is found missing instead of an error halfway.
+"""The requests of the readers on the driver: topics, the bounds of their partitions, sizes of records. A topic may
+disappear between the request for topics and the one for offsets. Then both are repeated, so that it is reported as
+missing instead of an error halfway.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def find_topics(cluster: BlockingCluster, options: SourceOptions) -> dict[str, T
 
 
 def require_topics(cluster: BlockingCluster, options: SourceOptions, found: Mapping[str, TopicInfo]) -> None:
-    """At the start of a read, what is named and not there is a mistake."""
+    """At the start of a read, a named topic that does not exist is a mistake."""
     missing = options.topics.missing({name: topic.partition_count for name, topic in found.items()})
     if not missing:
         return
@@ -96,7 +95,7 @@ def _offset(found: FoundOffset | None) -> int:
 
 
 def with_retries(cluster: BlockingCluster, retries: Retries, work: Callable[[], T]) -> T:
-    """A stream outlives a broker that is away for a while; what will not pass is raised at once."""
+    """A stream survives a broker that is down for a while; permanent errors are raised at once."""
     for _ in range(retries.count):
         try:
             return work()

@@ -7,12 +7,11 @@ Names are compared without case. Rules:
   likewise;
 - a stream starts at `latest` and has no ending options; a batch starts at `earliest`, which may not be `latest`,
   and ends at `latest`, which may not be `earliest`;
-- the limits per trigger mean nothing in a batch and are passed over there;
+- the limits per trigger mean nothing in a batch and are ignored there;
 - settings of a Kafka consumer that would change what is read or how it is decoded are refused, with the reason;
-  others that have no use here are passed over, as are those the consumer does not know;
+  others that have no use here are ignored, as are those the consumer does not know;
 - an unknown name is an error when it is close to a known one, because it is probably a typo that would
-  silently change what is read. Any other is passed over, as Spark does: it hands options of its own to every
-  format.
+  silently change what is read. Any other is ignored, as in Spark, which passes options of its own to every format.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ReadTask(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the tasks of a reader have in common."""
+    """What the tasks of a reader share."""
 
     settings: ClusterSettings
     columns: tuple[str, ...]
@@ -152,7 +152,7 @@ class Reading:
 
 def reading_of(options: SourceOptions, columns: tuple[str, ...]) -> Reading:
     return Reading(
-        # The driver has reached the cluster: a broker that is away now will come back.
+        # The driver has reached the cluster, so a broker that is down now will come back.
         settings=client_settings(options, patient=True),
         columns=columns,
         isolation=int(options.isolation),

@@ -11,7 +11,8 @@ Rules:
 - A first batch is written down even if it is empty when the query starts at a place that moves (`latest`, a time
   ago): a stream that waited for its first record still knows after a restart where it began. `FIRST_KEY` makes the
   initial offset differ from the end of that batch.
-- Whoever asks for the end of the next batch has finished the one before, so the consumer group is committed then.
+- When Spark asks for the end of the next batch, it has finished the one before, so the consumer group is committed
+then.
   Spark's own commit comes later, or never when nothing follows. The group is for lag tools only: its failures are
   logged and forgotten.
 - The constructor does not fail: an error there is lost behind one of Spark's. A wrong option is raised by the

@@ -1,1 +1,1 @@
-"""Finds what is wrong with a pipeline before it runs."""
+"""Finds mistakes in a pipeline before it runs."""

@@ -1,5 +1,6 @@
-"""What a pipeline needs of the cluster: its topics are there, and those read as tables are compacted. And what it
-can promise there: a cluster that cannot prepare transactions allows less than exactly once."""
+"""Checks a pipeline against the cluster: its topics exist, those read as tables are compacted, and the cluster can
+prepare transactions, without which there is no exactly-once delivery.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Topics = Mapping[str, TopicInfo]
 
 
 def check_cluster(pipeline: Pipeline, cluster: BlockingCluster, *, made: Collection[str] = ()) -> list[Problem]:
-    """`made`: topics that other pipelines of the same run create, so that they need not be there yet."""
+    """`made`: topics that other pipelines of the same run create, so that they need not exist yet."""
     topics = cluster.topics()
     coming = {*made, *topics_made(pipeline)}
     found: list[Problem] = []

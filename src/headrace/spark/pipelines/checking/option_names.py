@@ -1,10 +1,9 @@
 """The options that a source or sink of a pipeline can have, beside those of the format `headrace`.
 
-Spark ignores an option that it does not know, so a typo would silently change what is read or written.
-These tables are what `pipeline check` compares names with, and docs/pipeline-reference.md is written from them.
-
-Those of a format carry its name in front (`csv.sep`). They reach Spark's functions for single values, `from_csv`
-and the like, for which many options of Spark's readers of whole files have no meaning: these are told apart.
+Spark ignores an option that it does not know, so a typo would silently change what is read or written. `pipeline
+check` compares names with these tables, and docs/pipeline-reference.md is generated from them. Options of a format
+have its name in front (`csv.sep`). They reach Spark's functions for single values, `from_csv` and the like, for
+which many options of Spark's file readers have no meaning; these are listed separately.
 """
 
 from __future__ import annotations

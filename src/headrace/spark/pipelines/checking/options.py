@@ -1,9 +1,9 @@
-"""The options of sources and sinks: are the names known, and do they belong where they are?
+"""The options of sources and sinks: are the names known, and do they apply where they are?
 
-Spark passes over what it does not know, and so does the format `headrace` in a program, because Spark hands it
-options of its own. In a pipeline file every option was written on purpose: one that is
-unknown is an error. Names with a dot that belong to Kafka's clients or to Hadoop (`kafka.*`, `fs.s3a.*`)
-are too many to know: these are told only when they are close to a known one.
+Spark ignores unknown options, and so does the format `headrace` in a program, because Spark passes it options of
+its own. In a pipeline file every option was written on purpose: one that is unknown is an error. Names with a dot
+that belong to Kafka's clients or to Hadoop (`kafka.*`, `fs.s3a.*`) are too many to list: these are reported only
+if they resemble a known one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LEAVE_OUT = "Leave it out."
 
 
 class Known(NamedTuple):
-    """The names that a place takes without a prefix, and where they are listed."""
+    """The names without a prefix that are valid in one place, and where they are listed."""
 
     options: Sequence[Option]
     listed: str
@@ -192,7 +192,7 @@ def _meant(option: str, names: Sequence[str], listed: str) -> str:
 
 
 def _said_by_headrace(pipeline: Pipeline, part: Source | Sink) -> Problems:
-    """What the source or sink itself says of its options: values, and settings that it refuses."""
+    """Problems that the source or sink itself finds in its options: values, and settings that it refuses."""
     try:
         if isinstance(part, Sink) and part.kind == "topic":
             parse_sink_options({**_BROKER, "topic": "t", **_for_headrace(part)})

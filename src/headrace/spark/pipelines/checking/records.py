@@ -1,7 +1,7 @@
 """Compares the latest records of a source with its schema, so that a change is reported before it does harm.
 
-All of it are warnings: records that cannot be decoded go to the dead letters, fields that the schema does not name
-are not read, and columns that no record has are null.
+All findings are warnings: records that cannot be decoded go to the dead letters, fields that the schema does not
+name are not read, and columns that no record has are null.
 """
 
 from __future__ import annotations

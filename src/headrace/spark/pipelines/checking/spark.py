@@ -1,8 +1,9 @@
-"""What Spark says of a pipeline before it runs, without a cluster: every view is made of empty frames.
+"""Problems that Spark finds in a pipeline before it runs, without a cluster: every view is built from empty
+frames.
 
 Sources become empty streams of the right columns, so that Spark checks names, types, and also what only streams
 forbid: an aggregate without watermark in append mode, a join of streams without a span of time, and so on. All
-problems are found, not just the first; what depends on a broken view is passed over.
+problems are found, not just the first; views that depend on a broken one are skipped.
 """
 
 from __future__ import annotations

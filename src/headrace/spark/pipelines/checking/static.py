@@ -65,7 +65,7 @@ def _missing(
 
 def _all_is_used(pipeline: Pipeline) -> Problems:
     if any(_inputs_exist(pipeline)):
-        return  # something is read by a wrong name
+        return  # another part uses an unknown name
     used = used_views(pipeline)
     for part in pipeline.views:
         if part.name not in used:
@@ -109,7 +109,7 @@ def _sinks_have_schemas(pipeline: Pipeline) -> Problems:
 
 
 def _sql_only_asks(pipeline: Pipeline) -> Problems:
-    """Spark does what a command says as soon as it reads it, also in a check."""
+    """Spark executes a command as soon as it parses it, even in a check."""
     for step in pipeline.steps:
         verb = _FIRST_WORD.match(step.text) if step.kind == "sql" else None
         if verb is not None and verb[1].upper() not in _QUERIES:
@@ -194,7 +194,7 @@ def _dead_letters_go_elsewhere(pipeline: Pipeline) -> Problems:
 
 
 def _functions_read_streams(pipeline: Pipeline) -> Problems:
-    """Of a table nothing can be sent: every batch reads it again."""
+    """Rows of a table cannot go to dead letters: every batch reads the table again."""
     for step in pipeline.steps:
         if step.kind != "python_rows":
             continue

@@ -6,10 +6,10 @@
 
 Earlier versions left `<pipeline>` out: two pipelines with one `checkpoint:` and a sink of the same name shared one
 state, and the second one silently had nothing to do. Such state is recognised. It stays where it is and is used by
-the pipeline that it fits, whose name is then noted in `<query>.json`; others begin in their own folders. Where it
-cannot be told whose it is, nothing runs until somebody has decided.
+the pipeline that it fits, whose name is then noted in `<query>.json`; others begin in their own folders. If its
+owner is unknown, nothing runs until somebody decides.
 
-A pipeline without `checkpoint:` has a folder of its own in the state directory, which never was shared.
+A pipeline without `checkpoint:` has its own folder in the state directory, which was never shared.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CheckpointRefused(Exception):
 
 
 class Files(Protocol):
-    """What is needed of a file system; paths are whole."""
+    """The operations that are needed of a file system; paths are absolute."""
 
     def exists(self, path: str) -> bool: ...
     def is_file(self, path: str) -> bool: ...
@@ -141,10 +141,9 @@ class CheckpointFolder:
                 )
 
     def locate(self, query: str, fingerprint: Fingerprint, beside: Sequence[str] | None = None) -> str:
-        """Where the query keeps its state. Raises `CheckpointRefused`.
-
-        Earlier versions noted nothing of dead letters: `beside` is where the sinks that read the same source have
-        their state, and those are at the old place if these are.
+        """The folder with the state of a query. Raises `CheckpointRefused`. Earlier versions recorded nothing
+        about dead letters: their state is at the old place if that of `beside`, the sinks that read the same
+        source, is.
         """
         own = f"{self._place.directory}/{query}"
         if self._place.shared is None or self._begun(own):
@@ -170,7 +169,7 @@ class CheckpointFolder:
         return self._begun(self.own(query))
 
     def listed(self) -> list[Membership]:
-        """The queries that were started here, as they were; none by versions that had one for each sink."""
+        """The queries that were started here; none if an earlier version with one query per sink did it."""
         path = self.own(QUERIES)
         return memberships_from(self._files.read(path)) if self._files.exists(path) else []
 
@@ -185,7 +184,7 @@ class CheckpointFolder:
         return fingerprint_from(self._files.read(f"{location}.json"))
 
     def record(self, location: str, fingerprint: Fingerprint) -> None:
-        """Raises `CheckpointRefused` if another pipeline was quicker to take over state without a name."""
+        """Raises `CheckpointRefused` if another pipeline has taken over state without a name first."""
         before = self.recorded(location) if self._is_old(location) else None
         if before is not None and before.pipeline not in (None, self._pipeline):
             raise CheckpointRefused(
@@ -200,7 +199,7 @@ class CheckpointFolder:
         return self._files.exists(f"{location}/offsets")
 
     def _check_whose(self, query: str, old: str, before: Fingerprint | None, now: Fingerprint) -> None:
-        """State without a name on it may go to this pipeline only if it cannot be another's."""
+        """State without a name may be used by this pipeline only if it cannot belong to another one."""
         begin_anew = f"give this one another checkpoint:, or remove {old} to start over."
         others = sorted(name for name, queries in self._place.sharers.items() if query in queries)
         if others:

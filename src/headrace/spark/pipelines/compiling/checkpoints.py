@@ -1,9 +1,8 @@
-"""What a query's checkpoint was made for, kept beside it, so that a change that Spark cannot carry over is told.
-
-Spark finds out late and says it obscurely, or not at all: offsets belong to sources by their order, and state has
-the columns it was written with. A changed filter or column is no problem; another source, another order of them,
-or another stateful operation is. The file `<query>.json` in the checkpoint directory holds both, as they were;
-where it lies is in `checkpoint_folders`.
+"""Records beside a checkpoint which query it was made for, so that changes that Spark cannot handle are reported.
+Spark notices them late and reports them obscurely, or not at all: offsets belong to sources by their order, and
+state has the columns it was written with. A changed filter or column is no problem; another source, another order
+of them, or another stateful operation is. The file `<query>.json` in the checkpoint directory holds both, as they
+were; `checkpoint_folders` says where it is.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def fingerprint_of(frame: DataFrame, pipeline: Pipeline) -> Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What one walk through a plan finds."""
+    """The result of one walk through a plan."""
 
     fingerprint: Fingerprint
     has_state: bool
@@ -65,8 +64,9 @@ class Operations:
 
 
 def operations_of(frame: DataFrame, pipeline: Pipeline) -> Operations:
-    """Every look at a node is a round trip to Java, and a pipeline waits for all of them before it starts: what is
-    below a source, which has no state, is left out, and a node is asked only what its name leaves open."""
+    """Each access to a node is a round trip to Java, and a pipeline waits for all of them before it starts. So
+    nodes below a source, which have no state, are skipped, and a node is only asked what its name does not tell.
+    """
     sources: list[tuple[str, tuple[str, ...]]] = []
     stateful: list[str] = []
     keeps = False
@@ -118,7 +118,7 @@ def _stateful(node: Any, name: str) -> str | None:
 
 
 def has_state(frame: DataFrame) -> bool:
-    """Whether something of earlier batches decides what comes out, below sources too."""
+    """Whether earlier batches affect the result, including below sources."""
     return any(
         _stateful(node, name) is not None or (_KEEPS.search(name) is not None and node.isStreaming())
         for node, name in _nodes(frame._jdf.queryExecution().analyzed())
@@ -132,7 +132,9 @@ def has_watermark(frame: DataFrame) -> bool:
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """What the checkpoint cannot follow, in words. New topics are fine: they are read from their start."""
+    """The changes that the checkpoint cannot handle, in words. New topics are fine: they are read from their
+    start.
+    """
     found = []
     old_names, new_names = [name for name, _ in before.sources], [name for name, _ in now.sources]
     if old_names != new_names and list(dict.fromkeys(old_names)) == list(dict.fromkeys(new_names)):

@@ -1,8 +1,8 @@
 """A source that several branches of one query read: read and decoded once, by a shuffle that Spark uses again.
 
-Spark plans every branch of a union for itself, scans included. What it does recognise is a shuffle that it has
-already planned ("ReusedExchange"), provided that everything below it is the same in all branches. So the decoded
-records go through a shuffle, and nothing of a branch may move below it:
+Spark plans every branch of a union for itself, scans included. It does recognise a shuffle that it has already
+planned ("ReusedExchange"), if everything below it is the same in all branches. So the decoded records go through a
+shuffle, and nothing of a branch may move below it:
 - all columns are one struct: its columns cannot be dropped one by one below the shuffle;
 - the first condition above it is one that Spark does not move, because it is not deterministic; it also needs the
   whole struct, or Spark would take single fields out of it before the shuffle.
@@ -27,7 +27,7 @@ def exchanged(frame: DataFrame, row: Column, bad: Column | None, lanes: int) -> 
     parts = [F.spark_partition_id().alias(LANE), row.alias(ROW)]
     if bad is not None:
         parts.append(bad.alias(BAD))
-    entry = F.when(unmoved(), F.struct(*parts))  # may be null, as far as Spark knows: `branch` asks for that
+    entry = F.when(unmoved(), F.struct(*parts))  # Spark believes that it may be null: `branch` checks that
     return frame.select(entry.alias(ENTRY)).repartitionById(lanes, F.col(f"{ENTRY}.{LANE}"))
 
 

@@ -1,7 +1,7 @@
 """Which sinks share a streaming query, and which of them sends the dead letters of a source. ADR 11.
 
 Sinks in one query see the same batches and the same watermark: their results agree, and their sources are read
-and decoded once. What keeps them apart:
+and decoded once. Sinks are kept apart for these reasons:
 - A query has one output mode. A sink without state writes the same in `append` and `update`; beside `complete`
   Spark allows nothing else.
 - A query has one watermark, the smallest of its sources. A window over one topic must not wait for another topic
@@ -25,7 +25,7 @@ DEAD_LETTER = ".dead-letter"
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """What decides where a sink can go."""
+    """The properties that decide which query a sink can join."""
 
     name: str
     view: str
@@ -54,7 +54,7 @@ class Membership:
 
 
 def folder_of(sinks: Sequence[str], letters: Sequence[str]) -> str:
-    """A query of one sink, or of dead letters alone, has the folder that it always had."""
+    """A query of one sink, or of dead letters alone, keeps the folder of earlier versions."""
     if not sinks:
         return f"{letters[0]}{DEAD_LETTER}"
     return sinks[0] if len(sinks) == 1 and not letters else f"{sinks[0]}{SHARED}"
@@ -65,7 +65,7 @@ def decide_queries(
 ) -> list[Membership]:
     """`letters`: the sources with dead letters, each with the sinks that read it.
 
-    Queries that have begun, and so have a checkpoint, stay as they are, without the sinks that are gone.
+    Queries that have begun, and so have a checkpoint, stay as they are, without the removed sinks.
     """
     names = [sink.name for sink in sinks]
     kept = [query for old in begun if (query := _still_there(old, names, letters)) is not None]
@@ -147,7 +147,7 @@ def memberships_as_json(queries: Sequence[Membership]) -> str:
 
 
 def memberships_from(text: str) -> list[Membership]:
-    """None of them when the text is not ours: the queries then count as those of an earlier version."""
+    """Empty if the text is not ours: the queries then count as those of an earlier version."""
     try:
         return [Membership(one["folder"], tuple(one["sinks"]), tuple(one["letters"])) for one in json.loads(text)]
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""Parquet files of a sink: every row once, for every reader, however a run ends.
+"""Parquet files of a sink: every row exactly once, for every reader, however a run ends.
 
 Spark's own stream of files keeps a list of those that count (`_spark_metadata`), which only Spark reads: after a
 crash everybody else also sees the files of the batch that was broken off. Here a file has its name in the folder
@@ -7,7 +7,7 @@ only once its batch is decided:
     .<folder>.staging/<writer>/batch-7/...      what Spark writes, beside the folder and not in it
     .<folder>.staging/<writer>/decided-7        its files with their final names; written whole or not at all
 
-1. Spark writes the batch to the staging folder. What a broken-off attempt left there is removed first.
+1. Spark writes the batch to the staging folder. The remains of an interrupted attempt are removed first.
 2. The decision is written. From now on the batch counts, and is never computed again.
 3. The files are renamed, one by one. A run that dies in between is followed by one that finds the decision and
    renames the rest.
@@ -74,7 +74,7 @@ class ParquetFolder:
         return f"{self.staging}/{self.writer}/{BATCH}{batch_id}"
 
     def is_done(self, batch_id: int) -> bool:
-        """Whether the batch counts already: then its files have their names after this."""
+        """Whether the batch is already decided; if so, its files get their names here."""
         taken_over = self._take_over()
         decided = self._decided()
         if any(number > batch_id for number in decided):
@@ -89,7 +89,7 @@ class ParquetFolder:
         return taken_over == batch_id
 
     def decide(self, batch_id: int) -> None:
-        """What is in the staging folder of the batch becomes part of the folder."""
+        """Make the files in the batch's staging folder part of the folder."""
         before = self._decided()
         moves = {}
         for number, path in enumerate(sorted(self.files.files_below(self.staged(batch_id)))):
@@ -119,7 +119,9 @@ class ParquetFolder:
         return [int(name.removeprefix(DECIDED)) for name in names if name.startswith(DECIDED)]
 
     def _take_over(self) -> int | None:
-        """Without Spark's list every file counts: those that it leaves out go. Its last batch, or None."""
+        """Without Spark's list every file would count, so files that are not in it are moved. Returns its last
+        batch, or None.
+        """
         listing = f"{self.root}/{SPARK_LIST}"
         if not self.files.exists(listing):
             return None

@@ -3,7 +3,7 @@
 Rules:
 - The file is imported by its path, and may import its neighbours. What it defines travels to Spark's workers by
   value: on a cluster they do not have the file.
-- What the user's code raises is told with the line of their file that raised it.
+- What the user's code raises is reported with the line of their file that raised it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _neighbours(folder: Path) -> Iterator[None]:
 
 
 def _forget_neighbours_of_others(folder: Path) -> None:
-    """Two pipelines may each have a `helpers.py`: what was imported for one is not for the other."""
+    """Two pipelines may each have a `helpers.py`: one must not get the modules of the other."""
     for name, home in list(_homes.items()):
         if home != folder and (folder / f"{name}.py").exists():
             sys.modules.pop(name, None)
@@ -123,7 +123,7 @@ def _send_by_value(folder: Path, names: set[str]) -> None:
 
 
 class UsersCode:
-    """A block that runs what the user wrote: whatever it raises becomes a `PipelineError`."""
+    """A block that runs the user's code: whatever it raises becomes a `PipelineError`."""
 
     def __init__(self, step: Step, path: str) -> None:
         self._step = step

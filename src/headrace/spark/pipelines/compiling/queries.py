@@ -77,7 +77,7 @@ MORE_STARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A query that can be started, any number of times, one after the other."""
+    """A query that can be started repeatedly, one run after the other."""
 
     name: str
     sinks: tuple[str, ...]
@@ -93,7 +93,7 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """What all queries of a pipeline have in common."""
+    """What the queries of a pipeline share."""
 
     pipeline: Pipeline
     session: SparkSession
@@ -141,9 +141,10 @@ def build_queries(
     checkpoint: CheckpointPlace,
     stop_file: Path | None = None,
 ) -> list[QueryPlan]:
-    """Raises `PipelineError` with what Spark says of the steps and sinks; nothing is started or written yet.
+    """Raises `PipelineError` with the problems that Spark finds in steps and sinks; nothing is started or written
+    yet.
 
-    `stop_file`: while it is there, sources hand out nothing new.
+    `stop_file`: while it exists, sources return nothing new.
     """
     checkpoints = CheckpointFolder(HadoopFiles(session), checkpoint, pipeline.name)
     building = Building(pipeline, session, bootstrap, checkpoints, stop_file)
@@ -166,7 +167,7 @@ def build_queries(
 
 
 def check_late_rows(building: Building, found: Found, plans: Sequence[QueryPlan]) -> None:
-    """What is late is a matter of one query: each has its own batches, and its own watermark."""
+    """Late rows need a single query, because each query has its own batches and its own watermark."""
     pipeline = building.pipeline
     for source in pipeline.sources:
         if source.late_rows is None:
@@ -185,7 +186,7 @@ def check_late_rows(building: Building, found: Found, plans: Sequence[QueryPlan]
 
 
 class NotTogether(Exception):
-    """Spark does not take the sinks in one query, though it takes each alone."""
+    """Spark refuses the sinks in one query, although it accepts each alone."""
 
 
 def has_dead_letters(source: Source) -> bool:
@@ -201,7 +202,7 @@ def sends_letters(part: Source | Step) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What Spark makes of a pipeline, without reading anything."""
+    """The result of compiling a pipeline without reading anything."""
 
     sinks: tuple[SinkFacts, ...]
     reads: Mapping[str, frozenset[str]]
@@ -312,7 +313,7 @@ def _plan(building: Building, found: Found, query: Membership, counted: set[str]
 
 
 def _branches(building: Building, found: Found, query: Membership, counted: set[str], name: str) -> Branches:
-    """Compiled for this query: its sources carry its consumer group, and know how many branches read them."""
+    """Compiled for this query: its sources have its consumer group, and know how many branches read them."""
     pipeline, session = building.pipeline, building.session
     sinks = members(pipeline.sinks, query.sinks)
     opening = building.opening(name, query)
@@ -376,7 +377,7 @@ def _letters(pipeline: Pipeline, malformed: Mapping[str, DataFrame]) -> list[Let
 
 
 def _started(writer: DataStreamWriter, location: str, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:
-    """A query whose sources are there. On a busy machine Spark may not wait long enough for their processes."""
+    """Start a query once its sources run. On a busy machine Spark may not wait long enough for their processes."""
     named = writer.queryName(name).option("checkpointLocation", location).trigger(**trigger)
     query = _begun(named.start())
     for _ in range(MORE_STARTS):
@@ -388,7 +389,7 @@ def _started(writer: DataStreamWriter, location: str, name: str, trigger: Mappin
 
 
 def _begun(query: StreamingQuery) -> StreamingQuery:
-    """Queries begin one after the other: each starts Python processes, which would slow each other down."""
+    """Start the queries one after the other: each starts Python processes, which would slow each other down."""
     give_up_s = time.monotonic() + BEGIN_S
     while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < give_up_s:
         time.sleep(POLL_S)
@@ -425,7 +426,7 @@ def _check_checkpoint(
 
 @contextmanager
 def _refusals(pipeline: Pipeline, part: Part) -> Iterator[None]:
-    """A checkpoint that is another's, or cannot be opened, is a problem at the part that it was meant for."""
+    """Report a checkpoint that belongs to another pipeline, or cannot be opened, at the part that uses it."""
     try:
         yield
     except CheckpointRefused as refused:

@@ -19,7 +19,7 @@ RowFunction = Callable[[dict[str, Any]], Any]
 
 
 class Misfit(ValueError):
-    """The function returned what its schema has no place for."""
+    """The function returned a value that does not fit its schema."""
 
 
 class Failed(NamedTuple):
@@ -62,7 +62,7 @@ class RowCalls(NamedTuple):
             yield pa.RecordBatch.from_arrays([*kept, out], names=[*self.kept, OUT])
 
     def call(self, given: dict[str, Any]) -> Made:
-        """The rows that it makes of one, each with all columns; or why it makes none."""
+        """The rows that the function makes from one, each with all columns; or why it failed."""
         try:
             answer = self.function(given)
             answers = [] if answer is None else answer if isinstance(answer, list) else [answer]
@@ -89,7 +89,7 @@ class RowCalls(NamedTuple):
         return Misfit(f"{name!r} is not a value of type {self.types[name]}: {value!r}")
 
     def _checked(self, made: Made) -> Made:
-        """The same if it fits; else which value does not."""
+        """The row if it fits the schema; otherwise raises with the value that does not."""
         if isinstance(made, Failed):
             return made
         for name, value in ((name, value) for row in made for name, value in row.items()):
@@ -116,7 +116,7 @@ def _rows(made: Sequence[Made]) -> list[list[dict[str, Any]] | None]:
 
 
 def _exact(value: object, kind: pa.DataType) -> bool:
-    """Arrow takes 1.5 for a whole number, which it cuts off, and a text for a list of characters."""
+    """Arrow would truncate 1.5 to a whole number, and take a text for a list of characters."""
     if isinstance(value, float):
         return value.is_integer() or not types.is_integer(kind)
     if isinstance(value, str | bytes):

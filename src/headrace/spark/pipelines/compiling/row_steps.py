@@ -2,9 +2,9 @@
 
     def clean(row): return {"id": row["id"], "each": row["cents"] / row["items"]}
 
-Rules:
-- The function gets a dict and returns one with the columns of `schema`, a list of them, or None to drop the row.
-- A record for which it raises, or returns what does not fit, leaves the pipeline with the reason; others go on.
+Rules: - The function gets a dict and returns one with the columns of `schema`, a list of them, or None to drop the
+row. - A record for which it raises, or returns what does not fit, leaves the pipeline with the reason; other
+records continue.
 - It is called once for each row, however many branches of the query follow: see `exchanging`.
 - Columns with the metadata of the record stay beside what it returns.
 
@@ -108,7 +108,7 @@ def _called(step: Step, function: RowFunction, frame: DataFrame, schema: StructT
         given,
         kept,
     )
-    # Columns without what Spark notes of them: a watermark would seem to go on, and does not.
+    # Columns without what Spark notes of them: a watermark would seem to continue, but does not.
     fields = [StructField(name, frame.schema[name].dataType) for name in kept]
     fields.append(StructField(OUT, out_type(schema)))
     return frame.mapInArrow(calls.convert, StructType(fields))

@@ -44,7 +44,7 @@ _NOT_IN_NAMES = "[^a-zA-Z0-9._-]"
 
 
 class SinkProblem(Exception):
-    """Rows that the sink cannot write. `key` is the key of the sink in the file that is to blame."""
+    """Rows that the sink cannot write. `key` is the key in the file that caused it."""
 
     def __init__(self, key: str, what: str, advice: str | None = None) -> None:
         super().__init__(what)
@@ -73,7 +73,7 @@ def written_columns(frame: DataFrame, sink: Sink) -> list[str]:
 
 
 def rows_to_write(frame: DataFrame, sink: Sink) -> DataFrame:
-    """What goes to the writer."""
+    """The rows for the writer."""
     if sink.kind == "topic":
         return _records(frame, sink)
     names = written_columns(frame, sink) if sink.kind in FOLDERS else list(dict.fromkeys(frame.columns))
@@ -106,7 +106,7 @@ def _records(frame: DataFrame, sink: Sink) -> DataFrame:
 
 
 def record_columns(frame: DataFrame, sink: Sink) -> dict[str, Column]:
-    """What becomes of a row, by the name of the column. Avro is not made of columns."""
+    """The columns of the record for each row. Avro is not built from columns."""
     if sink.format == "raw":
         return _raw_columns(frame, sink)
     options = format_options(sink.options, sink.format)
@@ -231,7 +231,7 @@ def topic_name(template: str) -> Column:
 
 
 class TopicWrite(NamedTuple):
-    """Options with which records go to topics. What differs only in how topics are made can go together."""
+    """Options for writing records to topics. Writes that differ only in how topics are created can be combined."""
 
     options: Mapping[str, str]
     create: Mapping[str, str]

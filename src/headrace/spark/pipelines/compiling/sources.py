@@ -1,10 +1,10 @@
 """Sources as DataFrames: opened, decoded, with the metadata columns that the pipeline uses, and their watermark.
 
-`Opening` is where the bytes come from: a cluster and files in a run, empty frames in a check. Everything above it
-is the same for both, so that what was checked is what runs.
+`Opening` is where the bytes come from: a cluster and files in a run, empty frames in a check. Everything after it
+is the same for both, so that a run executes what was checked.
 
-Spark cannot drop columns inside our source by itself: only those that the text of some step or sink names are
-asked for. A Python step can use any, so with one all are read.
+Spark cannot drop columns inside our source, so only those that the text of some step or sink names are read. A
+Python step can use any, so with one all are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FILE = "_file"
 HIDDEN = frozenset({*METADATA_COLUMNS, FILE})
 """Columns that a sink leaves out: what should be written gets a name of its own (`_offset AS offset`)."""
 LETTER_COLUMNS = tuple(name for name in ALL_COLUMNS if name != TIMESTAMP_TYPE)
-"""What a dead letter tells of its record."""
+"""The columns of a record that a dead letter contains."""
 LATE_ROW = "__late"
 VALUE = "__value"
 """Asked for as metadata is: the value before it was decoded, for steps whose dead letters are records."""
@@ -130,7 +130,7 @@ def topic_options(source: Source, bootstrap: str, columns: Sequence[str]) -> dic
 
 
 def starting_options(source: Source) -> dict[str, str]:
-    """A partition with nothing as new as the time asked for starts at its end."""
+    """A partition without records at or after the requested time starts at its end."""
     if source.starting in ("earliest", "latest"):
         return {"startingOffsets": source.starting}
     return {"startingOffsets": source.starting, "startingOffsetsByTimestampStrategy": "latest"}
@@ -142,7 +142,7 @@ def delta_rows(reader: DataFrameReader | DataStreamReader, source: Source) -> Da
 
 
 def parquet_schema(session: SparkSession, source: Source) -> StructType:
-    """As declared, or as the files that are there have it."""
+    """The declared schema, or that of the existing files."""
     if source.schema is not None or source.schema_file is not None:
         return declared_schema(source)
     if source.format == "delta":

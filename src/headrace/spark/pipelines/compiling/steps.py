@@ -27,7 +27,7 @@ def run_step(session: SparkSession, step: Step, views: Mapping[str, DataFrame], 
         return frame.withWatermark(step.watermark.column, step.watermark.delay)
     assert step.kind == "deduplicate"
     columns = list(step.columns)
-    # Within a span only streams can be watched; of a table all rows are there at once.
+    # Only a stream can forget keys after a span; a table has all its rows at once.
     if step.within is not None and frame.isStreaming:
         return frame.dropDuplicatesWithinWatermark(columns)
     return frame.dropDuplicates(columns)

@@ -2,7 +2,7 @@
 
 In a join with a stream Spark reads it again for every batch, so that the table follows its topic. Within a
 partition the highest offset is the latest, as for compaction. A key can stand in two partitions after a topic got
-more of them: then the younger record counts. A malformed record is passed over: what the key had before stays.
+more of them: then the younger record counts. A malformed record is skipped: the key keeps its previous value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LATEST, _GONE, _ROW, _KEY = "__latest", "__gone", "__row", "__key"
 
 
 class TableDecoder(Decoder):
-    """What another decoder takes, and also: no value at all is a deletion, and the key must be of its type."""
+    """Like another decoder, but a record without a value is a deletion, and the key must have its type."""
 
     def __init__(self, inner: Decoder, key: KeyColumn | None) -> None:
         self.schema = inner.schema

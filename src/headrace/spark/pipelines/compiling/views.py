@@ -2,8 +2,8 @@
 
 Spark follows a watermark from where it is set to the operations with state above it, but not through a shuffle
 that it uses again: that is a leaf of its plan. A step of `python_rows` has such a shuffle (see `row_steps`). So
-what it reads is made once more without a watermark, and the watermark is set on what comes out, if its column is
-still there. Spark refuses a second watermark above a first one: exactly one of the two forms is below any view.
+its input is built again without a watermark, and the watermark is set on its output, if the column still exists.
+Spark refuses a second watermark above a first one: exactly one of the two forms is below any view.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Views:
         if step.kind == "select" and RECORD in found[step.inputs[0]].columns:
             return found[step.inputs[0]].selectExpr(*step.columns, RECORD)
         bare = {name: frame.drop(RECORD) for name, frame in found.items()}
-        for frames in (found, bare):  # a query may not take the column more
+        for frames in (found, bare):  # there may be several columns
             made = self._tried(step, frames)
             if made is not None:
                 return None if has_state(made) or has_watermark(made) else made
@@ -189,7 +189,7 @@ def sink_rows(pipeline: Pipeline, sink: Sink, view: DataFrame) -> DataFrame:
 
 
 class Blaming:
-    """What Spark or a schema file says about a part becomes a problem at the place of one of its keys."""
+    """Turns errors of Spark or of a schema file into a problem at one of the part's keys."""
 
     def __init__(self, pipeline: Pipeline, part: Part, key: str) -> None:
         self._pipeline = pipeline

@@ -1,10 +1,10 @@
 """How the branches of a query are written: as one stream of records, or batch by batch.
 
 A query whose sinks are all topics is one stream of records with the topic in a column: one writer, so that with
-exactly-once delivery the records of all its sinks become visible together. Everything else (files, the screen,
-the modes that Spark offers no stream for, options that differ) is written batch by batch: the batch is computed
-once, kept, and given to each sink in turn. A batch that is repeated after a failure is numbered as before: files
-and jobs are named after it, and written once.
+exactly-once delivery the records of all its sinks become visible together. Everything else (files, the screen, the
+modes that Spark offers no stream for, options that differ) is written batch by batch: the batch is computed once,
+kept, and given to each sink in turn. A batch that is repeated after a failure has the same number, by which files
+and jobs are named and written once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Branches:
         return [sink for sink in self.sinks if sink.input == view]
 
     def writer(self, name: str, bootstrap: str, checkpoint: str) -> DataStreamWriter:
-        """Not yet named, and without checkpoint and trigger."""
+        """The writer, still without name, checkpoint and trigger."""
         together = self._one_topic_write()
         if together is not None:
             return self._stream(together, bootstrap)
@@ -86,7 +86,7 @@ class Branches:
         return topic_writes(self.sinks, self.connection if self.letters else None)
 
     def _one_topic_write(self) -> TopicWrite | None:
-        """How all records can be written together, as a stream; None if they cannot."""
+        """How to write all records together, as a stream; None if that is impossible."""
         if self.mode != "append" or any(sink.kind != "topic" for sink in self.sinks):
             return None
         if any(sink.format == "avro" and len(self.of_view(sink.input)) > 1 for sink in self.sinks):
@@ -95,7 +95,7 @@ class Branches:
         return writes[0][0] if len(writes) == 1 else None
 
     def _stream(self, write: TopicWrite, bootstrap: str) -> DataStreamWriter:
-        frames = []  # in the order of `frame`: by it Spark knows which offsets in the checkpoint are whose
+        frames = []  # in the order of `frame`, by which Spark assigns the offsets in the checkpoint to sources
         for view, frame in self.views.items():
             sinks = self.of_view(view)
             several = len(sinks) > 1

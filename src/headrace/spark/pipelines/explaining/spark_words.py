@@ -1,9 +1,10 @@
 """What Spark raises, as a sentence for the person who wrote the pipeline, and what to do about it.
 
-Spark has two ways to say no. Most errors are a PySparkException with a condition (PATH_NOT_FOUND) and parameters.
-What PySpark has no class for comes as a Py4JJavaError, whose text is a Java stack trace with the sentence in its
-second line. Both may be wrapped: a failed query around a failed job around a failed task around the error itself.
-So `told` looks for the innermost condition, and without one for the message of the innermost Java exception.
+Spark reports errors in two ways. Most are a PySparkException with a condition (PATH_NOT_FOUND) and parameters.
+Errors for which PySpark has no class are a Py4JJavaError, whose text is a Java stack trace with the sentence in
+its second line. Both may be wrapped: a failed query around a failed job around a failed task around the error
+itself. So `told` looks for the innermost condition, and without one for the message of the innermost Java
+exception.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Told(NamedTuple):
 
 
 def told(error: BaseException) -> Told:
-    """What is wrong, in one line, and what to do about it where that is known."""
+    """The problem in one line, and advice if there is any."""
     ours = user_message(error)
     if ours is not None:
         return Told(ours)
@@ -83,7 +84,7 @@ def spark_sentence(message: str) -> str:
 
 
 def _raised(text: str) -> str:
-    """Of a traceback of Python: its last line, for its first ones are about Spark's worker."""
+    """The last line of a Python traceback; the first ones are about Spark's worker."""
     ends = [line for line in text.splitlines() if _RAISED.match(line)]
     return ends[-1].strip() if ends else text.partition("\n")[0]
 

@@ -1,7 +1,7 @@
 """Spark's exceptions as sentences with a place in the user's file, without Java.
 
 Before a run: an AnalysisException or ParseException of one step becomes a `Problem` at the line and column of its
-text. In a run: `explain_failure` finds, in what a query died of, the sentence that helps: one of our own errors,
+text. In a run: `explain_failure` finds the useful sentence in the error that ended a query: one of our own errors,
 an error of Spark's SQL (with the step whose text holds it), or the user's Python line.
 """
 

@@ -162,7 +162,7 @@ class AvroWriting(NamedTuple):
 
 
 class CannotEncode(Exception):
-    """A row that the schema of the sink has no place for."""
+    """A row that does not fit the schema of the sink."""
 
 
 def encode_avro(frame: DataFrame, column: str, schema_text: str, options: Mapping[str, str]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Avro schemas as Spark and Arrow types, and the values of the one as values of the other.
+"""Avro schemas as Spark and Arrow types, and the conversion of values.
 
     null in a union   a column that may be null         enum, uuid   string
     record            struct                            fixed        binary
@@ -28,11 +28,11 @@ Convert = Callable[[Any], Any]
 
 
 class AvroSchemaError(Exception):
-    """The schema cannot be read, or has no equal among columns."""
+    """The schema cannot be read, or has no equivalent in columns."""
 
 
 class Mapped(NamedTuple):
-    """A type in its three worlds. The converters take values that are not None."""
+    """A type in Avro, Spark and Arrow. The converters get values that are not None."""
 
     spark: spark.DataType
     arrow: pa.DataType

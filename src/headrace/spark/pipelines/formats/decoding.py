@@ -1,12 +1,12 @@
 """From records to rows: every record is parsed once, and is then either a row or malformed, never both or neither.
 
-A decoder adds one column, `PARSED`, to a frame that has `value` (bytes, or null). Of that column it says which
-records are fine, which columns they give, and for the others why they are malformed.
+A decoder adds one column, `PARSED`, to a frame that has `value` (bytes, or null). From it, it derives which
+records are good, their columns, and for the others why they are malformed.
 
 Of a stream, parsing stands in a column that Spark believes to be different everywhere (`unmoved`). It moves no
 condition below such a column, and does not write it out twice, so that neither our own condition nor the user's
-makes it parse every record a second time. Of a table it stands in a generator (`inline` over an array of one),
-which has the same effect and is allowed everywhere: Spark wants some subqueries to be deterministic.
+makes it parse every record a second time. For a table it is in a generator (`inline` over an array of one), which
+has the same effect and is allowed everywhere: Spark wants some subqueries to be deterministic.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def counting(parsed: DataFrame, decoder: Decoder, metric: str) -> DataFrame:
 
 
 def malformed_rows(frame: DataFrame, decoder: Decoder) -> DataFrame:
-    """The frame as it is, of malformed records, and `REASON`."""
+    """The malformed records of the frame, unchanged, with `REASON`."""
     parsed = decoder.parse(frame).where(~F.coalesce(decoder.fine(), F.lit(False)))
     return with_reason(parsed, decoder)
 
@@ -89,7 +89,7 @@ def computed_once(frame: DataFrame, name: str, column: Column, in_place_of: Sequ
 
 
 def unmoved() -> Column:
-    """Always true, and to Spark not the same everywhere, which keeps it where it is."""
+    """Always true, but not deterministic for Spark, so Spark does not move it."""
     return F.spark_partition_id() >= 0
 
 

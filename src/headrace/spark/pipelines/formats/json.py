@@ -1,7 +1,7 @@
 """JSON records: one object per value, by Spark's own parser.
 
 That parser is lenient in ways that lose data quietly: it stops after the first value, so that what follows is
-ignored; of a field that is there twice it takes the last; `null` and an empty text give a row of nulls. So each
+ignored; of a repeated field it takes the last; `null` and an empty text give a row of nulls. So each
 value is parsed inside an array, inside an object, both of which it must leave intact:
 `{"headrace:row": [VALUE], "headrace:end": 1}`. What follows a value breaks one of them, or is a second element.
 

@@ -1,4 +1,4 @@
-"""Every key of a pipeline file: what goes there, what it means, and with what it goes.
+"""Every key of a pipeline file: its type, its meaning, and the keys it can be combined with.
 
 docs/pipeline-reference.md is written from these tables.
 `goes_with` names the kinds of source or sink that have the key; empty means all of them.

@@ -194,7 +194,7 @@ class Fields:
     ) -> None:
         self.document = document
         self.node = named_at or node
-        """Where what is missing is told: at the name, when the mapping has one."""
+        """The place at which to report a missing key: the name of the mapping, if it has one."""
         self.what = what
         self.nodes: dict[str, yaml.Node] = {}
         self.misspelt: set[str] = set()

@@ -1,6 +1,6 @@
 """Which views a query reads, found without a parser: names in places where SQL expects a table.
 
-Comments and literals are passed over. Inside a FROM clause the names after FROM, JOIN, a comma or an opening
+Comments and literals are skipped. Inside a FROM clause the names after FROM, JOIN, a comma or an opening
 bracket count. A column can be taken for a view where it stands like one (`extract(day FROM ts)`): too many
 are found, never too few.
 """
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 _TOKEN = re.compile(
-    r"""--[^\n]* | /\*.*?\*/ | '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.)*"   # passed over
+    r"""--[^\n]* | /\*.*?\*/ | '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.)*"   # skipped
       | `(?P<quoted>[^`]+)` | (?P<word>[A-Za-z_]\w*) | (?P<sign>[(),.])""",
     re.DOTALL | re.VERBOSE,
 )

@@ -1,13 +1,13 @@
-"""Lets Java start Spark in half the time: the classes that Spark loads are saved as Java has them in memory.
+"""Halves the time in which Java starts Spark: the classes that Spark loads are saved as they are in memory.
 
-Spark reads some ten thousand classes out of jars before the first row moves. Java can keep them in a file and map
-it the next time (class data sharing, JEP 350). The first run of a pipeline on a machine makes the file, when it
-ends: that takes Java some seconds. Later runs use it. The file is named after the Java and the Spark that it fits,
-and Java passes over one that does not fit after all.
+Spark reads about ten thousand classes from jars before the first row is processed. Java can keep them in a file
+and map it the next time (class data sharing, JEP 350). The first run of a pipeline on a machine writes the file
+when it ends, which takes some seconds. Later runs use it. The file is named after the Java and the Spark that it
+fits, and Java ignores one that does not fit after all.
 
     <cache>/spark-classes-<hash>.jsa     <cache>: HEADRACE_CACHE_DIR, or headrace below XDG_CACHE_HOME, or ~/.cache
 
-Whoever gives Java an archive of their own (SPARK_SUBMIT_OPTS) is left alone.
+If the user gives Java an archive (SPARK_SUBMIT_OPTS), that one is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.spark.pipelines.running.session import JAVA_OPTIONS
 
 CACHE_VARIABLE = "HEADRACE_CACHE_DIR"
 SILENT = "-Xlog:disable"
-"""Java tells of every class that an archive cannot hold, on its standard output."""
+"""Java reports every class that an archive cannot hold on its standard output."""
 OWN_ARCHIVE = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 END_S = 120.0
 
@@ -41,7 +41,7 @@ class ClassArchive:
     fresh: Path | None = None
 
     def keep(self) -> bool:
-        """Ends Java, waits for the archive, and gives it its name. Whether there is one now."""
+        """Ends Java, waits for the archive, and renames it. Returns whether there is one now."""
         if self.fresh is None:
             return False
         try:
@@ -63,7 +63,7 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
 
 
 def class_archive(java_home: Path, environment: Mapping[str, str], *, make: bool) -> ClassArchive | None:
-    """None where the user has one of their own, there is none and none is to be made, or none can be kept."""
+    """None if the user has an archive, or if there is none and none can or may be created."""
     if any(word in environment.get(JAVA_OPTIONS, "") for word in OWN_ARCHIVE):
         return None
     directory = cache_directory(environment)
@@ -85,13 +85,13 @@ def class_archive(java_home: Path, environment: Mapping[str, str], *, make: bool
 def _fits(java_home: Path) -> str:
     """Names the Java and the Spark that an archive is for."""
     facts = [str(java_home), pyspark.__version__, pyspark.__file__]
-    with contextlib.suppress(OSError):  # not every Java says which it is
+    with contextlib.suppress(OSError):  # not every Java reports its version
         facts.append((java_home / "release").read_text(errors="replace"))
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 def _end_java() -> bool:
-    """It ends when its standard input does. Whether it has ended, and well."""
+    """Java ends with its standard input. Returns whether it ended, and without an error."""
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:

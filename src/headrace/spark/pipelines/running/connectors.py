@@ -1,7 +1,7 @@
 """Runs the connectors of pipelines beside Spark, for as long as the pipelines run.
 
 A source's connector feeds the topic that the pipeline reads, a sink's reads the one that it writes. When pipelines
-process what is there and end, the sources' connectors do so first, and the sinks' last.
+process existing records and end, the sources' connectors do so first, and the sinks' last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BootstrapOf = Callable[[Pipeline], str]
 
 
 class Way(NamedTuple):
-    """To the cluster of a pipeline."""
+    """How to connect to the cluster of a pipeline."""
 
     bootstrap: str
     settings: ClientSettings
@@ -53,7 +53,9 @@ class ConnectorFailed(Exception):
 def connectors_beside(
     pipelines: Sequence[Pipeline], bootstrap_of: BootstrapOf, stop: threading.Event, once: bool
 ) -> Iterator[None]:
-    """While the block runs. A connector that fails sets `stop`, and the end of the block raises why."""
+    """Runs connectors inside the block. A connector that fails sets `stop`, and the end of the block raises its
+    error.
+    """
     sources = _named(pipelines, bootstrap_of, lambda pipeline: pipeline.sources)
     sinks = _named(pipelines, bootstrap_of, lambda pipeline: pipeline.sinks)
     if not (sources or sinks):
@@ -94,7 +96,7 @@ def _named(
 
 
 def _own(definition: ConnectorDefinition, way: Way) -> _Named:
-    """A connector that says how to connect does so, as a source or a sink with such options does."""
+    """A connector with its own connection settings uses those, as a source or a sink does."""
     return definition, way._replace(settings=with_client(way.settings, definition.client))
 
 
@@ -174,6 +176,6 @@ class _Running:
                 await runner.run()
             except FAILURES as error:
                 self.failure = self.failure or ConnectorFailed(f"connector {definition.name} failed: {error}")
-            finally:  # whatever it was: without it the pipelines would wait forever
+            finally:  # any error: without the connector the pipelines would wait forever
                 if not self._ending:
                     self._stop.set()

@@ -1,7 +1,6 @@
-"""From checked pipelines to a finished run: claims them, starts Spark, runs them on and on, once or on a schedule.
-
-Who sees the progress (a terminal, a log, a program) is the caller's business: see `Watcher`. What another command
-may want to know of the run is written to its run file about once a second.
+"""Runs checked pipelines: claims them, starts Spark, and runs them continuously, once or on a schedule. The caller
+decides where progress is shown (a terminal, a log, a program): see `Watcher`. For other commands the state of the
+run is written to its run file about once a second.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _CHATTER = re.compile(r"spark-class: line|^WARNING: |default log4j profile|^Pick
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """What a command line says, over what the files say."""
+    """The settings of the command line, which override the files."""
 
     bootstrap: str | None = None
     master: str | None = None
@@ -132,7 +131,7 @@ class Launch:
 
     @property
     def log(self) -> Path:
-        """Spark's, and what its errors were in full."""
+        """Spark's log, and its errors in full."""
         return run_files(self.pipelines[0].name).log
 
     def _log_details(self, problem: BaseException) -> None:
@@ -170,7 +169,7 @@ class Launch:
             return self._turn(jobs)
         if self.schedule_s:
             return self._scheduled(jobs)
-        # Those that feed others make the topics that these read.
+        # Pipelines that feed others create the topics that these read.
         return self._run_jobs([jobs[pipeline.name] for stage in stages(self.pipelines) for pipeline in stage])
 
     @property
@@ -194,7 +193,7 @@ class Launch:
         return [p.cron for p in self.pipelines if p.cron is not None]
 
     def _await_cron(self) -> None:
-        """The wall clock decides, and may be set: it is looked at again and again."""
+        """The wall clock decides, and may be changed, so it is read repeatedly."""
         due = min(cron.after(datetime.now()) for cron in self._crons)
         self.watcher.say(f"The next run begins at {due:%Y-%m-%d %H:%M}.")
         while datetime.now() < due and not self.stop.is_set():
@@ -327,7 +326,7 @@ class Launch:
             server.close()
 
     def _ending(self, pipeline: Pipeline, failure: Failure | None) -> tuple[str, str | None]:
-        """The state in which it ends, and why: one that fails takes those that run with it along."""
+        """The final state, and the reason: a pipeline that fails ends those that run with it."""
         if failure is not None and failure.pipeline.name == pipeline.name:
             return "failed", failure.message
         return "stopped" if failure is not None or self.stop.is_set() else "finished", None
@@ -354,7 +353,7 @@ class Launch:
 
 
 def _words_of_java(log: Path, begin: int) -> str:
-    """What it said before it ended; Spark itself says only that it has."""
+    """Java's last lines before it ended; Spark itself only reports that it ended."""
     text = log.read_bytes()[begin:].decode(errors="replace") if log.exists() else ""
     raised = _JAVA_ENDED.search(text)
     if raised is not None:

@@ -1,8 +1,8 @@
 """How far a pipeline is: Spark's progress reports of its queries, summed up for a screen, a file or a scraper.
 
-A report is the JSON that Spark writes after every micro-batch. Rows are those that a batch read. Lag is how many
-records were in the topics beyond the end of the last batch when it was planned: Spark puts both offsets into the
-report. Rates are over the last few batches, waiting included, so that a bar does not jump with every batch.
+A report is the JSON that Spark writes after every micro-batch. Rows are the rows that a batch read. Lag is how
+many records were in the topics beyond the end of the last batch when it was planned: Spark puts both offsets into
+the report. Rates are over the last few batches, waiting included, so that a bar does not jump with every batch.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class QueryProgress:
         self.rows_per_second = sum(count for _, count in self._recent) / max(ended_s - since_s, 0.001)
 
     def over_all_runs(self) -> QueryProgress:
-        """With what runs before have counted. It began when the first of them did."""
+        """Including the counts of earlier runs, and beginning with the first of them."""
         before = self.earlier
         if before is None:
             return self
@@ -76,7 +76,7 @@ class QueryProgress:
         return replace(self, began=before.began, lag=lag, earlier=None, **counts)
 
     def quiet(self) -> None:
-        """Nothing has come for a while."""
+        """No rows have arrived for a while."""
         self._recent.clear()
         self.rows_per_second = 0.0
 
@@ -104,7 +104,7 @@ def kept_rows(queries: Iterable[QueryProgress]) -> list[dict[str, Any]]:
 
 
 def carried_over(facts: Mapping[str, Any], checkpoint: str) -> dict[str, QueryProgress]:
-    """By query, what the file of the last run says; nothing if that was with another checkpoint."""
+    """The counts of the last run by query; nothing if it had another checkpoint."""
     if facts.get("checkpoint") != checkpoint:
         return {}
     rows = [row for row in facts.get("queries") or () if row.get("since")]

@@ -54,7 +54,7 @@ class RunFiles(NamedTuple):
 
     @property
     def checkpoint(self) -> Path:
-        """Where the pipeline keeps its place unless its file says otherwise."""
+        """The checkpoint of the pipeline unless its file names another."""
         return self.directory / "checkpoint"
 
     def runs(self) -> bool:
@@ -79,14 +79,14 @@ class RunFiles(NamedTuple):
         return found if isinstance(found, dict) else {}
 
     def write(self, facts: Mapping[str, Any]) -> None:
-        """Whole or not at all: a reader never sees half of it."""
+        """Written atomically: a reader never sees half of it."""
         fresh = self.directory / "run.json.new"
         fresh.write_text(json.dumps(facts, indent=1))
         fresh.replace(self.directory / "run.json")
 
 
 class Claim:
-    """Holds a pipeline's lock; leaving the block gives it up."""
+    """Holds a pipeline's lock until the block ends."""
 
     def __init__(self, files: RunFiles) -> None:
         self.files = files

@@ -1,9 +1,9 @@
-"""Runs the queries of pipelines and watches them: starts, restarts what failed in passing, and stops cleanly.
+"""Runs the queries of pipelines and watches them: starts them, restarts them after transient failures, and stops
+them cleanly.
 
-Rules:
-- One query that fails for good ends the run; one that failed because a broker was away is started again, later and
-  later, for as long as the pipeline runs continuously.
-- Stopping takes two steps. The stop file makes the sources hand out nothing new, so that the current batch ends
+Rules: - One query that fails for good ends the run; one that failed because a broker was down is restarted, with
+growing delays, for as long as the pipeline runs continuously.
+- Stopping takes two steps. The stop file makes the sources return nothing new, so that the current batch ends
   and is committed; then the queries are stopped. Without the first step that batch would be written twice.
 - All calls to Spark are made by the thread that runs `Runner.run`; a signal handler only sets `stop`.
 """
@@ -61,7 +61,7 @@ class Plan(Protocol):
 
 
 class Failure(NamedTuple):
-    """Why a query ended, for people. A passing one may be gone when it is tried again."""
+    """Why a query ended, for people. A transient failure may not happen again in a retry."""
 
     pipeline: Pipeline
     query: str
@@ -119,7 +119,7 @@ class Runner:
     running: list[Running] = field(default_factory=list)
 
     def run(self, stop: threading.Event) -> Failure | None:
-        """Until everything has ended, `stop` is set, or something fails for good: then that."""
+        """Runs until everything has ended, `stop` is set, or something fails for good; returns that failure."""
         self.running = [self._prepare(job, plan) for job in self.jobs for plan in job.plans]
         self._show()
         failure = self._look()
@@ -166,7 +166,7 @@ class Runner:
             return None
         if one.query is None:
             return self._start(one)
-        active = one.query.active  # before the reports: what came until now is then among them
+        active = one.query.active  # before the reports, so that they include everything up to now
         self._see_reports(one, one.query)
         if active:
             one.progress.state = one.query.phase

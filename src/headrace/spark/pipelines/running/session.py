@@ -1,7 +1,8 @@
-"""The Spark session of a pipeline: finds Java, sets what our queries need, keeps Java's chatter off the terminal.
+"""The Spark session of a pipeline: finds Java, sets what our queries need, and keeps Java's output off the
+terminal.
 
 Rules:
-- A session that is there already (a notebook, a test) is not changed: the pipeline gets a session of its own
+- An existing session (a notebook, a test) is not changed: the pipeline gets a session of its own
   beside it, with its own views and SQL settings. Under spark-submit, its master and its settings stand.
 - What the pipeline file sets under `spark: conf:` wins over every default here.
 - Java's standard error, with all that log4j writes, goes to the log file from the first line on. Its standard
@@ -71,7 +72,7 @@ class Java(NamedTuple):
 
 
 class NoJava(Exception):
-    """Spark needs a Java that is not there. `advice` says what to install."""
+    """There is no Java that Spark can use. `advice` says what to install."""
 
     advice = (
         "install one, for example with: apt install openjdk-17-jre-headless (Debian, Ubuntu) or brew install "
@@ -80,13 +81,13 @@ class NoJava(Exception):
 
 
 class NoMaster(Exception):
-    """Nothing answers where the master of a standalone cluster should be."""
+    """The master of a standalone cluster does not respond."""
 
     advice = "Is it running? Its web page shows the address; `--master local[*]` needs none."
 
 
 def check_master(master: str) -> None:
-    """Spark itself tries for a minute, and then says something else. Of several masters one is enough."""
+    """Spark itself tries for a minute, and then reports another error. Of several masters one is enough."""
     reasons = []
     for address in master.removeprefix(STANDALONE).split(",") if master.startswith(STANDALONE) else ():
         host, _, port = address.rpartition(":")
@@ -181,7 +182,7 @@ def make_session(
     show_ui: bool = False,
     java_options: str = "",
 ) -> SparkSession:
-    """A session for one pipeline. `master` wins over the file's; neither does over spark-submit's."""
+    """A session for one pipeline. `master` overrides the file's; spark-submit's overrides both."""
     for name in NOISY_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     active = SparkSession.getActiveSession()
@@ -202,7 +203,7 @@ def make_session(
 
 
 def _set_log_level(session: SparkSession) -> None:
-    """As `spark.log.level` says, else only errors.
+    """The level of `spark.log.level`, else only errors.
 
     Spark itself ignores a level that its root logger already has, and that is INFO, though a filter of PySpark
     then shows WARN and above. Any other level takes that filter away.
@@ -236,7 +237,7 @@ def _submitted_session(settings: SparkSettings) -> SparkSession:
 
 
 def session_defaults(master: str) -> dict[str, str]:
-    """What holds unless the user says otherwise. On one machine there is nobody else to show a page to."""
+    """Our defaults. Spark's web page is off on one machine."""
     defaults = SQL_DEFAULTS | OWN_DEFAULTS
     if master.startswith("local"):
         defaults |= LOCAL_DEFAULTS | LOCAL_SQL_DEFAULTS
@@ -263,14 +264,15 @@ def _beside(active: SparkSession, settings: SparkSettings) -> SparkSession:
 
 
 def _sql_only(conf: Mapping[str, str]) -> dict[str, str]:
-    """Of a running Spark only these can be changed; the others belong to whoever started it."""
+    """Only these can be changed while Spark runs."""
     return {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
 
 
 @contextlib.contextmanager
 def with_java_options(options: str) -> Iterator[None]:
-    """For the Java that is started inside, and none that this one starts. Of two that contradict each other Java
-    takes the last: the user's."""
+    """For the Java that is started inside the block, but not for its children. If options contradict each other,
+    Java uses the last: the user's.
+    """
     before = os.environ.get(JAVA_OPTIONS)
     os.environ[JAVA_OPTIONS] = f"{options} {before or ''}".strip()
     try:
@@ -283,9 +285,8 @@ def with_java_options(options: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _java_errors_to(log_file: Path | None) -> Iterator[None]:
-    """Java inherits our standard error when it starts, so that is what is exchanged, for that moment.
-
-    What Python writes meanwhile, such as an answer to Ctrl-C, goes where it always went.
+    """Java inherits our standard error when it starts, so it is replaced for that moment. What Python writes in
+    the meantime, such as a response to Ctrl-C, still goes to the original.
     """
     if log_file is None or SparkContext._gateway is not None:
         yield

@@ -1,7 +1,7 @@
 """A streaming query as the runner sees it: whether a batch is running, new reports, its end.
 
 Spark keeps the last hundred reports of a query. Turned into Python each costs some forty calls to Java, several
-times a second; so only those that came since the last look are fetched, as the JSON that they are.
+times a second; so only new reports are fetched, as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Startable(Protocol):
 
 
 class WatchedPlan:
-    """Gives what it starts a watch."""
+    """Watches the queries that it starts."""
 
     def __init__(self, plan: Startable) -> None:
         self._plan = plan
@@ -75,7 +75,7 @@ class WatchedQuery:
         return [report for report in fresh if is_batch(report)]
 
     def problem(self) -> BaseException | None:
-        """What it died of."""
+        """The error that ended it."""
         return self._query.exception()
 
     def stop(self) -> None:

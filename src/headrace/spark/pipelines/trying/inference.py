@@ -42,7 +42,7 @@ class Guess:
 
 
 def guess(values: Sequence[bytes | None]) -> Guess:
-    """Tombstones say nothing."""
+    """Guess from the values; tombstones are ignored."""
     given = [value for value in values if value is not None]
     objects = [found for value in given if (found := _object(value)) is not None]
     if given and len(objects) >= ENOUGH * len(given):

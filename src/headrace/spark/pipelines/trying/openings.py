@@ -1,6 +1,6 @@
 """Where the bytes of a pipeline come from when it does not run: recent records of its topics, or rows of a test.
 
-Every frame is a batch, whatever is asked for: then a step shows all its rows, windows that are still open too.
+Every frame is a batch, even for streams, so that a step shows all its rows, including windows that are still open.
 """
 
 from __future__ import annotations

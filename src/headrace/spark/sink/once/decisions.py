@@ -2,15 +2,15 @@
 
 Every sink has a log: its records in one partition of a compacted topic, in this order for each batch:
 
-    fence      by the driver that plans a batch: it has the name now, whoever had it before is refused
-    decision   the batch is to be committed: these are its transactions. The only moment that counts
+    fence      by the driver that plans a batch: it owns the name now, and previous owners are refused
+    decision   the batch is to be committed: these are its transactions. This is the commit point
     abandoned  in the place of a decision: the batch will never be decided under this fence
     done       all transactions of the decision are committed
 
 A driver gets the epoch of its transactional id with every batch that it plans (the *token*), and writes under it,
-idempotently: fence at sequence 0, then what it has to make up for, then decision *or* abandoned in one slot. The
-broker refuses an epoch below one that the partition has seen, so a driver first fences, then reads: after that
-nobody else can decide. What was decided is final, and rolled forward before anything else happens.
+idempotently: fence at sequence 0, then what an earlier driver left to do, then decision *or* abandoned in one
+slot. The broker refuses an epoch below one that the partition has seen, so a driver first fences, then reads:
+after that nobody else can decide. What was decided is final, and rolled forward before anything else happens.
 
 The offset of its fence tells which of two drivers is the newer one, whatever ids and epochs they have: a decision
 that refers to a fence before the last one is void. That holds also where the broker has forgotten the epochs
@@ -35,7 +35,7 @@ CLOSING_EPOCH = 32767
 
 
 class SinkLogDamaged(Exception):
-    """A record that no version of the sink has written, or a newer one."""
+    """A record that is damaged, or written by a newer version of the sink."""
 
 
 class Entry(NamedTuple):
@@ -137,7 +137,7 @@ class SinkLog:
 
 
 class Course(StrEnum):
-    """What a task does with its rows, and the driver with the batch."""
+    """What a task does with its rows, and what the driver does with the batch."""
 
     WRITE = "write"
     SKIP = "skip"

@@ -1,11 +1,11 @@
-"""The driver's part: a plan for every batch, its decision, and the end of everything that no decision names.
+"""The driver's part: planning and deciding every batch, and ending all transactions that no decision names.
 
 Three calls, each in a process of its own that may die at any point: `plan_batch`, then `commit_batch` or
-`abort_batch`. What they may rely on is in the sink's log only (`decisions`), and in what the tasks tell.
+`abort_batch`. They rely only on the sink's log (`decisions`) and on the reports of the tasks.
 
-Nothing is ended that might be another driver's. A transaction without a decision is first taken over, which leaves
-it open, then the log is read: only if no newer fence is in it, the transaction is aborted, by the identity that
-took it over. A newer driver that uses the same name meanwhile has fenced that identity.
+Nothing is ended that might belong to another driver. A transaction without a decision is first taken over, which
+leaves it open, then the log is read: only if no newer fence is in it, the transaction is aborted, by the identity
+that took it over. A newer driver that uses the same name meanwhile has fenced that identity.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Known:
-    """What this process has read of a sink's log."""
+    """The part of a sink's log that this process has read."""
 
     log: SinkLog
     next_offset: int
@@ -81,7 +81,7 @@ _known: dict[tuple[str, str], _Known] = {}
 def plan_batch(
     cluster: BlockingCluster, sink: SinkSettings, patience_s: float, *, needs_prepare: bool
 ) -> Plan | None:
-    """Fence, read, make up for what a driver before this one has left.
+    """Fence, read the log, and finish what an earlier driver has left.
 
     `needs_prepare`: None, and nothing done, where the cluster has no explicit prepare.
     """
@@ -97,7 +97,7 @@ def plan_batch(
         known = _close_old_id(journal, known or _Known(SinkLog(), journal.start()), token)
         fence_offset = journal.append(token, FIRST, Fence(token))
         if fence_offset < known.next_offset:
-            known = _Known(SinkLog(), journal.start())  # the topic is another one than before
+            known = _Known(SinkLog(), journal.start())  # the topic has been created again
         known = _followed(journal, known, fence_offset + 1)
         if known.log.fence_offset != fence_offset:
             raise Superseded(f"the fence at offset {fence_offset} is not the last one")
@@ -162,7 +162,9 @@ def _close_old_id(journal: Journal, known: _Known, token: Identity) -> _Known:
 def _make_up(
     client: TransactionClient, journal: Journal, known: SinkLog, token: Identity, sink: SinkSettings
 ) -> int:
-    """Roll a decision forward that was not carried out, and save one from a void one. How much was written."""
+    """Roll forward a decision that was not carried out, and keep a valid one from being hidden by a void one.
+    Returns how much was written.
+    """
     written = 0
     decision = known.decision
     if decision is None:
@@ -232,7 +234,7 @@ def commit_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id:
 
 
 def _decide(journal: Journal, plan: Plan, decision: Decision) -> SinkLog:
-    """The one write that counts: refused if there is a newer driver, and looked at in the log."""
+    """Write the decision: refused if there is a newer driver, and verified in the log."""
     offset = journal.append(plan.token, plan.next_sequence, decision)
     found = _since(journal, plan, offset)
     if found.decision != decision:
@@ -241,7 +243,7 @@ def _decide(journal: Journal, plan: Plan, decision: Decision) -> SinkLog:
 
 
 def abort_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id: int, patience_s: float) -> None:
-    """Give the batch up, unless it is decided: then the next driver carries it out."""
+    """Abort the batch, unless it is decided: then the next driver carries it out."""
     done = _tasks(messages)
     if not done or all(one.entry is None for one in done):
         return
@@ -266,7 +268,7 @@ def _since(journal: Journal, plan: Plan, offset: int) -> SinkLog:
 
 
 def _tasks(messages: Iterable[object]) -> list[TaskDone]:
-    from headrace.spark.sink.once.messages import TaskDone  # with it comes Spark, which a command does not need
+    from headrace.spark.sink.once.messages import TaskDone  # it imports Spark, which a command does not need
 
     return [one for one in messages if isinstance(one, TaskDone)]
 
@@ -307,7 +309,7 @@ def offsets_hash(checkpoint: str | None, batch_id: int) -> str | None:
 
 
 def _roll_forward(client: TransactionClient, journal: Journal, decision: Decision, fence_offset: int) -> None:
-    """All that can be is committed, whatever became of the others."""
+    """Commit everything that can be committed, even if others fail."""
     failures: list[Exception] = []
 
     def commit(entry: Entry) -> None:
@@ -362,7 +364,7 @@ _FORGOTTEN = (
 
 
 def _next(identity: Identity) -> Identity:
-    """Whoever takes over from it."""
+    """The identity that takes over from it."""
     return identity._replace(epoch=identity.epoch + 1)
 
 
@@ -398,7 +400,7 @@ def _abort_orphan(client: TransactionClient, journal: Journal, plan: Plan, trans
     try:
         client.end(transactional_id, taken.identity, commit=False)
     except KafkaError as error:
-        if error.code not in LOST:  # it has ended by itself, or a newer driver uses the name
+        if error.code not in LOST:  # it has already ended, or a newer driver uses the name
             raise
 
 

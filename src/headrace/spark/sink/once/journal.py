@@ -37,7 +37,7 @@ SETTINGS = (
 
 
 class Superseded(Exception):
-    """Another driver has the sink: what was to be written under this token was refused."""
+    """Another driver has the sink: a write under this token was refused."""
 
 
 class SinkRecord(NamedTuple):
@@ -58,7 +58,7 @@ class Journal:
 
     @classmethod
     def open(cls, cluster: BlockingCluster, sink_id: str, patience_s: float) -> Journal:
-        """The topic is made if it is not there yet."""
+        """Open the log; creates the topic if necessary."""
         found = cluster.topics([SINKS_TOPIC]).get(SINKS_TOPIC)
         if found is None:
             replicas = min(MAX_REPLICAS, len(cluster.broker_ids()))

@@ -1,4 +1,4 @@
-"""What travels from the tasks to their driver. Apart from the rest: only this needs Spark."""
+"""The messages from the tasks to their driver. In a module of its own, because only this needs Spark."""
 
 from __future__ import annotations
 

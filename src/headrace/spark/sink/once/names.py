@@ -1,4 +1,4 @@
-"""How a sink and its transactions are called.
+"""The names of a sink and its transactions.
 
     hr.sink.{sink}                          the driver: its epoch is the fence token
     hr.sink.{sink}.{partition}.{attempt}    a task; used again by the same task of the next batch

@@ -1,4 +1,4 @@
-"""All sinks of a cluster, for an operator: what each has decided, what is open, and an end for it."""
+"""All sinks of a cluster, for an operator: what each has decided, what is open, and how to end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels from the driver to its tasks: the plan of one batch."""
+"""The message from the driver to its tasks: the plan of one batch."""
 
 from __future__ import annotations
 

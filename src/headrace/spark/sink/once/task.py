@@ -1,9 +1,9 @@
 """A task's part: its rows in a transaction of its own, left open and prepared for the driver to decide on.
 
-A task never ends what another has open: it may be a late one, and what it finds may be decided. If its name is in
-use it fails, and Spark's next attempt has another name. When it has prepared its transaction it reads the log once
-more: if it was fenced, or its batch decided without it, it aborts its own transaction. Whoever decides after that
-finds it prepared, and sweeps it if it is not wanted.
+A task never ends a transaction of another task: it may be late itself, and what it finds may be decided. If its
+name is in use it fails, and Spark's next attempt has another name. When it has prepared its transaction it reads
+the log once more: if it was fenced, or its batch decided without it, it aborts its own transaction. A driver that
+decides after that finds it prepared, and sweeps it if it is not part of the decision.
 """
 
 from __future__ import annotations
