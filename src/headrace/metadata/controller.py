@@ -1,10 +1,8 @@
 """The one writer of the cluster's metadata: elected through the store, fenced by the controller epoch (D5).
 
 Every broker has a `Controller`; it acts only while it holds `/controller`, and otherwise answers NOT_CONTROLLER. A
-change is decided by a pure function on the current image and written as one `multi`, which
-- checks the version of `/controller_epoch`, so that a controller that was replaced cannot write,
-- adds the next entry of `/changes`, from which all brokers, this one included, learn of it.
-A success that is returned is durable in the store and in this broker's image.
+change is decided by a pure function on the current image, and written in a way that fences a controller that was
+replaced (`change_writer`). A success that is returned is durable in the store and in this broker's image.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -28,9 +25,6 @@ from headrace.coordination.contract import (
     Create,
     Delete,
     NodeExists,
-    NoNode,
-    NotEmpty,
-    Op,
     Put,
     SessionLost,
     Store,
@@ -39,6 +33,7 @@ from headrace.coordination.contract import (
 )
 from headrace.env import Env
 from headrace.metadata.acl_decisions import decide_create_acls, decide_delete_acls
+from headrace.metadata.change_writer import ChangeWriter, Deposed, Term, unknown_result
 from headrace.metadata.changes import (
     BrokerForgotten,
     Change,
@@ -46,15 +41,6 @@ from headrace.metadata.changes import (
     PartitionsChanged,
     TopicCreated,
     TopicDeleted,
-    changed_acls,
-    changed_brokers,
-    changed_groups,
-    changed_partitions,
-    changed_quotas,
-    changed_states,
-    changed_topics,
-    changed_users,
-    operations,
 )
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.config_decisions import (
@@ -70,7 +56,6 @@ from headrace.metadata.layout import (
     CONTROLLER_EPOCH,
     DIRECTORIES,
     broker_config_path,
-    change_path,
     decode_json,
     directories_path,
     encode_json,
@@ -102,7 +87,6 @@ from headrace.metadata.topic_decisions import (
 )
 from headrace.metadata.topic_rules import TopicRules
 from headrace.metadata.user_decisions import UserAlteration, decide_alter_users
-from headrace.metadata.writes import in_writes
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.security.acl import Acl, AclFilter
@@ -116,12 +100,6 @@ __all__ = [
     "TopicOutcome",
 ]
 
-KEPT_CHANGES = 64
-"""Entries of `/changes`; a broker that is further behind reads everything again."""
-MAX_TRIMMED = 8
-"""Old entries dropped with one write."""
-MAX_PARTITIONS_PER_WRITE = 2_000
-"""Everybody waits for a write; besides, the store takes about a megabyte at once (`writes`)."""
 VACATED_AT_ONCE = 500
 """Partitions that a stopping broker hands over with one request, which is to be answered soon."""
 MAX_ATTEMPTS = 5
@@ -133,14 +111,6 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """From one election to the loss of the role."""
-
-    epoch: int
-    epoch_version: int
-
-
 class Controller:
     def __init__(
         self, env: Env, store: Store, metadata: ClusterMetadata, broker_id: int, config: BrokerConfig
@@ -150,10 +120,9 @@ class Controller:
         self._metadata = metadata
         self._broker_id = broker_id
         self._config = config
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._writing = asyncio.Lock()
-        self._writes = 0
-        """Begun so far: with the epoch, the name of each."""
+        self._writer = ChangeWriter(store, metadata)
         self._election: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self.may_stand: Callable[[], bool] = lambda: True
@@ -338,7 +307,7 @@ class Controller:
         try:
             nodes = await self._store.get_many(paths)
         except StoreError as error:
-            raise _unknown_result() from error
+            raise unknown_result() from error
         present = tuple(path for path, node in zip(paths, nodes, strict=True) if node is not None)
 
         def decide(image: MetadataImage) -> tuple[None, list[Change]]:
@@ -436,71 +405,21 @@ class Controller:
                 if validate_only or not changes:
                     return outcomes
                 try:
-                    if await self._commit_all(term, changes):
+                    if await self._writer.write(term, changes):
                         return outcomes
+                except Deposed as error:
+                    self._resign("another broker was elected")
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
                 except SessionLost as error:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker's session was lost.") from error
                 except Unknown as error:
-                    raise _unknown_result() from error
+                    raise unknown_result() from error
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The metadata kept changing under the request.")
 
-    def _require_term(self) -> _Term:
+    def _require_term(self) -> Term:
         if self._term is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
         return self._term
-
-    async def _commit_all(self, term: _Term, changes: Sequence[Change]) -> bool:
-        """In as many writes as it takes; those before one that failed stand, and are not decided again."""
-        for write in in_writes(changes, MAX_PARTITIONS_PER_WRITE):
-            if not await self._commit(term, write):
-                return False
-        return True
-
-    async def _commit(self, term: _Term, changes: Sequence[Change]) -> bool:
-        """Write the changes; False if they were decided on an image that was behind the store."""
-        sequence = self._metadata.sequence + 1
-        write = self._writes = self._writes + 1
-        try:
-            await self._store.multi(self._operations(term, sequence, write, changes))
-        except Unknown:
-            await self._confirm(term, sequence, write)
-        except (BadVersion, NodeExists, NoNode, NotEmpty) as error:
-            if error.path == CONTROLLER_EPOCH:
-                self._resign("another broker was elected")
-                raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
-            await self._metadata.catch_up(CHANGES, BROKER_IDS)  # who is suspected is known with the brokers
-            return False
-        await self._metadata.catch_up(CHANGES)
-        return True
-
-    def _operations(self, term: _Term, sequence: int, write: int, changes: Sequence[Change]) -> list[Op]:
-        entry = encode_json(
-            controller_epoch=term.epoch,
-            write=write,
-            topics=changed_topics(changes),
-            brokers=changed_brokers(changes),
-            groups=changed_groups(changes),
-            acls=changed_acls(changes),
-            users=changed_users(changes),
-            quotas=changed_quotas(changes),
-            partitions=changed_partitions(changes),
-            states=changed_states(changes, term.epoch),
-        )
-        ops: list[Op] = [Check(CONTROLLER_EPOCH, term.epoch_version), Create(change_path(sequence), entry)]
-        oldest = self._metadata.oldest_sequence
-        if oldest:
-            surplus = range(oldest, min(sequence - KEPT_CHANGES + 1, oldest + MAX_TRIMMED))
-            ops += [Delete(change_path(old)) for old in surplus]
-        for change in changes:
-            ops += operations(change, term.epoch)
-        return ops
-
-    async def _confirm(self, term: _Term, sequence: int, write: int) -> None:
-        """After an unknown result: return if this write is there; an earlier unknown one may be in its place."""
-        node = await self._store.get(change_path(sequence))
-        entry = decode_json(node) if node is not None else {}
-        if (entry.get("controller_epoch"), entry.get("write")) != (term.epoch, write):
-            raise _unknown_result()
 
     # Election
 
@@ -531,7 +450,7 @@ class Controller:
                 return
         _logger.info("Broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
 
-    async def _stand(self) -> _Term | None:
+    async def _stand(self) -> Term | None:
         """One attempt; None if another broker was faster."""
         controller, epoch = await self._store.get_many([CONTROLLER, CONTROLLER_EPOCH])
         assert epoch is not None, "the store is not laid out"
@@ -540,7 +459,7 @@ class Controller:
             # The two are not read at one moment: the epoch may be that of a broker elected between.
             is_current = fields["epoch"] == int(epoch.value)
             won_unknowingly = is_current and fields["session"] == self._store.session.id
-            return _Term(fields["epoch"], epoch.version) if won_unknowingly else None
+            return Term(fields["epoch"], epoch.version) if won_unknowingly else None
         number = int(epoch.value) + 1
         value = encode_json(brokerid=self._broker_id, epoch=number, session=self._store.session.id)
         take_role = Create(CONTROLLER, value, ephemeral=True)
@@ -549,7 +468,7 @@ class Controller:
             _, version = await self._store.multi([take_role, begin_epoch])
         except (NodeExists, BadVersion):
             return None
-        return _Term(number, version)
+        return Term(number, version)
 
     def _resign(self, reason: str) -> None:
         if self._term is not None:
@@ -592,8 +511,3 @@ def _elected(
 
 def _successes(outcomes: Sequence[TopicOutcome]) -> list[TopicImage]:
     return [outcome for outcome in outcomes if isinstance(outcome, TopicImage)]
-
-
-def _unknown_result() -> KafkaError:
-    detail = "The coordination store failed during the write: whether it happened is not known."
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)

@@ -1,6 +1,6 @@
 """A broker whose disk is full steps aside where others can do its work, until there is space again (R-LOG-8).
 
-The cluster is told that its replicas are not to be had, so that others lead, and nobody waits for it. Otherwise a
+The cluster is told that its replicas are offline, so that others lead, and nobody waits for it. Otherwise a
 leader would refuse writers until somebody makes space, and `acks=all` would wait for a follower for
 `replica.lag.time.max.ms`. Where no other replica is in sync it stays: readers are served.
 """

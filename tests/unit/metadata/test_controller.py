@@ -14,9 +14,9 @@ from headrace.coordination.contract import ANY_VERSION, Create, Put, Store, Unkn
 from headrace.coordination.memory import MemoryCluster, MemoryStore
 from headrace.coordination.sqlite import open_sqlite_store
 from headrace.env.real import real_env
+from headrace.metadata.change_writer import KEPT_CHANGES
 from headrace.metadata.cluster import ClusterMetadata
 from headrace.metadata.controller import (
-    KEPT_CHANGES,
     ConfigAlteration,
     ConfigEdit,
     Controller,

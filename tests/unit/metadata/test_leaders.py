@@ -372,7 +372,7 @@ async def test_a_change_of_one_partition_is_in_its_entry_or_reads_one_partition(
         return await get_many(paths)
 
     monkeypatch.setattr(follower.store, "get_many", counted)
-    monkeypatch.setattr("headrace.metadata.controller.changed_states", states)
+    monkeypatch.setattr("headrace.metadata.change_writer.changed_states", states)
     before = follower.image.topics["wide"]
     shrunk = _with_isr(before.partitions[7], before.partitions[7].isr[:2])
     await cluster.controller.controller.change(lambda image: (None, [PartitionsChanged("wide", {7: shrunk})]))

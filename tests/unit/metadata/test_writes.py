@@ -12,6 +12,7 @@ from headrace.config.broker_config import BrokerConfig
 from headrace.coordination.contract import Check, Op, check_size
 from headrace.coordination.memory import MemoryCluster
 from headrace.env.real import real_env
+from headrace.metadata.change_writer import MAX_PARTITIONS_PER_WRITE, ChangeWriter, Term
 from headrace.metadata.changes import (
     Change,
     PartitionsAdded,
@@ -22,7 +23,7 @@ from headrace.metadata.changes import (
     TopicDeleted,
 )
 from headrace.metadata.cluster import ClusterMetadata
-from headrace.metadata.controller import MAX_PARTITIONS_PER_WRITE, Controller, NewPartitions, TopicCreation, _Term
+from headrace.metadata.controller import Controller, NewPartitions, TopicCreation
 from headrace.metadata.image import BrokerImage, Endpoint, PartitionImage, TopicImage
 from headrace.metadata.layout import TOPICS
 from headrace.metadata.writes import MAX_TOPIC_NODE_BYTES, in_writes, listed_bytes
@@ -32,7 +33,7 @@ from headrace.model.topics import TopicId
 ENV = real_env()
 LARGE = 2**31 - 1
 LONG = "t" * 249
-TERM = _Term(LARGE, LARGE)
+TERM = Term(LARGE, LARGE)
 
 
 def test_large_decisions_are_cut_into_writes_that_are_right_by_themselves() -> None:
@@ -75,14 +76,14 @@ def test_a_large_topic_loses_its_last_partitions_first() -> None:
 
 
 class Written:
-    """A controller that only makes the operations of its writes."""
+    """A writer that only makes the operations of its writes."""
 
     def __init__(self, oldest: int, sequence: int) -> None:
         self._metadata = self
         self.oldest_sequence, self.sequence = oldest, sequence
 
     def operations(self, changes: Sequence[Change]) -> list[Op]:
-        return Controller._operations(self, TERM, self.sequence, LARGE, changes)  # type: ignore[arg-type]
+        return ChangeWriter._operations(self, TERM, self.sequence, LARGE, changes)  # type: ignore[arg-type]
 
 
 def partitions(count: int, factor: int, first_id: int, is_busy: bool) -> tuple[PartitionImage, ...]:

@@ -17,6 +17,7 @@ from headrace.coordination.lease import LeaseState
 from headrace.groups.events import OffsetRecord, TransactionEnded
 from headrace.groups.offsets import OffsetStore
 from headrace.metadata import eligible, partition_decisions, registration
+from headrace.metadata.change_writer import ChangeWriter
 from headrace.metadata.changes import Change
 from headrace.metadata.controller import Controller, _granted_changes
 from headrace.metadata.image import MetadataImage, PartitionImage
@@ -88,12 +89,12 @@ def truncation_to_high_watermark() -> None:
 
 def stale_controller() -> None:
     """A controller's writes do not check whether it was replaced, and it does not notice."""
-    before = Controller._operations
+    before = ChangeWriter._operations
 
-    def operations(self: Controller, *arguments: Any) -> list[Op]:
+    def operations(self: ChangeWriter, *arguments: Any) -> list[Op]:
         return [op for op in before(self, *arguments) if not isinstance(op, Check)]
 
-    _replace(Controller, "_operations", operations)
+    _replace(ChangeWriter, "_operations", operations)
     _replace(Controller, "_resign", lambda self, reason: None)
 
 
