@@ -69,8 +69,7 @@ def decide(load: ExpectedLoad, machine: Machine) -> ClusterPlan:
     notes = []
     if spread != partitions:
         notes.append(
-            f"{plural(partitions, 'partition')} become {spread}: "
-            f"the same number of leaders on each of {brokers} brokers."
+            f"{spread} partitions instead of {partitions}, so that all {brokers} brokers lead equally many."
         )
     others = max(reason.need for reason in broker_reasons if reason.what != STORE)
     if brokers > others:
