@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Outcome, kafka_error
@@ -59,15 +59,7 @@ async def create_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> list[Outc
 
 
 async def describe_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
-    request = DescribeAclsRequest(
-        resource_type_filter=query.resource_type,
-        resource_name_filter=query.resource_name,
-        pattern_type_filter=query.pattern_type,
-        principal_filter=query.principal,
-        host_filter=query.host,
-        operation=query.operation,
-        permission_type=query.permission,
-    )
+    request = DescribeAclsRequest(**_filter(query))
     response = await (await cluster.entry()).request(request, DescribeAclsResponse)
     if response.error_code:
         raise kafka_error(response.error_code, response.error_message)
@@ -88,15 +80,7 @@ async def describe_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
 
 async def delete_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
     """Those that are gone now."""
-    wanted = DeleteAclsFilter(
-        resource_type_filter=query.resource_type,
-        resource_name_filter=query.resource_name,
-        pattern_type_filter=query.pattern_type,
-        principal_filter=query.principal,
-        host_filter=query.host,
-        operation=query.operation,
-        permission_type=query.permission,
-    )
+    wanted = DeleteAclsFilter(**_filter(query))
     connection = await cluster.entry()
     response = await connection.request(DeleteAclsRequest(filters=[wanted]), DeleteAclsResponse)
     (result,) = response.filter_results
@@ -114,3 +98,16 @@ async def delete_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
         )
         for acl in result.matching_acls
     ]
+
+
+def _filter(query: AclQuery) -> dict[str, Any]:
+    """The fields that both requests have."""
+    return {
+        "resource_type_filter": query.resource_type,
+        "resource_name_filter": query.resource_name,
+        "pattern_type_filter": query.pattern_type,
+        "principal_filter": query.principal,
+        "host_filter": query.host,
+        "operation": query.operation,
+        "permission_type": query.permission,
+    }
