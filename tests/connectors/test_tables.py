@@ -19,6 +19,7 @@ from headrace.connect.definition import ConnectorDefinition, load
 from headrace.connect.runner import Runner
 from headrace.connect.tables.database import FoundTable, open_database
 from headrace.connect.tables.postgres import PostgresDatabase
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.builder import NewRecord
 from headrace.testing.connectors import (
     KillAt,
@@ -208,6 +209,33 @@ async def test_values_of_every_type_come_back_as_they_were(cluster: Cluster, dat
     for name in VALUES:
         query = f'SELECT id, "{name}"::text FROM {{}} ORDER BY id'
         assert database.rows(query.format("copy")) == database.rows(query.format("items")), name
+
+
+async def test_without_rights_on_the_group_a_sink_writes(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its positions are in the database; those of the group are for whoever looks at the lag."""
+
+    async def refused(*_: object) -> None:
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized to access this group")
+
+    monkeypatch.setattr("headrace.connect.sink_run.commit_offsets", refused)
+    await create_topics(cluster, [NewTopic("items", 1)])
+    definition = kept(f"sqlite:{tmp_path / 'kept.db'}", key=["id"], columns=COLUMNS)
+    for number in (1, 2):
+        await write(cluster, ({"id": number}, {"id": number}))
+        await run_to_the_end(cluster, definition)
+    with sqlite3.connect(tmp_path / "kept.db") as database:
+        assert database.execute("SELECT id FROM items").fetchall() == [(1,), (2,)]
+
+
+async def test_a_topic_that_cannot_be_created_is_named(cluster: Cluster, database: Database) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)")
+    database.run("INSERT INTO items VALUES (1)")
+    config = {"connection": database.conninfo, "tables": "items", "column": "id"}
+    definition = load({"connector": "table-source", "replication": 9, "config": config}, "polled")
+    with pytest.raises(KafkaError, match="cannot create the topic items: "):
+        await run_to_the_end(cluster, definition)
 
 
 async def test_names_with_any_character(cluster: Cluster, database: Database) -> None:

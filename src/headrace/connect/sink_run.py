@@ -21,7 +21,7 @@ from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask, Try
 from headrace.connect.run import Run, TaskThread
 from headrace.connect.schema import TopicSchema
 from headrace.connect.store import SCHEMA, read_state, under
-from headrace.model.errors import ErrorCode
+from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,11 @@ class _Copying:
 
     async def _note(self, positions: Offsets, must: bool) -> None:
         """Under the group's name. Where the target has them, this is for those who look: it may fail."""
-        outcomes = await commit_offsets(self._run.cluster, self._owner.group, positions)
+        outcomes: Mapping[TopicPartition, KafkaError | None]
+        try:
+            outcomes = await commit_offsets(self._run.cluster, self._owner.group, positions)
+        except KafkaError as refused:  # of the group as a whole, such as missing rights on it
+            outcomes = dict.fromkeys(positions, refused)
         for place, error in outcomes.items():
             if error is None:
                 continue

@@ -65,7 +65,7 @@ async def ensure_topic(cluster: Cluster, topic: NewTopic) -> None:
         return
     error = (await create_topics(cluster, [topic]))[topic.name]
     if error is not None and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise error
+        raise KafkaError(error.code, f"cannot create the topic {topic.name}: {error.message or error.code.name}")
 
     async def known() -> None:
         view = await cluster.metadata([topic.name])
