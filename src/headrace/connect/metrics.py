@@ -51,7 +51,7 @@ def _labels(connector: str) -> Labels:
 
 
 async def serve_metrics(running: Mapping[str, RunCounts], host: str, port: int) -> asyncio.Server:
-    """Answers every request with the metrics; its port if 0 was asked for is in the server's sockets."""
+    """Serves the metrics on every path; with port 0 the chosen port is in the server's sockets."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Which connectors there are: ours by name, those of installed packages by entry point, any class by its path.
+"""Finds connectors: ours by name, those of installed packages by entry point, any class by its path.
 
 A package offers connectors under the entry points `headrace.connectors`; `module:Class` and `file.py:Class` name
 one that is not installed.

@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def no_steps(step: str) -> None:
-    """Nothing happens at a step, usually."""
+    """Does nothing at a step; the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopics:
-    """How topics are made that a source writes to and that are not there."""
+    """How to create the missing topics of a source."""
 
     partitions: int = BROKER_DEFAULT
     replication: int = BROKER_DEFAULT

@@ -26,7 +26,7 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> bytes:
-    """With a form it is a POST. What goes wrong is an `OSError`, or a `ValueError` if there is too much of it."""
+    """With a form it is a POST. Raises `OSError` for any failure, or `ValueError` if the content is too large."""
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, form, dict(headers or {}))
     parts: list[bytes] = []

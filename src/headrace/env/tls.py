@@ -38,7 +38,7 @@ def server_context(material: TlsMaterial) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_SERVER, material)
     assert material.own is not None, "checked with the settings"
     _load_own(context, material.own)
-    # A peer cannot make us do the costly part again and again.
+    # A peer cannot make us repeat the costly part.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
     if material.client_auth != NO_CLIENT_AUTH:
         assert material.trusted is not None, "checked with the settings"

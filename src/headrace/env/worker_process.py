@@ -27,7 +27,7 @@ class WorkerProcess:
                 stdin=PIPE,
                 stdout=PIPE,
                 limit=MAX_LINE_BYTES,
-                process_group=0,  # out of reach of a Ctrl-C, which would find it importing, and end in a traceback
+                process_group=0,  # not reached by Ctrl-C, which during its imports would end in a traceback
             )
         )
 

@@ -24,7 +24,7 @@ async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> C
     """Adds partitions to topics."""
     growths = [_growth(topic) for topic in request.topics]
     outcomes = await _create(ctx, growths, request.validate_only)
-    # A name that came twice has the same outcome twice; it is told once.
+    # A name that is listed twice has the same outcome twice; it is returned once.
     by_name = dict(zip((growth.name for growth in growths), outcomes, strict=True))
     return CreatePartitionsResponse(results=[_result(*answer) for answer in by_name.items()])
 

@@ -29,7 +29,7 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
     """Creates topics."""
     topics = [_new_topic(topic) async for topic in ctx.each(request.topics)]
     outcomes = await _create(ctx, topics, request.validate_only)
-    # A name that came twice has the same outcome twice; it is told once.
+    # A name that is listed twice has the same outcome twice; it is returned once.
     by_name = dict(zip((topic.name for topic in topics), outcomes, strict=True))
     return CreateTopicsResponse(topics=[_result(ctx, *answer) async for answer in ctx.each(by_name.items())])
 

@@ -34,7 +34,7 @@ async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTop
     outcomes = await _delete(ctx, [_key(topic) for topic in valid])
     results = [_result(topic, outcome) for topic, outcome in zip(valid, outcomes, strict=True)]
     results += [_invalid(topic) for topic in asked if not _is_valid(topic)]
-    # A topic that came twice has the same outcome twice; it is told once.
+    # A topic that is listed twice has the same outcome twice; it is returned once.
     return DeleteTopicsResponse(responses=list({(row.name, row.topic_id): row for row in results}.values()))
 
 

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (50), v0. Which users have SCRAM credentials, and how strong (KIP-554).
 
-Without names, all users that have some. Nothing of a credential itself is told.
+Without names, all users that have some. The response contains nothing of a credential itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """ListTransactions (66), v0-2. The transactions that this broker coordinates (KIP-664), those that match all
 filters.
 
-v1 by how long they have run (KIP-994); v2 by a pattern of transactional ids (KIP-1152). Names of states that do
-not exist are told back; a pattern that is not a regular expression is refused. An id without a transaction counts
-as one that has run forever, as in Kafka.
+v1 by how long they have run (KIP-994); v2 by a pattern of transactional ids (KIP-1152). Unknown names of states
+are returned; a pattern that is not a regular expression is refused. An id without a transaction counts as one that
+has run forever, as in Kafka.
 """
 
 from __future__ import annotations

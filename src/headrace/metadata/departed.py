@@ -1,8 +1,8 @@
 """Brokers that left the cluster a moment ago and are still listed in metadata.
 
 librdkafka drops a broker that metadata does not name any more, and with it, in a race inside the client, where its
-partitions have gone: they then wait for its next look, up to a second. A broker that stays named until the clients
-know the new leaders is dropped later, when it has no partitions.
+partitions have gone: they then wait for its next metadata request, up to a second. A broker that stays named until
+the clients know the new leaders is dropped later, when it has no partitions.
 """
 
 from __future__ import annotations

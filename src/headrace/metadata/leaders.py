@@ -1,4 +1,4 @@
-"""The controller's standing work: every partition has a leader that lives, if any can be had (R-REP-3).
+"""The controller's standing work: every partition has a live leader, if possible (R-REP-3).
 
 Whenever brokers come or go, or this broker becomes the controller, all partitions are looked at by one pure
 decision (`partition_decisions`) and the changed ones are written. Brokers that may have lost records are trusted

@@ -148,7 +148,7 @@ class Membership:
         await self._return(store, attached=True)
 
     def remove_dead(self, broker: BrokerImage) -> None:
-        """Another broker's process has ended: do not wait for the end of its session."""
+        """Remove a broker whose process has ended, without waiting for the end of its session."""
         self._env.background.start("Removing a dead broker", self._remove(broker))
 
     async def _remove(self, broker: BrokerImage) -> None:

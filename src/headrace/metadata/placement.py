@@ -48,7 +48,7 @@ def place(
     cluster: Load,
     stopped: Collection[int] = (),
 ) -> list[tuple[int, ...]]:
-    """Replicas for `count` more partitions of a topic; adds them to both loads."""
+    """Choose replicas for `count` more partitions of a topic, and add them to both loads."""
     if not brokers or replication_factor > len(brokers) + len(stopped):
         counted = f"alive, and not cordoned: {len(brokers)}" + (f"; stopped: {len(stopped)}" if stopped else "")
         raise KafkaError(

@@ -1,4 +1,4 @@
-"""Whether a client is a broker of the cluster: it says so in its client id, and proves it if there is a way to."""
+"""Whether a client is a broker of the cluster: its client id says so, and it proves that if it can."""
 
 from __future__ import annotations
 

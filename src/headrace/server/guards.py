@@ -41,7 +41,7 @@ class GateKeeper:
             self._background.run("Reading keys for tokens", keys.run())
 
     def admin_login(self) -> AdminCheck | None:
-        """Who may see the admin port; None if everybody."""
+        """The login of the admin port; None if everybody may see it."""
         ways = self._broker.config.value("headrace.admin.auth")
         return AdminLogin(self._broker, self._rights, ways).allows if isinstance(ways, tuple) and ways else None
 

@@ -189,7 +189,7 @@ class Cleaner:
     # Clean
 
     async def _clean(self, worker: Worker, directory: LogDirectory, target: Cleanable) -> bool:
-        """False if the worker must not be used again."""
+        """Clean one log. False if the worker must not be used again."""
         held = target.log
         cleaning = held.cleaning = Cleaning(directory.resources, worker.kill)
         try:

@@ -46,7 +46,9 @@ class Handover:
         self._replicas = replicas
 
     async def run(self) -> None:
-        """Return when other brokers lead, or none can, or the time is up. Never fails: the stop continues."""
+        """Return when other brokers lead, or none can, or the time is up. Never raises, so that the stop
+        continues.
+        """
         led = self._led()
         try:
             await self._until_others_lead()

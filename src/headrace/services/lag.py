@@ -5,7 +5,7 @@ committed offset: the age of the oldest record that the group has not processed.
 itself, a look at every partition's end once a second (`OffsetHistory`), so it needs no trust in the producers'
 clocks. Only for a position from before this broker's start the record's own timestamp is looked up, once.
 
-Nothing here is on the way of a request: a partition that stands still costs one comparison a second.
+No request waits for any of this: an idle partition costs one comparison per second.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Each(Protocol):
-    """The items of a long loop, with others served between."""
+    """The items of a long loop, with other requests served in between."""
 
     def __call__(self, items: Iterable[T]) -> AsyncIterator[T]: ...
 

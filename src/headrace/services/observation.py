@@ -1,4 +1,4 @@
-"""What can be seen of a running broker: gathered when somebody looks, so the hot path pays only plain ints."""
+"""The metrics of a running broker: gathered when they are requested, so the hot path only counts plain ints."""
 
 from __future__ import annotations
 

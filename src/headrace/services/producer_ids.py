@@ -1,4 +1,4 @@
-"""Producer ids for this broker's clients: drawn from blocks that the cluster hands out, never given twice."""
+"""Producer ids for this broker's clients: taken from blocks that the cluster allocates, never used twice."""
 
 from __future__ import annotations
 

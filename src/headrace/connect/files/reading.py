@@ -29,7 +29,7 @@ def format_of(path: Path) -> str | None:
 
 
 def read_values(path: Path, format: str, start: int, delimiter: str | None) -> Iterator[bytes]:
-    """The values of its records: rows as JSON objects, lines as they are. The first `start` are left out."""
+    """The values of a file's records: rows as JSON objects, lines as they are. The first `start` are skipped."""
     readers: dict[str, Callable[[], Iterator[bytes]]] = {
         "csv": lambda: _csv(path, delimiter or ("\t" if ".tsv" in path.suffixes else ",")),
         "json": lambda: _json_lines(path),

@@ -1,4 +1,4 @@
-"""What a database says about itself: tables and their keys, publications, slots. Over an ordinary connection."""
+"""Reads a database's catalog over an ordinary connection: tables and their keys, publications, slots."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Catalog:
         return {TableName(str(schema), str(table)) for schema, table in rows}
 
     def ensure_publication(self, name: str, tables: Sequence[TableName]) -> None:
-        """Make it, or add the tables that it lacks."""
+        """Create the publication, or add the missing tables to it."""
         published = self.published(name)
         missing = [table for table in tables if table not in (published or ())]
         if published is not None and not missing:
@@ -203,7 +203,7 @@ class Catalog:
         return str(self._value("SELECT pg_current_wal_flush_lsn()::text"))
 
     def keeps_all(self) -> bool:
-        """Nothing limits what the server keeps for a slot."""
+        """Whether the server keeps its log for a slot without a limit."""
         return self._value("SELECT setting FROM pg_settings WHERE name = 'max_slot_wal_keep_size'") == "-1"
 
     # --- statements

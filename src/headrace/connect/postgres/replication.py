@@ -152,7 +152,7 @@ def _received(data: bytes) -> StreamData | Keepalive | None:
 
 
 def problem_of(state: str, told: str) -> Exception:
-    """What an error of PostgreSQL means for the run."""
+    """The error for the run that an error of PostgreSQL stands for."""
     told = told.removeprefix("ERROR:").strip()
     if state in _MAY_PASS or not state.startswith(_USER_MUST_ACT):
         return TryAgain(f"PostgreSQL says: {told}")

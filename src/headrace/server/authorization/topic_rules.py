@@ -116,7 +116,9 @@ def create_partitions(asking: Asking, request: growing.CreatePartitionsRequest) 
 
 
 def create_topics(asking: Asking, request: creating.CreateTopicsRequest) -> Ruling:
-    """With the right on the cluster, or on the names; settings are told only to who may see them (KIP-525)."""
+    """With the right on the cluster, or on the names; settings are returned only to principals that may see them
+    (KIP-525).
+    """
     denied: list[creating.CreatableTopic] = []
     if not asking.rights.on_cluster(CREATE):
         request.topics, denied = split(request.topics, lambda topic: asking.topic(CREATE, topic.name))

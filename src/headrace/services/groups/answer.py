@@ -1,4 +1,4 @@
-"""A reply that may not be there yet. Lighter than a future; who waits hears of it at once, in the same turn."""
+"""A reply that may not be there yet. Lighter than a future; waiting code is called at once, in the same turn."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Many seeds, each in a process of its own, on all cores; a seed that fails is reported with the command that
 repeats it.
 
-A run that does not come to an end is killed, counts as failed, and leaves on stderr where it was. How far the runs
-are is told on stderr meanwhile; stopped by Ctrl-C or SIGTERM, the summary covers the seeds that ended.
+A run that does not come to an end is killed, counts as failed, and leaves on stderr where it was. Progress is
+reported on stderr; after Ctrl-C or SIGTERM the summary covers the seeds that ended.
 """
 
 from __future__ import annotations
