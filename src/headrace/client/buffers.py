@@ -1,38 +1,49 @@
-"""Memory for large responses, reused once it is no longer in use.
+"""Memory for large responses and record batches, reused once it is no longer in use.
 
-Memory that is taken fresh for each answer of some megabytes comes from the kernel page by page, is filled with
-zeros, and goes back: that takes longer than to receive the answer.
+Memory that is taken fresh for each of them comes from the kernel page by page, is filled with zeros, and goes
+back: that takes longer than to receive an answer of some megabytes.
 
 There are no reference counts of our own: Python refuses to resize bytes that a view still uses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 KEPT_FROM_BYTES = 256 * 1024
 """Smaller ones cost nothing."""
 KEPT_UP_TO_BYTES = 32 * 1024 * 1024
 MOST_KEPT = 4
 """Of one connection: an answer that is being decoded, its forerunner that waits in part, and one to spare."""
-_UNIT = 1024 * 1024
+_UNIT = 256 * 1024
 """Sizes are rounded up, so that an answer fits where another was that was a little smaller."""
 
+Take = Callable[[int], memoryview]
+"""Gives memory of a size."""
 
-class AnswerBuffers:
-    """The buffers of one connection: at most MOST_KEPT, each of the size of an earlier response."""
 
-    def __init__(self) -> None:
+def fresh_memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+class ReusedBuffers:
+    """The buffers of one connection or writer: at most `most`, each of a size that was asked for."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
         self._kept: list[bytearray] = []
 
     def take(self, size: int) -> memoryview:
         """Memory of this size, with undefined content."""
         if not KEPT_FROM_BYTES <= size <= KEPT_UP_TO_BYTES:
-            return memoryview(bytearray(size))
+            return fresh_memory(size)
+        for buffer in self._kept:  # always the first that fits: it may still be in the processor's cache
+            if len(buffer) >= size and is_unused(buffer):
+                return memoryview(buffer)[:size]
+        new = bytearray(-(-size // _UNIT) * _UNIT)
         fitting = [buffer for buffer in self._kept if len(buffer) >= size]
-        found = next((buffer for buffer in fitting if is_unused(buffer)), None)
-        if found is None:
-            found = bytearray(-(-size // _UNIT) * _UNIT)
-            self._kept = [*fitting, found][-MOST_KEPT:]
-        return memoryview(found)[:size]
+        self._kept = [*fitting, new][-self._most :]
+        return memoryview(new)[:size]
 
 
 def is_unused(buffer: bytearray) -> bool:

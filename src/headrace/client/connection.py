@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.address import Address
-from headrace.client.buffers import AnswerBuffers
+from headrace.client.buffers import ReusedBuffers
 from headrace.client.diagnosis import probe, recognize
 from headrace.client.errors import CannotReach, ClientError, Reason, connect_failure, reason_of, tls_failure
 from headrace.client.framing import RECEIVE_BUFFER_BYTES, FrameReader
@@ -208,7 +208,7 @@ async def open_connection(
     address: Address, settings: ClientSettings, broker_id: int | None = None
 ) -> ClientConnection:
     """Connect and agree on versions, or raise `CannotReach` with the reason."""
-    frames = FrameReader(RECEIVE_BUFFER_BYTES, AnswerBuffers().take)
+    frames = FrameReader(RECEIVE_BUFFER_BYTES, ReusedBuffers().take)
     protocol = ClientProtocol(address, settings.client_id, frames)
     wire = _Wire(protocol)
     loop = asyncio.get_running_loop()

@@ -8,8 +8,8 @@ beyond its end.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
+from headrace.client.buffers import Take, fresh_memory
 from headrace.model.errors import ProtocolError
 
 RECEIVE_BUFFER_BYTES = 64 * 1024
@@ -18,12 +18,6 @@ NO_READ_AHEAD = 4
 MAX_FRAME_BYTES = 512 * 1024 * 1024
 FIRST_BYTES = 16
 LENGTH = struct.Struct(">i")
-
-Take = Callable[[int], memoryview]
-
-
-def fresh_memory(size: int) -> memoryview:
-    return memoryview(bytearray(size))
 
 
 class FrameReader:

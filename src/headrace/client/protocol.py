@@ -60,13 +60,16 @@ class ClientProtocol:
         "_client_id",
         "_frames",
         "_last_correlation_id",
+        "_new_frame",
         "_outstanding",
         "address",
         "session_ms",
         "versions",
     )
 
-    def __init__(self, address: Address, client_id: str, frames: FrameReader) -> None:
+    def __init__(
+        self, address: Address, client_id: str, frames: FrameReader, new_frame: type[bytearray] = bytearray
+    ) -> None:
         self.address = address
         self.versions: Mapping[int, range] = {}
         self.session_ms = 0
@@ -74,6 +77,7 @@ class ClientProtocol:
         """What the broker said it has: API key -> versions."""
         self._client_id = client_id
         self._frames = frames
+        self._new_frame = new_frame
         self._last_correlation_id = 0
         self._outstanding: deque[Ticket] = deque()
 
@@ -113,7 +117,7 @@ class ClientProtocol:
     def post(self, message: Request, version: int) -> bytearray:
         """The frame of a request that is not answered (Produce with acks=0)."""
         self._last_correlation_id += 1
-        out = bytearray(LENGTH.size)
+        out = self._new_frame(LENGTH.size)
         out += request_header(message.api_key, version, self._last_correlation_id, self._client_id)
         message.encode_into(out, version)
         LENGTH.pack_into(out, 0, len(out) - LENGTH.size)

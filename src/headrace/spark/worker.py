@@ -7,18 +7,28 @@ take a tenth of a second and more: eight small tasks on two cores, half a second
 - The objects of loaded modules never become garbage: they are set aside from the collector, once.
 - Forgetting makes Python read the directories of Spark's own zip files again, entry by entry. A finder that is
   taken out of the table of finders is rebuilt by the next import that needs it, from what was read before.
+
+Megabytes that a task frees go back to the kernel at once, and come back page by page, filled with zeros. Each
+Arrow batch needs as much memory as the one before it, so the worker keeps some.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import os
 import sys
 import zipimport
+from contextlib import suppress
 
 REUSED_WORKER = "SPARK_REUSE_WORKER"
 """Set by Spark in its Python workers."""
+KEPT_BYTES = 64 * 1024 * 1024
+MAPPED_FROM_BYTES = 32 * 1024 * 1024
+"""The most that glibc takes; above this, memory comes from the kernel and goes back."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""As in malloc.h."""
 OF_SPARK = ("pyspark", "py4j", "spark-core")
 """How the archives are called that Spark puts on the path; one of them is a jar of thousands of classes."""
 
@@ -27,6 +37,7 @@ def settle_worker() -> None:
     """To be called at the end of a task. Does nothing outside a worker."""
     if os.environ.get(REUSED_WORKER):
         _set_aside_modules()
+        keep_freed_memory()
         drop_finders()
 
 
@@ -34,6 +45,15 @@ def settle_worker() -> None:
 def _set_aside_modules() -> None:
     gc.collect()
     gc.freeze()
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Up to KEPT_BYTES, with glibc; other C libraries have no such setting."""
+    with suppress(AttributeError, OSError):
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
+        set_option(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def drop_finders() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client import buffers
-from headrace.client.buffers import KEPT_FROM_BYTES, KEPT_UP_TO_BYTES, MOST_KEPT, AnswerBuffers, is_unused
+from headrace.client.buffers import KEPT_FROM_BYTES, KEPT_UP_TO_BYTES, MOST_KEPT, ReusedBuffers, is_unused
 
 LARGE = KEPT_FROM_BYTES * 4
 
@@ -19,7 +19,7 @@ def place(view: memoryview) -> int:
 
 
 def test_memory_that_nobody_looks_at_is_used_again() -> None:
-    memory = AnswerBuffers()
+    memory = ReusedBuffers()
     first = memory.take(LARGE)
     where = place(first)
     del first
@@ -42,7 +42,7 @@ def test_memory_that_nobody_looks_at_is_used_again() -> None:
 )
 def test_memory_in_use_is_left_alone(look: object) -> None:
     assert callable(look)
-    memory = AnswerBuffers()
+    memory = ReusedBuffers()
     kept = look(memory.take(LARGE))
     before = bytes(kept)
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_views_that_are_alive_never_share_memory(steps: list[tuple[int, bool]]) 
         patch.setattr(buffers, "KEPT_FROM_BYTES", 5)
         patch.setattr(buffers, "KEPT_UP_TO_BYTES", 50)
         patch.setattr(buffers, "_UNIT", 8)
-        memory = AnswerBuffers()
+        memory = ReusedBuffers()
         alive: list[tuple[memoryview, int]] = []
         for number, (size, drop) in enumerate(steps):
             if drop and alive:
@@ -81,6 +81,6 @@ def test_asking_changes_nothing() -> None:
 
 @pytest.mark.parametrize("size", [0, KEPT_FROM_BYTES - 1, KEPT_UP_TO_BYTES + 1])
 def test_small_and_very_large_ones_are_not_kept(size: int) -> None:
-    memory = AnswerBuffers()
+    memory = ReusedBuffers()
     assert len(memory.take(size)) == size
     assert memory._kept == []

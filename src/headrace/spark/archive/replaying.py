@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.buffers import ReusedBuffers, Take
 from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.compression import Codec
@@ -35,7 +36,7 @@ from headrace.spark.arrow.encode import encodable, encode
 from headrace.spark.arrow.partitions import assign_partitions, rows_by_partition
 from headrace.spark.client.cluster import BlockingCluster
 from headrace.spark.client.creating import TopicShape, ensure_topic
-from headrace.spark.client.producing import BatchProducer
+from headrace.spark.client.producing import MOST_BUFFERS, BatchProducer
 from headrace.spark.client.transactions import LOST, InTransaction, TransactionClient
 
 PREFIX = "headrace.replay."
@@ -206,19 +207,19 @@ class Replay:
             yield reached, waiting
 
     def _write(self, transaction: InTransaction, rows: list[pa.Table], reached: int) -> None:
-        producer = BatchProducer(self._cluster)
+        producer, memory = BatchProducer(self._cluster), ReusedBuffers(MOST_BUFFERS)
         producer.begin(transaction)
         try:
             for table in rows:
                 for batch in table.combine_chunks().to_batches():
-                    self._send(producer, batch)
+                    self._send(producer, batch, memory.take)
             self._position().store(transaction, reached, self._fingerprint)
             producer.flush()
         finally:
             producer.close()
         self._transactions.end(transaction.transactional_id, transaction.identity, commit=True)
 
-    def _send(self, producer: BatchProducer, rows: pa.RecordBatch) -> None:
+    def _send(self, producer: BatchProducer, rows: pa.RecordBatch, take: Take) -> None:
         if self._plan.offset_header:
             rows = with_offsets(rows, self._plan.by_key)
         if self._plan.by_key:
@@ -229,7 +230,7 @@ class Replay:
         codec, limit = self._plan.codec, BATCH_BYTES
         for partition, indices in rows_by_partition(places):
             place = TopicPartition(self._plan.destination, partition)
-            for encoded in encode(ready, indices, codec=codec, now_ms=0, max_batch_bytes=limit):
+            for encoded in encode(ready, indices, codec=codec, now_ms=0, max_batch_bytes=limit, take=take):
                 producer.send(place, encoded.batch, encoded.record_count)
 
     def _warnings(self) -> list[str]:

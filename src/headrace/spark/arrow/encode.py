@@ -7,7 +7,7 @@
 Columns: value, and if there, key, headers, timestamp; others are ignored. A null timestamp is `now_ms`. The
 batches have no producer and no CRC yet: whoever sends them stamps and seals them. They are the bytes that
 `records.builder.build_batch` would make, cut where `max_batch_bytes` (before compression) or `max_records` is
-reached.
+reached. The memory that they are in comes from `take`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from headrace.client.buffers import Take, fresh_memory
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from headrace.records.builder import NO_EPOCH, NO_PRODUCER
@@ -55,7 +56,7 @@ _NO_BYTES: Bytes = np.empty(0, np.uint8)
 
 
 class Encoded(NamedTuple):
-    batch: bytearray
+    batch: memoryview
     record_count: int
 
 
@@ -146,6 +147,7 @@ def encode(
     max_batch_bytes: int = MAX_BATCH_BYTES,
     max_records: int = MAX_RECORDS,
     loops: Engine | None = None,
+    take: Take = fresh_memory,
 ) -> Iterator[Encoded]:
     """The rows named by `indices` (all if None), in that order, as batches for one partition."""
     loops = loops or engine()
@@ -164,7 +166,7 @@ def encode(
         if size + HEADER_SIZE > _LARGEST_BATCH:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"A record of {size} bytes does not fit into a batch")
         mine = slice(start, start + count)
-        batch = bytearray(HEADER_SIZE + size)
+        batch = take(HEADER_SIZE + size)
         out = np.frombuffer(batch, np.uint8)[HEADER_SIZE:]
         written = loops.write_records(
             rows.keys,
@@ -179,16 +181,22 @@ def encode(
             out,
         )
         assert written == size, "the plan and the writing agree"
-        yield Encoded(_finish(batch, codec, timestamps[mine]), count)
+        if codec != Codec.NONE:
+            batch = _compressed(codec, batch, take)
+        _put_header(batch, codec, timestamps[mine])
+        yield Encoded(batch, count)
+        del batch, out  # whoever has it now decides when its memory can be used again
         start += count
 
 
-def _finish(batch: bytearray, codec: int, timestamps: Numbers) -> bytearray:
-    """Compresses the records if asked, and writes the header."""
-    if codec != Codec.NONE:
-        packed = compress(codec, memoryview(batch)[HEADER_SIZE:])
-        batch = bytearray(HEADER_SIZE + len(packed))
-        batch[HEADER_SIZE:] = packed
+def _compressed(codec: int, batch: memoryview, take: Take) -> memoryview:
+    packed = compress(codec, batch[HEADER_SIZE:])
+    smaller = take(HEADER_SIZE + len(packed))
+    smaller[HEADER_SIZE:] = packed
+    return smaller
+
+
+def _put_header(batch: memoryview, codec: int, timestamps: Numbers) -> None:
     header = BatchHeader(
         base_offset=0,
         batch_length=len(batch) - LENGTH_OVERHEAD,
@@ -205,4 +213,3 @@ def _finish(batch: bytearray, codec: int, timestamps: Numbers) -> bytearray:
         record_count=len(timestamps),
     )
     HEADER.pack_into(batch, 0, *header)
-    return batch

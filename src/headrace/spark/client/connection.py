@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace.client.address import Address
-from headrace.client.buffers import AnswerBuffers
+from headrace.client.buffers import ReusedBuffers
 from headrace.client.errors import CannotReach, ClientError, Reason, connect_failure, reason_of, tls_failure
 from headrace.client.framing import NO_READ_AHEAD, FrameReader
+from headrace.client.gathering import GatheredFrame, send_pieces
 from headrace.client.protocol import NO_VERSION_LIMIT, ClientProtocol, Ticket, next_step
 from headrace.model.errors import ProtocolError
 from headrace.wire.schema import Request, Response
@@ -77,8 +78,9 @@ class BlockingConnection:
             sock = _connected(address, settings)
         except OSError as error:
             raise connect_failure(address, error, settings.connect_timeout_s, broker_id) from None
-        frames = FrameReader(NO_READ_AHEAD, AnswerBuffers().take)
-        connection = cls(settings, ClientProtocol(address, settings.client_id, frames), sock)
+        frames = FrameReader(NO_READ_AHEAD, ReusedBuffers().take)
+        protocol = ClientProtocol(address, settings.client_id, frames, GatheredFrame)
+        connection = cls(settings, protocol, sock)
         try:
             connection._negotiate()
             connection._log_in()
@@ -173,9 +175,13 @@ class BlockingConnection:
             step = next_step(conversation, self._read(ticket))
 
     def _write(self, frame: bytearray, ticket: Ticket) -> None:
+        assert isinstance(frame, GatheredFrame), "as the protocol was told"
         try:
             self._socket.settimeout(ticket.timeout_s)
-            self._socket.sendall(frame)
+            if self.secured:
+                self._socket.sendall(b"".join(frame.pieces()))
+            else:
+                send_pieces(self._socket, frame.pieces())
         except TimeoutError:
             self.close()
             raise self._protocol.timed_out(ticket) from None

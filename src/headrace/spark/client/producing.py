@@ -46,13 +46,17 @@ ALL_IN_SYNC = -1
 MAX_IN_FLIGHT = 5
 """The most that a broker can put in order again, and the most duplicates it can recognise."""
 DELIVERY_TIMEOUT_S = 120.0
-MAX_REQUEST_BYTES = 8 * 1024 * 1024
-MAX_BUFFERED_BYTES = 32 * 1024 * 1024
+MAX_REQUEST_BYTES = 1024 * 1024
+"""As Kafka's producer has it. A broker receives larger ones into memory that the kernel gives it page by page."""
+MAX_BUFFERED_BYTES = 16 * 1024 * 1024
+MOST_BUFFERS = 20
+"""Large batches whose memory is used again: what may be buffered of those of the usual size."""
 LAST_VERSION_BY_NAME = 12
 """From v13 on Produce names topics by id."""
 LAST_CLASSIC_VERSION = 11
 """From v12 on a broker adds partitions to a transaction itself, and ends take new epochs (KIP-890)."""
 SEQUENCES = 1 << 31
+WritableBuffer = bytearray | memoryview
 
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
@@ -64,7 +68,7 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    data: bytearray
+    data: WritableBuffer
     record_count: int
     sequence: int
     deadline: float
@@ -99,7 +103,7 @@ class _Lane:
     def can_send(self, now: float) -> bool:
         return self.under_way < len(self.batches) and not self.stopped and self.retry_at <= now
 
-    def add(self, data: bytearray, record_count: int, deadline: float) -> None:
+    def add(self, data: WritableBuffer, record_count: int, deadline: float) -> None:
         self.batches.append(_Batch(data, record_count, self.next_sequence, deadline))
         self.next_sequence = (self.next_sequence + record_count) % SEQUENCES
 
@@ -157,7 +161,7 @@ class BatchProducer:
         max_in_flight: int = MAX_IN_FLIGHT,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         max_request_bytes: int = MAX_REQUEST_BYTES,
-        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+        max_buffered_bytes: int | None = None,
     ) -> None:
         assert not idempotent or (acks == ALL_IN_SYNC and max_in_flight <= MAX_IN_FLIGHT)
         self._cluster = cluster
@@ -165,7 +169,8 @@ class BatchProducer:
         self._max_in_flight = max_in_flight if idempotent else 1
         self._delivery_timeout_s = delivery_timeout_s
         self._max_request_bytes = max_request_bytes
-        self._max_buffered_bytes = max_buffered_bytes
+        enough = max(MAX_BUFFERED_BYTES, MAX_IN_FLIGHT * max_request_bytes)
+        self._max_buffered_bytes = max_buffered_bytes or enough
         self._idempotent = idempotent
         self._stamp: ProducerStamp | None = None
         """From the first batch on, where it is idempotent."""
@@ -188,7 +193,7 @@ class BatchProducer:
         self._stamp = ProducerStamp(*transaction.identity, 0)
         self._highest = LAST_CLASSIC_VERSION
 
-    def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
+    def send(self, partition: TopicPartition, batch: WritableBuffer, record_count: int) -> None:
         """Queue a batch; waits only if too much is in flight."""
         lane = self._lanes.get(partition)
         if lane is None:
@@ -312,7 +317,7 @@ class BatchProducer:
     def _request(self, chosen: list[tuple[_Lane, _Batch]]) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
         for lane, batch in chosen:
-            records = cast("bytes", batch.data)  # any buffer type works: it is copied into the request
+            records = cast("bytes", batch.data)  # any buffer type works: it is only sent
             data = PartitionProduceData(index=lane.partition.partition, records=records)
             topics.setdefault(lane.partition.topic, []).append(data)
         return ProduceRequest(
@@ -451,7 +456,7 @@ class _Joined:
             self._partitions.update(new)
 
 
-def cut_batch(batch: bytearray) -> list[tuple[int, int, bytearray]]:
+def cut_batch(batch: WritableBuffer) -> list[tuple[int, int, bytearray]]:
     """The two halves of a batch, each as (index of its first record, count, batch)."""
     header = parse_header(batch)
     records = [

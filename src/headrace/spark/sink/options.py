@@ -151,7 +151,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     timeout_ms = options.integer("kafka.request.timeout.ms", minimum=1) or DEFAULT_REQUEST_TIMEOUT_MS
     delivery_ms = options.integer("kafka.delivery.timeout.ms", minimum=1)
     batch_bytes = options.integer("kafka.batch.size", minimum=1) or DEFAULT_BATCH_BYTES
-    request_bytes = options.integer("kafka.max.request.size", minimum=1) or MAX_REQUEST_BYTES
+    request_bytes = options.integer("kafka.max.request.size", minimum=1)
     return SinkOptions(
         client=ClusterSettings(
             _bootstrap(options),
@@ -164,8 +164,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         acks=acks,
         idempotent=idempotent,
         codec=_codec(options),
-        batch_bytes=min(batch_bytes, request_bytes),
-        request_bytes=request_bytes,
+        batch_bytes=min(batch_bytes, request_bytes or batch_bytes),
+        request_bytes=request_bytes or MAX_REQUEST_BYTES,
         max_in_flight=in_flight,
         delivery_timeout_s=DELIVERY_TIMEOUT_S if delivery_ms is None else delivery_ms / 1000,
         delivery=delivery,

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.client.buffers import ReusedBuffers
 from headrace.model.topics import TopicPartition
 from headrace.spark.arrow import columns as c
 from headrace.spark.arrow.encode import EncodableRows, encodable, encode
@@ -23,7 +24,7 @@ from headrace.spark.arrow.layout import Numbers
 from headrace.spark.arrow.partitions import assign_partitions, rows_by_partition
 from headrace.spark.client.cluster import BlockingCluster, shared_cluster
 from headrace.spark.client.creating import ensure_topic
-from headrace.spark.client.producing import BatchProducer
+from headrace.spark.client.producing import MOST_BUFFERS, BatchProducer
 from headrace.spark.client.transactions import InTransaction
 from headrace.spark.sink.columns import SinkColumns
 from headrace.spark.sink.errors import SinkError
@@ -76,6 +77,7 @@ class TaskWriter:
             delivery_timeout_s=options.delivery_timeout_s,
             max_request_bytes=options.request_bytes,
         )
+        self._memory = ReusedBuffers(MOST_BUFFERS)
         self._partition_counts: dict[str, int] = {}
         self._unkeyed: dict[str, int] = {}
         self._rows = self._batches = self._bytes = 0
@@ -154,6 +156,7 @@ class TaskWriter:
             codec=self._options.codec,
             now_ms=now_ms,
             max_batch_bytes=limit if accepted is None else min(limit, accepted),
+            take=self._memory.take,
         ):
             self._rows += encoded.record_count
             self._batches += 1

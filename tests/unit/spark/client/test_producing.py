@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import socket
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from headrace.client.buffers import KEPT_FROM_BYTES, ReusedBuffers, is_unused
 from headrace.client.errors import NoneReachable
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
@@ -105,6 +108,33 @@ def test_what_waits_is_limited(fake: FakeCluster) -> None:
     assert len(fake.logs[T0].batches) > 60
     producer.flush()
     assert fake.logs[T0].values() == expected(100)
+
+
+def test_memory_of_a_batch_is_used_again_once_it_is_acknowledged(fake: FakeCluster) -> None:
+    memory = ReusedBuffers(2)
+    size = KEPT_FROM_BYTES + 1
+    first = build_batch([NewRecord(b"x" * size, timestamp=1)])
+
+    def taken() -> memoryview:
+        view = memory.take(len(first))
+        view[:] = first
+        return view
+
+    producer = BatchProducer(client(fake))
+    fake.interfere = lambda broker, key: "silence" if key == ApiKey.PRODUCE else None
+    producer.send(T0, taken(), 1)
+    assert not is_unused(memory._kept[0]), "it may have to be sent again"
+    producer.send(T0, taken(), 1)
+    assert len(memory._kept) == 2
+    fake.interfere = lambda broker, key: None
+    for link in producer._links.values():
+        link.connection._socket.shutdown(socket.SHUT_RDWR)
+    del link  # it knows of its error, which knows who met it
+    producer.flush()
+    gc.collect()
+    assert all(is_unused(buffer) for buffer in memory._kept)
+    assert fake.logs[T0].values() == [b"x" * size] * 2
+    producer.close()
 
 
 # --- trouble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.records.compression import Codec
-from headrace.spark.client.producing import ALL_IN_SYNC
+from headrace.spark.client.producing import ALL_IN_SYNC, MAX_REQUEST_BYTES
 from headrace.spark.option_table import OptionError
 from headrace.spark.sink.once.plan import SinkSettings
 from headrace.spark.sink.options import DEFAULT_BATCH_BYTES, PRODUCER_SETTINGS, SINK_OPTIONS, parse_sink_options
@@ -54,6 +54,21 @@ def test_everything_given_as_spark_gives_it() -> None:
     assert (options.batch_bytes, options.request_bytes) == (10_000, 10_000)
     assert (options.client.request_timeout_s, options.delivery_timeout_s) == (1.5, 2.5)
     assert options.client.client_id == "me"
+
+
+@pytest.mark.parametrize(
+    ("given", "batch", "most"),
+    [
+        ({}, DEFAULT_BATCH_BYTES, MAX_REQUEST_BYTES),
+        ({"kafka.batch.size": "4000000"}, 4_000_000, MAX_REQUEST_BYTES),
+        ({"kafka.max.request.size": "10000"}, 10_000, 10_000),
+        ({"kafka.batch.size": "4000000", "kafka.max.request.size": "5000000"}, 4_000_000, 5_000_000),
+    ],
+)
+def test_a_batch_fits_the_request_size_that_was_asked_for(given: dict[str, str], batch: int, most: int) -> None:
+    """The default is no limit: a larger batch goes alone."""
+    options = parse_sink_options({**BROKER, **given})
+    assert (options.batch_bytes, options.request_bytes) == (batch, most)
 
 
 @pytest.mark.parametrize(
