@@ -18,9 +18,10 @@ from typing import Any
 
 from headrace.client.errors import ClientError
 from headrace.env import Env
-from headrace.model.backoff import backoff_seconds
+from headrace.model.backoff import QUIET_FAILURES, backoff_seconds, worth_telling
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicId
+from headrace.replication.cluster_rights import with_advice
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
 from headrace.replication.throttle import Side
@@ -48,9 +49,6 @@ BYTES_PER_TURN = 1024 * 1024
 """Stored before the loop serves others."""
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
-QUIET_FAILURES = 3
-"""Of a partition, before the log tells: brokers learn of a new leader at different moments. Of a connection, after
-which it tells rarely."""
 DOUBT_SECONDS = 2.0
 """How long clients are not sent to a leader whose connection ended: if it is dead, the next is known by then."""
 ANSWER_GRACE_SECONDS = 10.0
@@ -185,7 +183,7 @@ class Fetcher:
             self._lost_at = None
             try:
                 await self._fetch_from(peer)
-            except (ClientError, ProtocolError) as error:
+            except (ClientError, ProtocolError, KafkaError) as error:
                 if peer.closed:
                     self._lost_at = self._env.clock.monotonic()
                     self._peers.on_lost()
@@ -196,11 +194,12 @@ class Fetcher:
     async def _back_off(self, error: Exception) -> None:
         delay = backoff_seconds(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, self._failures)
         self._failures += 1
-        if self._followed and (self._failures <= QUIET_FAILURES or worth_telling(self._failures)):
+        quiet = 1 if isinstance(error, KafkaError) else QUIET_FAILURES
+        if self._followed and (self._failures <= quiet or worth_telling(self._failures)):
             logger.log(
                 logging.INFO if self._failures > 1 else logging.WARNING,
                 "Fetching %d partitions from broker %d failed; retrying in %g s: %s",
-                *(len(self._followed), self._leader_id, delay, error),
+                *(len(self._followed), self._leader_id, delay, with_advice(error)),
             )
         await self._rest(delay)
 
@@ -289,8 +288,7 @@ class Fetcher:
     async def _take(self, peer: Peer, response: FetchResponse) -> None:
         self._polls_taken += 1
         if response.error_code:
-            logger.info("Broker %d ended the fetch session: %s", self._leader_id, response.error_code)
-            raise ClientError(f"the fetch session ended with error {response.error_code}")
+            raise KafkaError(ErrorCode(response.error_code))
         if response.session_id == NO_SESSION:
             raise ClientError("the leader has no room for a fetch session")
         self._session_id = response.session_id
@@ -410,8 +408,3 @@ def _forgotten(keys: list[Key]) -> list[ForgottenTopic]:
     for topic_id, index in keys:
         topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(index)
     return list(topics.values())
-
-
-def worth_telling(failures: int) -> bool:
-    """Rarely, after 4, 8, 16, ... in a row: a full disk refuses every partition once a second."""
-    return failures > QUIET_FAILURES and failures & (failures - 1) == 0

@@ -16,8 +16,10 @@ from functools import partial
 
 from headrace.env import Env
 from headrace.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from headrace.model.backoff import backoff_seconds, worth_telling
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.few_lines import FewLines
+from headrace.replication.cluster_rights import with_advice
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.leadership import UNKNOWN_EPOCH
 from headrace.replication.partition import Partition
@@ -33,6 +35,7 @@ from headrace.wire.messages.alter_partition import (
 
 ATTEMPT_SECONDS = 5.0
 RETRY_SECONDS = 0.1
+"""After a first attempt without an outcome; each one after it waits twice as long, up to `REFUSED_SECONDS`."""
 REFUSED_SECONDS = 1.0
 """Before it is looked at again whether a wish that was refused is still there."""
 
@@ -68,6 +71,8 @@ class InSyncKeeper:
         self._due: dict[Partition, None] = {}
         self._laggards: dict[Partition, list[int]] = {}
         self._sending: asyncio.Task[None] | None = None
+        self._failures = 0
+        """Attempts without an outcome, in a row."""
 
     def ask(self, partition: Partition) -> None:
         """Look at this partition's in-sync set soon."""
@@ -112,7 +117,7 @@ class InSyncKeeper:
             asked = [partition for partition in due if self._wish(partition)]
             if asked and not await self._ask_controller(asked):
                 self._due = {**dict.fromkeys(asked), **self._due}
-                await self._env.clock.sleep(RETRY_SECONDS)
+                await self._env.clock.sleep(backoff_seconds(RETRY_SECONDS, REFUSED_SECONDS, self._failures - 1))
 
     def _wish(self, partition: Partition) -> bool:
         """Whether there is something to ask for; a wish under way is asked for again as it is."""
@@ -145,14 +150,16 @@ class InSyncKeeper:
         in_doubt = partial(_doubt, partitions)
         try:
             response = await self._link.ask(request, AlterPartitionResponse, ATTEMPT_SECONDS, on_doubt=in_doubt)
+            if response.error_code:
+                raise KafkaError(ErrorCode(response.error_code))
         except KafkaError as error:
-            logger.warning("Could not ask the controller to change %d in-sync sets: %s", len(partitions), error)
+            self._failures += 1
+            if self._failures == 1 or worth_telling(self._failures):
+                text = "The controller did not change %d in-sync sets: %s"
+                logger.warning(text, len(partitions), with_advice(error))
             in_doubt()
             return False
-        if response.error_code:
-            logger.info("The controller refused changes of in-sync sets: %s", ErrorCode(response.error_code).name)
-            in_doubt()
-            return False
+        self._failures = 0
         results = {
             (topic.topic_id, part.partition_index): part for topic in response.topics for part in topic.partitions
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from headrace.client.address import Address
 from headrace.client.errors import ConnectionLost
 from headrace.env.real import real_env
 from headrace.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
-from headrace.model.backoff import backoff_seconds
+from headrace.model.backoff import backoff_seconds, worth_telling
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicId, TopicPartition
 from headrace.records.batch import OFFSET_LENGTH_EPOCH
 from headrace.records.builder import NewRecord, build_batch
-from headrace.replication.fetcher import Fetcher, FetchSettings, worth_telling
+from headrace.replication.fetcher import Fetcher, FetchSettings
 from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
@@ -259,3 +260,18 @@ async def test_a_leader_that_cannot_be_reached_for_long_is_tried_on(bench: Bench
 
 def test_a_partition_that_keeps_failing_does_not_fill_the_log() -> None:
     assert [failures for failures in range(1000) if worth_telling(failures)] == [4, 8, 16, 32, 64, 128, 256, 512]
+
+
+async def test_a_refused_fetch_session_is_explained_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Access rules took the right from this broker: its log filled with the number of the error."""
+    with caplog.at_level(logging.INFO, "headrace.replication.fetcher"):
+        bench.fetcher.follow(bench.partition(0))
+        for _ in range(4):
+            _, reply = await bench.peer.next()
+            reply.set_result(FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        await bench.peer.next()
+    first, fourth = [record.getMessage() for record in caplog.records]
+    assert "CLUSTER_AUTHORIZATION_FAILED. " in first
+    assert "`headrace acl add -u USER --cluster -o cluster-action`" in first
+    assert "retrying in 0.02 s" in first
+    assert "retrying in 0.16 s" in fourth

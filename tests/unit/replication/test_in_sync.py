@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +14,11 @@ from headrace.metadata.image import BrokerImage, PartitionImage
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.few_lines import FewLines
 from headrace.model.topics import TopicId, TopicPartition
-from headrace.replication.in_sync import InSyncKeeper, _changed, _topics_of
+from headrace.replication.in_sync import InSyncKeeper, LagLimits, _changed, _topics_of
 from headrace.replication.leadership import InSyncChange, Leadership, SingleFetch
 from headrace.wire.messages.alter_partition import AlterPartitionResponse, PartitionDataResult
 
+T0 = TopicPartition("t", 0)
 BEFORE = PartitionImage((1, 2, 3), 1, 5, (1, 2), 7)
 
 
@@ -111,14 +113,19 @@ def test_a_refusal_after_an_attempt_without_an_answer_is_not_believed(code: Erro
     assert concluded(PartitionDataResult(error_code=code), pending)[0] is pending
 
 
+@dataclass(eq=False)
+class Led:
+    """As much of a partition as a question to the controller takes."""
+
+    leadership: Leadership
+    image: PartitionImage = BEFORE
+    leader_epoch: int = 5
+    topic_id: bytes = b"t" * 16
+    topic_partition: TopicPartition = T0
+
+
 def led_by(leadership: Leadership) -> Any:
-    return SimpleNamespace(
-        leadership=leadership,
-        image=BEFORE,
-        leader_epoch=5,
-        topic_id=b"t" * 16,
-        topic_partition=TopicPartition("t", 0),
-    )
+    return Led(leadership)
 
 
 def test_a_wish_is_withdrawn_by_asking_for_the_set_as_it_is() -> None:
@@ -133,6 +140,15 @@ def test_a_wish_is_withdrawn_by_asking_for_the_set_as_it_is() -> None:
     assert concluded(as_before, leadership.pending) == (None, [replace(BEFORE, partition_epoch=8)])
 
 
+def keeper_of(ask: Callable[..., Awaitable[AlterPartitionResponse]], clock: Any = None) -> InSyncKeeper:
+    """Of broker 1, whose questions to the controller `ask` answers."""
+    image: Any = SimpleNamespace(brokers={1: BrokerImage(1, 7, ()), 3: BrokerImage(3, 7, ())})
+    link: Any = SimpleNamespace(ask=ask)
+    replicas: Any = SimpleNamespace(broker_id=1)
+    env: Any = SimpleNamespace(clock=clock)
+    return InSyncKeeper(env, link, lambda: image, replicas, LagLimits(30.0))
+
+
 async def test_an_attempt_without_an_answer_leaves_a_doubt() -> None:
     """Lost on the way, or answered by a controller that does not know what became of its write."""
     for answer in (ErrorCode.REQUEST_TIMED_OUT, None):
@@ -145,12 +161,40 @@ async def test_an_attempt_without_an_answer_leaves_a_doubt() -> None:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
             return AlterPartitionResponse(error_code=answer)
 
-        image = SimpleNamespace(brokers={1: SimpleNamespace(epoch=7)})
-        keeper: Any = SimpleNamespace(
-            _image=lambda image=image: image, _broker_id=1, _link=SimpleNamespace(ask=ask)
-        )
-        assert not await InSyncKeeper._ask_controller(keeper, [partition])
+        assert not await keeper_of(ask)._ask_controller([partition])
         assert leadership.pending == replace(WISH, unsure=True)
+
+
+async def test_a_refused_broker_asks_ever_more_rarely_and_explains_it_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Access rules took the right from it: the same line was logged ten times a second."""
+    leadership = Leadership(1, BEFORE, 0)
+    leadership.pending = WISH
+    pauses: list[float] = []
+    asked = 0
+
+    async def ask(*_: object, **__: object) -> AlterPartitionResponse:
+        nonlocal asked
+        asked += 1
+        if asked <= 9:
+            return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        leadership.pending = None  # the image was faster
+        return AlterPartitionResponse()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    keeper = keeper_of(ask, SimpleNamespace(sleep=sleep))
+    keeper._wish = lambda partition: leadership.pending is not None  # type: ignore[method-assign]
+    keeper._due = dict.fromkeys([led_by(leadership)])
+    with caplog.at_level(logging.INFO, "headrace.replication.in_sync"):
+        await keeper._send()
+    assert pauses == [0, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0]
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3, "after 1, 4 and 8 attempts"
+    assert "CLUSTER_AUTHORIZATION_FAILED. " in said[0]
+    assert "`headrace acl add -u USER --cluster -o cluster-action`" in said[0]
 
 
 def test_a_replica_on_a_failed_directory_is_not_asked_in() -> None:
@@ -166,7 +210,7 @@ def test_a_replica_on_a_failed_directory_is_not_asked_in() -> None:
         leadership=leadership,
         image=BEFORE,
         topic_id=topic_id,
-        topic_partition=TopicPartition("t", 0),
+        topic_partition=T0,
         high_watermark=5,
         log=SimpleNamespace(start_offset=0),
         min_in_sync=1,
