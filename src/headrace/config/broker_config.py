@@ -181,8 +181,9 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        text = self.text("log.dirs") or self.text("log.dir") or ""
-        return tuple(directory.strip() for directory in text.split(",") if directory.strip())
+        named = self.value("log.dirs") or self.value("log.dir")
+        assert isinstance(named, tuple)
+        return tuple(directory for directory in named if directory)
 
     @property
     def rack(self) -> str | None:

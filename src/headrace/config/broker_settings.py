@@ -20,6 +20,7 @@ from headrace.config.transaction_settings import TRANSACTIONS
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 INT, LONG, STRING, BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.BOOLEAN
+LIST = ConfigType.LIST
 _DYNAMIC = UpdateMode.CLUSTER_WIDE
 
 
@@ -30,7 +31,7 @@ def _not_zero(text: str) -> str | None:
 _NETWORK: tuple[Setting, ...] = (
     Setting(
         "listeners",
-        STRING,
+        LIST,
         "PLAINTEXT://127.0.0.1:9092",
         HIGH,
         "The addresses to listen on, as name://host:port separated by commas; an empty host means every "
@@ -38,7 +39,7 @@ _NETWORK: tuple[Setting, ...] = (
     ),
     Setting(
         "advertised.listeners",
-        STRING,
+        LIST,
         None,
         HIGH,
         "Addresses that clients connect to, if they differ from listeners.",
@@ -163,12 +164,12 @@ _IDENTITY: tuple[Setting, ...] = (
     ),
     Setting(
         "log.dir",
-        STRING,
+        LIST,
         "data",
         HIGH,
         "The data directory, used when log.dirs is not set.",
     ),
-    Setting("log.dirs", STRING, None, HIGH, "The data directories, separated by commas."),
+    Setting("log.dirs", LIST, None, HIGH, "The data directories, separated by commas."),
 )
 
 _TOPICS: tuple[Setting, ...] = (
@@ -345,7 +346,7 @@ _REQUESTS: tuple[Setting, ...] = (
 _LOG: tuple[Setting, ...] = (
     Setting(
         "log.cleanup.policy",
-        ConfigType.LIST,
+        LIST,
         "delete",
         MEDIUM,
         "What happens to old segments: delete, compact, or both.",

@@ -13,6 +13,9 @@ from headrace.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, U
 from headrace.config.tls_config import is_reconfigurable, listener_setting
 from headrace.config.topic_config import NO_DYNAMIC_CONFIGS, DynamicConfigs, topic_defaults, topic_values
 
+_NUMBERS = ("node.id", "broker.id")
+"""Two names of one setting: what is given under either is shown under both."""
+
 
 class ConfigSource(IntEnum):
     """Numbered as in DescribeConfigs."""
@@ -129,7 +132,10 @@ def _listener_entry(name: str, text: str) -> DescribedSetting:
 
 def _synonyms(name: str, config: BrokerConfig, dynamic: DynamicConfigs) -> tuple[ConfigSynonym, ...]:
     """Every level at which a broker setting has a value, the strongest first."""
-    return _levels(BROKER_SETTINGS[name], dynamic, config.given(name))
+    given = config.given(name)
+    if name in _NUMBERS and any(config.given(one) is not None for one in _NUMBERS):
+        given = str(config.node_id)
+    return _levels(BROKER_SETTINGS[name], dynamic, given)
 
 
 def _levels(setting: Setting, dynamic: DynamicConfigs, given: str | None = None) -> tuple[ConfigSynonym, ...]:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.limits import MAX_PRODUCERS_PER_PARTITION
-from headrace.records.batch import CONTROL, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from headrace.records.batch import CONTROL, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from headrace.records.markers import NO_COORDINATOR_EPOCH, EndMarker
 from headrace.storage.producer_snapshot import SnapshotEntry
 
@@ -250,8 +250,15 @@ class ProducerStates:
         With new epochs at every end the marker's epoch is above that of the records, so that one of an earlier
         transaction, which was on its way for long, does not end this one (KIP-1228). A marker that is repeated
         after it has done its work is accepted.
+
+        UNKNOWN_SERVER_ERROR for one of no producer, as in Kafka.
         """
         entry = self._entries.get(marker.producer_id)
+        if marker.producer_id == NO_PRODUCER_ID or (entry is None and marker.producer_epoch < 0):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"No producer has id {marker.producer_id} and epoch {marker.producer_epoch}",
+            )
         if entry is None:
             return
         self._check_not_fenced(marker.producer_id, marker.producer_epoch, entry)

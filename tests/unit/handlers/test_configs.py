@@ -61,6 +61,26 @@ async def test_settings_of_a_broker(bench: Any) -> None:
     assert (await bench.call(describe(BROKER, ""), 4)).results[0].configs == []
 
 
+async def test_the_number_of_a_broker_is_shown_under_both_of_its_names(bench: Any) -> None:
+    """As in Kafka: `broker.id` was -1 with `node.id` in the file."""
+    (result,) = (await bench.call(describe(BROKER, "1", "broker.id", "node.id", include_synonyms=True), 4)).results
+    rows = {row.name: row for row in result.configs}
+    assert [(rows[name].value, rows[name].config_source) for name in ("node.id", "broker.id")] == [
+        ("1", ConfigSource.STATIC_BROKER_CONFIG)
+    ] * 2
+    assert [(one.value, one.source) for one in rows["broker.id"].synonyms] == [
+        ("1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("-1", ConfigSource.DEFAULT_CONFIG),
+    ]
+
+
+async def test_addresses_and_directories_are_lists(bench: Any) -> None:
+    """In Kafka 4.3.1, all of these; they were strings."""
+    names = ("listeners", "advertised.listeners", "log.dir", "log.dirs", "cordoned.log.dirs")
+    (result,) = (await bench.call(describe(BROKER, "1", *names), 4)).results
+    assert {row.name: row.config_type for row in result.configs} == dict.fromkeys(names, ConfigType.LIST)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [

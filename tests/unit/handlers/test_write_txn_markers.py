@@ -67,6 +67,17 @@ async def test_epochs(bench: Any, writer: Writer, fields: dict[str, int], code: 
     assert await codes(bench, marker(("t", [0]), **fields)) == [[code]]
 
 
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (-1, -1), (PRODUCER, -1)])
+async def test_a_marker_of_no_producer_is_not_written(
+    bench: Any, writer: Writer, producer: int, epoch: int
+) -> None:
+    request = marker(("t", [0, 9]), producer_id=producer, producer_epoch=epoch)
+    (answer,) = (await bench.call(request, 2)).markers
+    told = [one.error_code for topic in answer.topics for one in topic.partitions]
+    assert told == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "as in Kafka 4.3.1"
+    assert writer.partition.end_offset == 0
+
+
 async def test_a_coordinator_of_the_past_is_fenced(bench: Any, writer: Writer) -> None:
     writer.write(PRODUCER, "a")
     await codes(bench, marker(("t", [0]), coordinator_epoch=5))

@@ -24,6 +24,8 @@ from headrace.cli.common.wrapping import for_stream
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml")
 PEOPLE = ("table", "wide")
+EMPTY = "-"
+"""A cell without a value."""
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 Row = Mapping[str, Any]
 
@@ -96,8 +98,9 @@ def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty
         limit = terminal_width() if format == "table" else None
         for line in table_lines(rows, shown, headings_in_bold(), limit):
             click.echo(line)
-        if hidden := [column.title for column in shown[len(_widths(rows, shown, limit)) :]]:
-            note(f"No room for {', '.join(hidden)}: --format wide shows all columns.")
+        hidden = shown[len(_widths(rows, shown, limit)) :]
+        if titles := [column.title for column in hidden if any(shown_cell(row, column) != EMPTY for row in rows)]:
+            note(f"No room for {', '.join(titles)}: --format wide shows all columns.")
     elif empty:
         note(empty)
 
@@ -173,7 +176,7 @@ def shown_cell(row: Row, column: Column) -> str:
 def cell(value: Any) -> str:
     """A value as people read it."""
     if value is None or value == "" or value == []:
-        return "-"
+        return EMPTY
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

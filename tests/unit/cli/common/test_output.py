@@ -158,6 +158,15 @@ def test_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     assert capsys.readouterr().err == ""
 
 
+def test_columns_without_values_need_no_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty group has no members, and `group describe` missed room for them."""
+    monkeypatch.setattr(output, "terminal_width", lambda: 70)
+    emit_rows([GROUP_ROW | {GROUP_COLUMNS[-1].key: None}] * 2, GROUP_COLUMNS, "table")
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
