@@ -79,17 +79,16 @@ def check(files: tuple[Path, ...], no_spark: bool, no_cluster: bool, format: str
     if not no_cluster:
         try:
             check_topics(checked, bootstrap)
-        except CommandError as error:  # mistakes in the files are shown even so
+        except CommandError as error:  # mistakes in the files and the SQL are shown even so
             unreachable = error
+            note(f"Error: {error.format_message()}")  # at once: Spark takes a while to start
     if not no_spark:
         check_sql(checked, bootstrap, records=not no_cluster and unreachable is None)
     _show(checked, format, unreachable is not None)
     if not all(one.good for one in checked):
-        if unreachable is not None:
-            unreachable.show()
         raise click.exceptions.Exit(FAILED)
     if unreachable is not None:
-        raise unreachable
+        raise click.exceptions.Exit(unreachable.code)
 
 
 def checked_pipelines(files: Sequence[Path], bootstrap: str | None) -> list[Pipeline]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -11,11 +15,13 @@ from typing import NoReturn
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from headrace.cli.common.failure import CommandError
+from headrace.cli.common.failure import INTERRUPTED, CommandError
+from headrace.cli.common.output import note
 from headrace.cli.pipeline.check import check_files, check_sql, require_spark
 from headrace.spark.pipelines.running.session import NoJava
 from tests.unit.cli.command_line import Done, headrace
 
+CHECK = "headrace.cli.pipeline.check"
 UNUSED = "127.0.0.1:1"
 GOOD = "sources:\n  raw: {topic: pc.logs}\nsinks:\n  out: {from: raw, topic: pc.out, format: raw, create: true}\n"
 BAD = "sources:\n  raw: {topic: pc.logs, formatt: json}\nsinks:\n  out: {from: raw, topic: o, mode: apend}\n"
@@ -83,6 +89,13 @@ def test_a_cluster_that_is_not_there() -> None:
     done = check("good.yml", "--no-spark", "-b", UNUSED, code=3)
     assert "Cannot reach a broker at 127.0.0.1:1" in done.stderr
     assert "keys and files): the topics could not be checked" in done.stdout
+
+
+def test_an_unreachable_cluster_is_reported_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{CHECK}.check_sql", lambda *_, **__: note("Starting Spark"))
+    said = check("good.yml", "-b", UNUSED, code=3).stderr
+    assert said.count("Cannot reach a broker") == 1
+    assert said.index("Cannot reach a broker") < said.index("Starting Spark")
 
 
 def test_problems_of_the_file_are_told_without_a_cluster(directory: Path) -> None:
@@ -157,3 +170,30 @@ def test_without_spark_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         "Pipelines need packages that are not installed here: pyspark.\n"
         "  Install them with: pip install 'headrace[spark]'"
     )
+
+
+def test_ctrl_c_while_java_starts(directory: Path) -> None:
+    """PySpark has removed the folder for Java's address by then, so Java would wait there without an end."""
+    running = directory / "java.pid"
+    make_command(directory / "jdk/bin/java", "")
+    (directory / "jdk/release").write_text('JAVA_VERSION="17.0.1"\n')
+    script = f"echo $$ > {running}.new; mv {running}.new {running}; exec sleep 600"
+    make_command(directory / "spark/bin/spark-submit", script)
+    environment = os.environ | {"JAVA_HOME": f"{directory}/jdk", "SPARK_HOME": f"{directory}/spark"}
+    command = [sys.executable, "-m", "headrace", "pipeline", "check", "good.yml", "--no-cluster"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as checking:
+        while not running.exists():
+            assert checking.poll() is None
+            time.sleep(0.05)
+        checking.send_signal(signal.SIGINT)
+        _, said = checking.communicate(timeout=60)
+    assert checking.returncode == INTERRUPTED
+    assert "Traceback" not in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(running.read_text()), 0)
+
+
+def make_command(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)

@@ -18,6 +18,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -194,7 +195,7 @@ def make_session(
         session = _submitted_session(settings)
     else:
         os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
-        with _java_errors_to(log_file), with_java_options(f"{COMPILE_LATER} {java_options}"):
+        with _java_errors_to(log_file), with_java_options(f"{COMPILE_LATER} {java_options}"), _no_java_left():
             session = _new_session(settings, app_name, master, show_ui)
         if log_file is not None and not session.sparkContext.getConf().contains("spark.log.level"):
             return session
@@ -281,6 +282,22 @@ def with_java_options(options: str) -> Iterator[None]:
         os.environ.pop(JAVA_OPTIONS)
         if before is not None:
             os.environ[JAVA_OPTIONS] = before
+
+
+@contextlib.contextmanager
+def _no_java_left() -> Iterator[None]:
+    """Ends Java if its start is interrupted: PySpark then removes the folder for Java's address, and a Java that
+    cannot write there never exits.
+    """
+    try:
+        yield
+    except BaseException as error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            java = frame.f_locals.get("proc")
+            if frame.f_code.co_name == "launch_gateway" and isinstance(java, subprocess.Popen):
+                java.kill()
+                java.wait()
+        raise
 
 
 @contextlib.contextmanager
