@@ -80,9 +80,14 @@ class Cluster:
                 return connection
         raise NoneReachable(failures)
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """The cluster now, with the topics named (all of them by default). Creates no topic."""
-        entry = await self.entry()
+    async def metadata(
+        self, topics: Iterable[str] | None = None, of: ClientConnection | None = None
+    ) -> ClusterView:
+        """The cluster now, with the topics named (all of them by default). Creates no topic.
+
+        `of` is the broker to ask, if not any will do: they learn of changes at different moments.
+        """
+        entry = of if of is not None else await self.entry()
         view = metadata_view(await entry.request(metadata_request(topics), MetadataResponse))
         self._brokers = dict(view.brokers)
         return view

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
+from headrace.client.connection import ClientConnection
 from headrace.client.errors import ClientError, Outcome, kafka_error
 from headrace.client.view import ClusterView, TopicView
 from headrace.model.errors import ErrorCode, KafkaError
@@ -66,9 +67,27 @@ async def list_reassignments(cluster: Cluster) -> dict[TopicPartition, MovingPar
     return await cluster.retrying(lambda: _moves_now(cluster))
 
 
-async def _moves_now(cluster: Cluster) -> dict[TopicPartition, MovingPartition]:
+async def moves_and_view(cluster: Cluster) -> tuple[dict[TopicPartition, MovingPartition], ClusterView]:
+    """The moves that are under way, and the cluster after they were listed, both from the controller.
+
+    Another broker may be behind it: of a move that has just ended it shows the replicas that come and those that
+    go, and a plan would take them all for replicas that stay.
+    """
+
+    async def attempt() -> tuple[dict[TopicPartition, MovingPartition], ClusterView]:
+        controller = await cluster.controller()
+        moving = await _moves_now(cluster, controller)
+        return moving, await cluster.metadata(of=controller)
+
+    return await cluster.retrying(attempt)
+
+
+async def _moves_now(
+    cluster: Cluster, controller: ClientConnection | None = None
+) -> dict[TopicPartition, MovingPartition]:
     request = ListPartitionReassignmentsRequest(timeout_ms=_timeout_ms(cluster))
-    response = await (await cluster.controller()).request(request, ListPartitionReassignmentsResponse)
+    controller = controller or await cluster.controller()
+    response = await controller.request(request, ListPartitionReassignmentsResponse)
     if response.error_code:
         raise kafka_error(response.error_code, response.error_message)
     return {

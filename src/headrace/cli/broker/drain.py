@@ -14,7 +14,7 @@ from headrace.cli.partition.planning import assignment, destination, some
 from headrace.cli.partition.progress import seen_soon
 from headrace.client.admin import ConfigResource, alter_configs
 from headrace.client.cluster import Cluster
-from headrace.client.reassigning import list_reassignments, unregister_broker
+from headrace.client.reassigning import moves_and_view, unregister_broker
 from headrace.client.view import ClusterView
 from headrace.metadata.cordons import CORDONED, EVERY_DIRECTORY
 from headrace.model.config_resources import ConfigOperation, ResourceType
@@ -73,8 +73,7 @@ def decommission(target: Target, way: Way, broker: int) -> None:
 
 def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
     async def make(cluster: Cluster) -> Plan:
-        moving = await list_reassignments(cluster)
-        view = await cluster.metadata()
+        moving, view = await moves_and_view(cluster)
         if broker not in view.brokers and not any(broker in held for held in assignment(view).values()):
             if must_exist:
                 raise CommandError(
@@ -145,8 +144,7 @@ async def _check_empty(cluster: Cluster, broker: int) -> None:
 
 
 async def _leaders(cluster: Cluster, broker: int) -> Plan:
-    moving = await list_reassignments(cluster)
-    view = await cluster.metadata()
+    moving, view = await moves_and_view(cluster)
     _check_alive(view, broker)
     wanted = {
         name: (*replicas[1:], broker)

@@ -35,7 +35,7 @@ from headrace.cli.partition.planning import (
 )
 from headrace.cli.partition.progress import carry_out
 from headrace.client.cluster import Cluster
-from headrace.client.reassigning import MovingPartition, list_reassignments
+from headrace.client.reassigning import MovingPartition, moves_and_view
 from headrace.client.view import NO_LEADER, ClusterView
 from headrace.metadata.balancing import Location, Replicas, balance, evacuate, replace_lost, resize
 from headrace.model.topics import TopicPartition
@@ -131,7 +131,9 @@ def show_and_carry_out(
             confirm("Move them?", way.yes)
         if prepare is not None:
             await prepare(cluster)
-            moves, _ = await planned(cluster)
+            shown, (moves, _) = moves, await planned(cluster)
+            if shown and not moves:
+                note("Nothing is left to move: the moves that were running have ended.")
         if moves:
             await carry_out(cluster, moves, way.throttle, not way.no_wait)
 
@@ -186,18 +188,17 @@ def move(
         raise click.UsageError("Name the partitions, such as orders or orders:3.")
 
     async def make(cluster: Cluster) -> Plan:
-        moving = await list_reassignments(cluster)
+        moving, view = await moves_and_view(cluster)
         if path is not None:
             return await _from_file(cluster, moving, path)
         if offline:
-            view = await cluster.metadata()
             return Plan(view, moving, _without_offline(view, moving, await open_places(cluster, view)))
         if partitions:
-            view, names = await named_partitions(cluster, partitions)
+            named, names = await named_partitions(cluster, partitions)
+            view = named._replace(topics={**named.topics, **view.topics})
             there = destination(view, moving)
             now = {name: there[name] for name in names}
         else:
-            view = await cluster.metadata()
             now = destination(view, moving)
         if replicas is not None:
             _check_alive(view, replicas)
@@ -251,8 +252,7 @@ def balance_brokers(target: Target, way: Way, topics: tuple[str, ...], without: 
     """
 
     async def make(cluster: Cluster) -> Plan:
-        moving = await list_reassignments(cluster)
-        view = await cluster.metadata()
+        moving, view = await moves_and_view(cluster)
         for topic in topics:
             await named_partitions(cluster, [topic])
         known = await open_places(cluster, view)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.cli.broker import drain
+from headrace.cli.partition.progress import carry_out
+from headrace.client.cluster import Cluster
+from headrace.client.view import ClusterView
 from headrace.metadata.cordons import CORDONED
 from headrace.metadata.image import NO_LEADER
 from headrace.replication.partition import Partition
@@ -43,6 +49,18 @@ def copy_nothing_until(cluster: InProcessCluster, broker_id: int) -> Callable[[]
             follow(partition)
 
     return go_on
+
+
+def when_moves_begin(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once a command, which has a loop of its own, has made its plan."""
+    planned = threading.Event()
+
+    def begin(*arguments: Any) -> Any:
+        planned.set()
+        return carry_out(*arguments)
+
+    monkeypatch.setattr("headrace.cli.partition.move.carry_out", begin)
+    return planned
 
 
 async def test_leaders_or_everything_leaves_a_broker(headrace: CommandLine) -> None:
@@ -97,17 +115,67 @@ async def test_nothing_is_planned_to_go_to_a_drained_broker(tmp_path: Path) -> N
         assert "cordoned.log.dirs differs" not in checked
 
 
-async def test_a_broker_is_drained_in_the_middle_of_a_move(headrace: CommandLine) -> None:
+async def test_a_broker_is_drained_in_the_middle_of_a_move(
+    headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It holds what moves away, and what moves to it: the number of replicas stays, and both are waited for."""
     cluster = headrace.cluster
     go_on = copy_nothing_until(cluster, 2)
     await headrace("partition", "move", "t", "--replicas", "1,2", "--yes", "--no-wait")
     await cluster.until(lambda: all_see(cluster, lambda state: state.target == (1, 2)))
+    planned = when_moves_begin(monkeypatch)
     draining = asyncio.ensure_future(headrace("broker", "drain", "3", "--yes"))
-    await cluster.until(lambda: cluster.image(1).broker_configs.get("3") == {CORDONED: "*"})
+    await cluster.until(planned.is_set)
+    assert cluster.image(1).broker_configs.get("3") == {CORDONED: "*"}
     go_on()
     assert "Moved 1 partition." in (await draining).stderr
     assert cluster.state(T0).replicas == (1, 2)
+
+
+async def test_a_drain_whose_moves_end_before_it_begins_them_says_so(
+    headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a move that was running ended between plan and start, and the drain said nothing of it."""
+    cluster = headrace.cluster
+    go_on = copy_nothing_until(cluster, 2)
+    await headrace("partition", "move", "t", "--replicas", "1,2", "--yes", "--no-wait")
+    await cluster.until(lambda: all_see(cluster, lambda state: state.target == (1, 2)))
+    has_ended = threading.Event()
+    cordon = drain._cordon
+
+    async def cordon_and_wait(*arguments: Any) -> None:
+        await cordon(*arguments)
+        assert await asyncio.to_thread(has_ended.wait, 60)
+
+    monkeypatch.setattr(drain, "_cordon", cordon_and_wait)
+    draining = asyncio.ensure_future(headrace("broker", "drain", "3", "--yes"))
+    await cluster.until(lambda: cluster.image(1).broker_configs.get("3") == {CORDONED: "*"})
+    go_on()
+    await cluster.until(lambda: all_see(cluster, lambda state: state.replicas == (1, 2) and not state.target))
+    has_ended.set()
+    said = (await draining).stderr
+    assert "Nothing is left to move: the moves that were running have ended." in said
+    assert "Broker 3 gets no new partitions" in said
+
+
+async def test_a_plan_trusts_the_controller_and_not_a_broker_that_is_behind_it(
+    headrace: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that still shows a move which the controller no longer lists: its replicas were planned for as if all
+    stayed, and a drain gave the partition one more."""
+    metadata = Cluster.metadata
+
+    async def behind(self: Cluster, *asked: Any, **of: Any) -> ClusterView:
+        view = await metadata(self, *asked, **of)
+        if asked or of:
+            return view
+        (partition,) = view.topics["t"].partitions
+        moving = partition._replace(replicas=(1, 3, 2))
+        return view._replace(topics={"t": view.topics["t"]._replace(partitions=(moving,))})
+
+    monkeypatch.setattr(Cluster, "metadata", behind)
+    plan = await headrace("broker", "drain", "2", "--dry-run")
+    assert "Broker 2 holds no partitions that can move." in plan.stderr
 
 
 async def test_a_broker_that_moves_are_pending_to_is_decommissioned(headrace: CommandLine) -> None:
