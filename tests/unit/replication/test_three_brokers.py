@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.metadata import controller
+from headrace.metadata import change_writer
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
@@ -275,7 +275,7 @@ async def test_a_topic_that_is_deleted_bit_by_bit_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log whose partition has only moved away is kept for some time; these are deleted."""
-    monkeypatch.setattr(controller, "MAX_PARTITIONS_PER_WRITE", 1)
+    monkeypatch.setattr(change_writer, "MAX_PARTITIONS_PER_WRITE", 1)
     async with running_cluster(tmp_path, 1) as cluster:
         client = await cluster.client(1)
         topic = CreatableTopic(name="wide", num_partitions=3, replication_factor=1)
