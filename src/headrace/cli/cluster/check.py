@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from headrace.cli.cluster.spread import spread_findings
+from headrace.cli.common.errors import explain
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural
@@ -59,8 +60,11 @@ async def _settings(cluster: Cluster, view: ClusterView) -> tuple[Settings, list
         try:
             entries = await describe_configs(cluster, ConfigResource(ResourceType.BROKER, str(broker)))
         except (ClientError, KafkaError) as error:
-            advice = "See `headrace cluster health` and `headrace doctor`."
-            silent.append(Finding(WRONG, f"Broker {broker} did not return its settings: {error}.", advice))
+            told = explain(error)
+            what = f"Broker {broker} did not return its settings: {told.message}"
+            silent.append(
+                Finding(WRONG, what, told.advice or "See `headrace cluster health` and `headrace doctor`.")
+            )
         else:
             settings[broker] = {entry.name: entry for entry in entries}
     return settings, silent
@@ -71,8 +75,9 @@ async def minimums_in_sync(cluster: Cluster, topics: Sequence[str]) -> tuple[dic
     try:
         return {name: await _min_in_sync(cluster, name) for name in topics}, []
     except (ClientError, KafkaError) as error:
-        advice = "They are known to the controller: `headrace cluster health` says whether there is one."
-        return {}, [Finding(WRONG, f"The settings of topics cannot be read: {error}.", advice)]
+        told = explain(error)
+        advice = told.advice or "The controller has them: `headrace cluster health` says whether there is one."
+        return {}, [Finding(WRONG, f"The settings of topics cannot be read: {told.message}", advice)]
 
 
 async def _min_in_sync(cluster: Cluster, topic: str) -> int:

@@ -14,6 +14,7 @@ from headrace.cli.cluster.partition_findings import (
     topics_not_in_sync,
 )
 from headrace.cli.cluster.show import directories
+from headrace.cli.common.errors import explain
 from headrace.cli.common.findings import DOUBT, OK, WRONG, Finding, emit_findings, exit_by
 from headrace.cli.common.options import Target, cluster_options, format_option
 from headrace.cli.common.output import plural, size_text
@@ -120,7 +121,8 @@ async def _disks(cluster: Cluster, view: ClusterView, silent: Collection[int]) -
     try:
         found = await directories(cluster, tuple(broker for broker in view.brokers if broker not in silent))
     except (KafkaError, ClientError) as error:
-        return [Finding(DOUBT, f"Cannot read the data directories: {error}.")]
+        told = explain(error)
+        return [Finding(DOUBT, f"Cannot read the data directories: {told.message}", told.advice or "")]
     findings = []
     for one in found:
         where = f"{one['path']} of broker {one['broker']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.cli.common.failure import DENIED, FAILED, NOT_FOUND, TIMED_OUT, UNREACHABLE, CommandError
+from headrace.cli.common.rights import REFUSED, rights_advice
 from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable, Reason, RequestTimedOut
 from headrace.model.errors import ErrorCode, KafkaError
 
@@ -30,8 +31,6 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.INVALID_REPLICATION_FACTOR: "`headrace cluster info` shows how many brokers there are.",
     ErrorCode.INVALID_PARTITIONS: "`headrace topic describe` shows how many partitions there are.",
     ErrorCode.INVALID_CONFIG: "`headrace topic describe --all TOPIC` lists the settings.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask an administrator for rights on the topic.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask an administrator for rights on the cluster.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "`headrace cluster health` shows which replicas are missing.",
     ErrorCode.LEADER_NOT_AVAILABLE: "`headrace cluster health` shows which partitions have no leader.",
     ErrorCode.NOT_CONTROLLER: "The cluster elects a controller when its brokers are up; try again in a moment.",
@@ -40,7 +39,6 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its members still read that topic: stop them first.",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`headrace txn list` shows the transactional ids.",
     ErrorCode.INVALID_TXN_STATE: "`headrace txn describe` shows its state.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for rights on the group.",
     ErrorCode.KAFKA_STORAGE_ERROR: "`headrace cluster health` shows which disks are full or have failed.",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "Set sasl.mechanism in the file of --client-config to one that the "
     "broker offers, and use a user who has a password for it.",
@@ -79,12 +77,19 @@ def sentence(text: str) -> str:
 
 def explain_kafka(error: KafkaError, subject: str = "") -> CommandError:
     """`subject` is what the user asked for, such as "topic orders"."""
-    text = error.message or error.code.name.replace("_", " ").lower()
+    text = error.message or REFUSED.get(error.code) or error.code.name.replace("_", " ").lower()
+    if error.code in REFUSED and text.startswith("topic ") and text.count(" ") == 1:  # only what was refused
+        text = f"{text}: {REFUSED[error.code]}"
     name = error.code.name
     message = sentence(f"{subject}: {text}" if subject and subject not in text else text)
     if name not in message:
         message = f"{message} ({name})" if message.endswith("?") else f"{message[:-1]} ({name})."
-    return CommandError(message, _EXIT_CODES.get(error.code, FAILED), _ADVICE.get(error.code))
+    advice = rights_advice(error.code) or _ADVICE.get(error.code)
+    return CommandError(message, _EXIT_CODES.get(error.code, FAILED), advice)
+
+
+def explain(error: KafkaError | ClientError) -> CommandError:
+    return explain_kafka(error) if isinstance(error, KafkaError) else explain_client(error)
 
 
 def explain_client(error: ClientError) -> CommandError:

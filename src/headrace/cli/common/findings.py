@@ -13,6 +13,8 @@ from headrace.cli.common.output import PEOPLE, emit_data, headings_in_bold
 from headrace.cli.common.wrapping import for_stream
 
 OK, DOUBT, WRONG = "ok", "warning", "error"
+_STATE = 7
+_INDENT = " " * (_STATE + 2)
 _COLORS = {OK: "green", DOUBT: "yellow", WRONG: "red"}
 
 
@@ -29,11 +31,11 @@ def emit_findings(findings: Sequence[Finding], format: str) -> None:
         )
         return
     for one in findings:
-        state = f"{one.state:<7}"
-        what = for_stream(f"{state}  {one.what}", sys.stdout, hanging=len(state) + 2)
-        click.echo(what.replace(state, click.style(state, _COLORS[one.state]), 1) if headings_in_bold() else what)
+        state = f"{one.state:<{_STATE}}"
+        what = for_stream(f"{_INDENT}{one.what}", sys.stdout)[_STATE:]
+        click.echo((click.style(state, _COLORS[one.state]) if headings_in_bold() else state) + what)
         if one.advice:
-            click.echo(for_stream(f"{'':<7}  -> {one.advice}", sys.stdout, hanging=3))
+            click.echo(for_stream(f"{_INDENT}-> {one.advice}", sys.stdout, hanging=3))
 
 
 def exit_by(findings: Sequence[Finding]) -> None:

@@ -38,6 +38,8 @@ class Column(NamedTuple):
     """Shown by --format wide only."""
     show: Callable[[Any], str] | None = None
     """How people read a value that is not None; programs get it as it is."""
+    important: bool = False
+    """Left out last where there is no room for all, though others are further to the left."""
 
 
 def count(key: str, title: str, wide: bool = False) -> Column:
@@ -96,9 +98,10 @@ def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty
     elif rows:
         shown = [column for column in columns if format == "wide" or not column.wide]
         limit = terminal_width() if format == "table" else None
-        for line in table_lines(rows, shown, headings_in_bold(), limit):
+        roomy = _with_room(rows, shown, limit)
+        for line in table_lines(rows, roomy, headings_in_bold(), limit):
             click.echo(line)
-        hidden = shown[len(_widths(rows, shown, limit)) :]
+        hidden = [column for column in shown if column not in roomy]
         if titles := [column.title for column in hidden if any(shown_cell(row, column) != EMPTY for row in rows)]:
             note(f"No room for {', '.join(titles)}: --format wide shows all columns.")
     elif empty:
@@ -157,6 +160,15 @@ def table_lines(
     heading = line([column.title for column in columns])
     values = ([shown_cell(row, column) for column in columns] for row in rows)
     return [f"{_BOLD}{heading}{_PLAIN}" if bold else heading, *map(line, values)]
+
+
+def _with_room(rows: Sequence[Row], columns: Sequence[Column], limit: int | None) -> list[Column]:
+    """The columns that fit: the first one always, and from the right the unimportant ones are left out first."""
+    kept = list(columns)
+    while len(_widths(rows, kept, limit)) < len(kept):
+        spare = [column for column in kept[1:] if not column.important]
+        kept.remove((spare or kept)[-1])
+    return kept
 
 
 def _widths(rows: Sequence[Row], columns: Sequence[Column], limit: int | None) -> list[int]:

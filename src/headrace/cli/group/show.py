@@ -45,7 +45,7 @@ POSITION_COLUMNS = (
     number("partition", "PARTITION"),
     number("current_offset", "CURRENT-OFFSET"),
     number("log_end_offset", "LOG-END-OFFSET"),
-    count("lag", "LAG"),
+    count("lag", "LAG")._replace(important=True),
     elapsed("lag_seconds", "LAG-TIME"),
     Column("consumer_id", "CONSUMER-ID"),
     Column("host", "HOST"),

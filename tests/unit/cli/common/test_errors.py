@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 
 from headrace.cli.common.errors import explain_client, explain_kafka, missing_topic, sentence
 from headrace.cli.common.failure import CommandError
 from headrace.cli.common.login import read_security
-from headrace.cli.common.session import conclude
+from headrace.cli.common.rights import NEEDED
+from headrace.cli.common.session import conclude, wait_until
+from headrace.cli.main import command_line
 from headrace.client.address import Address
 from headrace.client.errors import (
     CannotReach,
@@ -20,8 +26,10 @@ from headrace.client.errors import (
     RequestTimedOut,
     connect_failure,
 )
+from headrace.client.view import ClusterView
 from headrace.model.errors import ErrorCode, KafkaError
 
+HIDDEN = ClusterView("c", 1, {}, {}, {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 HERE = Address("broker", 9092)
 
 
@@ -49,7 +57,42 @@ def test_codes(code: ErrorCode, exit_code: int) -> None:
 def test_no_rights_says_whom_to_ask() -> None:
     told = explain_kafka(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed"), "topic t")
     assert told.message == "Topic t: not allowed (TOPIC_AUTHORIZATION_FAILED)."
-    assert "administrator" in (told.advice or "")
+    assert told.advice == "Ask an administrator for rights on the topic (`headrace acl add`)."
+
+
+def test_a_command_names_the_right_that_it_needs() -> None:
+    with click.Context(click.Command("alter"), info_name="headrace topic alter"):
+        told = explain_kafka(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "topic t")
+    assert told.message == "Topic t: Not authorized to access this topic (TOPIC_AUTHORIZATION_FAILED)."
+    assert told.advice is not None
+    assert "needs describe and alter-configs on the topic: ask an administrator" in told.advice
+
+
+def test_a_topic_that_was_refused_is_a_sentence() -> None:
+    with pytest.raises(KafkaError) as refused:
+        HIDDEN.topic("t")
+    told = explain_kafka(refused.value)
+    assert told.message == "Topic t: Not authorized to access this topic (TOPIC_AUTHORIZATION_FAILED)."
+
+
+async def test_a_change_that_the_user_may_not_see_is_not_waited_for() -> None:
+    """`topic create` by a user with nothing but `create` waited half a minute, and failed."""
+    settings = SimpleNamespace(request_timeout_s=0)
+    clock = SimpleNamespace(monotonic=iter(range(9)).__next__)
+    cluster: Any = SimpleNamespace(metadata=hidden, settings=settings, env=SimpleNamespace(clock=clock))
+    await wait_until(cluster, lambda view: "t" in view.topics, ["t"], "Creating t")
+
+
+async def hidden(_: Sequence[str]) -> ClusterView:
+    return HIDDEN
+
+
+@pytest.mark.parametrize("command", NEEDED)
+def test_rights_are_of_commands_that_exist(command: str) -> None:
+    group, name = command.split()
+    found = command_line.get_command(click.Context(command_line), group)
+    assert isinstance(found, click.Group)
+    assert found.get_command(click.Context(found), name) is not None
 
 
 def test_a_question_keeps_its_mark() -> None:

@@ -158,6 +158,19 @@ def test_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     assert capsys.readouterr().err == ""
 
 
+def test_an_important_column_is_left_out_last(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`group describe` has offsets before the lag, and left the lag out on 60 columns."""
+    monkeypatch.setattr(output, "terminal_width", lambda: 60)
+    columns = (*GROUP_COLUMNS, count("lag", "LAG")._replace(important=True))
+    emit_rows([GROUP_ROW | {"lag": 77}], columns, "table")
+    printed = capsys.readouterr()
+    assert "LAG" in printed.out
+    assert max(map(len, printed.out.splitlines())) <= 60
+    assert "No room for LOG-END-OFFSET, HOST: --format wide" in printed.err
+
+
 def test_columns_without_values_need_no_room(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
