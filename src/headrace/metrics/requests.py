@@ -21,7 +21,7 @@ class RequestMeter:
         self.busy_seconds = 0.0
         """What the loop spent on decoding, handling and encoding."""
         self.wait_seconds = 0.0
-        """From there to the answer: for data to come, the disk, others to be served."""
+        """From there to the response: waiting for data to come, the disk, others to be served."""
 
     def add_times(self, other: RequestMeter) -> None:
         self.busy_seconds += other.busy_seconds
@@ -39,7 +39,7 @@ MEASURES = (
 
 
 def request_families(meters: Mapping[str, RequestMeter]) -> Iterator[Family]:
-    """By name of the API."""
+    """By the name of the API."""
     for name, help_text, figure in MEASURES:
         samples = [((("api", api),), getattr(meter, figure)) for api, meter in meters.items()]
         yield Family(name, "counter", f"{help_text[:-1]}, by API.", samples)

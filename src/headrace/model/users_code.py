@@ -1,4 +1,4 @@
-"""Code of a user's that fails: where and why, in a line."""
+"""Errors in a user's code: where and why, in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UsersCode:
             raise self._told(self._line_of(error, trace)) from error
 
     def _line_of(self, error: Exception, trace: TracebackType | None) -> str:
-        """The last line of the file that took part."""
+        """The last line of the file in the traceback."""
         frames = traceback.extract_tb(trace)
         lines = [frame.lineno for frame in frames if frame.filename == os.path.abspath(self._path)]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None

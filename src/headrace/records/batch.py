@@ -75,7 +75,7 @@ class BatchHeader(NamedTuple):
 
 
 def is_transactional(batch: memoryview) -> bool:
-    """Whether it says so; what is too short to be a batch says nothing."""
+    """Whether the attributes say so; False for what is too short to be a batch."""
     return len(batch) >= HEADER_SIZE and batch[FLAGS_AT] & TRANSACTIONAL != 0
 
 

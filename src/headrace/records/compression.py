@@ -20,7 +20,7 @@ from headrace.model.buffers import Buffer
 from headrace.model.errors import ErrorCode, KafkaError
 
 MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024
-"""What one batch may unfold to when the caller names no smaller limit."""
+"""The maximum size of a decompressed batch, unless the caller has a smaller limit."""
 
 GZIP_DEFAULT_LEVEL = -1
 LZ4_DEFAULT_LEVEL = 9

@@ -19,9 +19,9 @@ E = TypeVar("E", bound=IntEnum)
 WILDCARD = "*"
 ANY_PRINCIPAL = "User:*"
 CLUSTER_NAME = "kafka-cluster"
-"""The only resource of its kind."""
+"""The name of the cluster as a resource."""
 MAX_NAME_LENGTH = 1024
-"""Of a resource or a principal in a rule."""
+"""The maximum length of the name of a resource or a principal in a rule."""
 
 
 class Operation(IntEnum):

@@ -33,7 +33,7 @@ MAX_RIGHTS = 10_000
 """Pairs of principal and host that are remembered."""
 
 MAPPED_BITS = 96
-"""Of an IPv6 address that stands for one of IPv4, those before it."""
+"""The bits before the IPv4 address in an IPv6 address that stands for it."""
 
 _INCLUDED_IN: dict[Operation, frozenset[Operation]] = {
     Operation.DESCRIBE: frozenset(

@@ -29,7 +29,7 @@ CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTR
 IP_KEYS = (CONNECTION_CREATION_RATE,)
 _WHOLE_NUMBERS = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE))
 MAX_NAME_LENGTH = 255
-"""Of a user or client id that has a quota."""
+"""The maximum length of a user or client id that has a quota."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Types and names, in the order of `ENTITY_TYPES`; None is the default of its type."""
@@ -156,7 +156,7 @@ class AddressQuotas:
 
 
 class Allowance:
-    """What its holder may use in a second, kept by the clock that the caller reads."""
+    """What its holder may use per second, kept by the clock that the caller reads."""
 
     __slots__ = ("_burst_seconds", "_free_at", "rate")
 
@@ -195,7 +195,7 @@ class QuotaFilter(NamedTuple):
 
 
 def matching(quotas: QuotaTable, filters: Sequence[QuotaFilter], strict: bool) -> list[QuotaEntity]:
-    """Those that all filters fit; strictly those that have no other type either."""
+    """The entities that all filters fit; if `strict`, those that have no other type either."""
     return [
         entity
         for entity in quotas

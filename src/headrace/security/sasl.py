@@ -73,7 +73,7 @@ def _digest(text: str) -> bytes:
 
 
 def plain_message(user: str, password: str) -> bytes:
-    """What a client says."""
+    """What a client sends."""
     return b"\0" + user.encode() + b"\0" + password.encode()
 
 
@@ -83,11 +83,11 @@ class SaslListener:
 
     mechanisms: tuple[str, ...]
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of PLAIN."""
+    """The passwords for PLAIN, by user."""
     max_session_ms: int = 0
     """After which a client must authenticate again (KIP-368); 0 if never."""
     check_token: Callable[[str], CheckedToken] | None = None
-    """Of OAUTHBEARER."""
+    """What checks a token of OAUTHBEARER."""
 
 
 class ScramUsers:

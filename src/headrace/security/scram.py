@@ -7,7 +7,7 @@
 
 What is kept of a password cannot be used to log in: a salted hash of a hash. A user that does not exist is
 answered with a salt of its own, the same every time and of a shape that users have, and fails where a wrong
-password fails: nobody learns who exists.
+password fails: nobody can find out which users exist.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SALT_BYTES = 24
 NONCE_BYTES = 24
 MAX_MESSAGE_BYTES = 4096
 MAX_SHAPES = 16
-"""From which those of made up credentials are chosen."""
+"""The number of shapes from which those of made-up credentials are chosen."""
 JAVA_SALT_BITS = 130
 JAVA_SALT_LENGTHS = (23, 24, 25, 26)
-"""Of nearly all of them."""
+"""The lengths of nearly all such salts."""
 _DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _NO_CHANNEL_BINDING = "biws"
 
 
 class AuthenticationFailed(Exception):
-    """The peer is not who it says, or says nonsense. Its text is for our log, never for the peer."""
+    """The peer is not who it claims to be, or sent nonsense. The text is for our log, never for the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, answer: bytes) -> None:
-        """That the broker knows the password too."""
+        """Checks that the broker knows the password too."""
         parts = _attributes(_text(answer))
         if not hmac.compare_digest(_decoded(parts.get("v", "")), self._signature):
             raise AuthenticationFailed("the broker does not know the password")

@@ -40,7 +40,7 @@ class UnknownKey(AuthenticationFailed):
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say."""
+    """The claims that a token must have."""
 
     issuer: str | None = None
     audiences: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class TokenKeySet:
 
 
 def parse_keys(text: bytes) -> TokenKeySet:
-    """A JWKS; ValueError if it is none, or holds nothing to check signatures with."""
+    """A JWKS; ValueError if it is not one, or holds nothing to check signatures with."""
     jwt = _jwt()
     try:
         found = json.loads(text)
@@ -101,7 +101,7 @@ def parse_keys(text: bytes) -> TokenKeySet:
 
 
 def check_token(token: str, keys: TokenKeySet, rules: TokenRules, now_s: float) -> CheckedToken:
-    """What it says, or `AuthenticationFailed`."""
+    """The claims of the token, or `AuthenticationFailed`."""
     jwt = _jwt()
     try:
         key = keys.find(jwt.get_unverified_header(token).get("kid"))
@@ -197,5 +197,5 @@ class OAuthServer:
 
 
 def oauth_message(token: str) -> bytes:
-    """What a client says."""
+    """What a client sends."""
     return b"n,,\x01auth=Bearer " + token.encode("ascii") + b"\x01\x01"

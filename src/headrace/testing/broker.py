@@ -169,7 +169,7 @@ class Broker(BrokerProcess):
         super().close()
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        """Creates a topic and answers its name. Works inside a running event loop too."""
+        """Creates a topic and returns its name. Works inside a running event loop too."""
         from headrace.client.admin import NewTopic, create_topics
 
         topic = NewTopic(name, partitions, configs=dict(configs or {}))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 UNKNOWN_OFFSET = -1
-"""Of an acknowledged value that must be somewhere."""
+"""Where an acknowledged value is, if the producer was not told."""
 
 
 def value_of(producer: int, number: int) -> bytes:
@@ -101,7 +101,7 @@ class History:
         return found
 
     def kept_after_all(self, lost_from: Mapping[int, int]) -> int:
-        """Acknowledged records that are said to be lost and are there."""
+        """Acknowledged records that were reported lost but are there."""
         there = {value for values in self.read.values() for value in values.values()}
         return sum(
             ack.value in there for ack in self.acks if ack.offset >= lost_from.get(ack.partition, ack.offset + 1)

@@ -163,7 +163,7 @@ class ServerProcess(ABC):
             self._process.wait()
 
     def terminate(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Asks for a clean stop (SIGTERM) and answers the exit code."""
+        """Asks for a clean stop (SIGTERM) and returns the exit code."""
         return self._stop_with(signal.SIGTERM, timeout_s)
 
     def interrupt(self, timeout_s: float = STOP_TIMEOUT_S) -> int:

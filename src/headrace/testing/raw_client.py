@@ -227,7 +227,7 @@ class RawClient:
             return False
 
     def request(self, api_key: int, version: int, body: bytes) -> bytes:
-        """Sends a request with header v1 and answers the response's body after the correlation id."""
+        """Sends a request with header v1 and returns the response's body after the correlation id."""
         self._correlation_id += 1
         self.send(frame(request_header(api_key, version, self._correlation_id) + body))
         answer = self.receive_frame()

@@ -60,7 +60,7 @@ class Transaction(NamedTuple):
     next_producer_epoch: int = NO_EPOCH
     client_version: int = CLASSIC
     timeout_before_ms: int = NOT_PREPARED
-    """Of a prepared transaction: the timeout that counts again after its end."""
+    """The timeout of a prepared transaction that counts again after its end."""
     last_epoch: int = NO_EPOCH
     """The epoch before a bump that its own producer asked for: who repeats the request is no stranger, not even
     after a failover. Kafka does not store it, and fences such a producer there."""

@@ -25,8 +25,8 @@ READ_COMMITTED = 1
 
 
 FetchWant = tuple[bytes, int, int, int, int, int, int]
-"""Of one partition: topic, partition, leader epoch, offset, last fetched epoch, most bytes, where a follower's log
-starts. A plain tuple: hot."""
+"""One partition of a request: topic, partition, leader epoch, offset, last fetched epoch, maximum bytes, where a
+follower's log starts. A plain tuple: hot."""
 
 
 class FetchParameters(NamedTuple):
@@ -314,10 +314,10 @@ _NO_ABORTED = b"\0\0\0\0"
 NO_REPLICA = -1
 _LIMITS = struct.Struct(">ii")
 _NO_REPLICA_ID = 15
-"""From there on the request begins with the longest wait, then come the bytes it wants at least and at most."""
+"""From this version on the request begins with the maximum wait, the minimum bytes and the maximum bytes."""
 _ABORTED = struct.Struct(">qq")
 AbortedRow = Sequence[int]
-"""Of an aborted transaction: producer id, first offset; what follows is not for readers."""
+"""An aborted transaction: producer id, first offset; what follows is not for readers."""
 _DIVERGING = struct.Struct(">BBBiqB")
 _DIVERGING_SIZE = 13
 """One tagged field, number 0, its size; epoch, end offset, no tagged fields of its own."""
@@ -356,7 +356,7 @@ def write_partition_head(
     preferred_replica: int = NO_REPLICA,
     aborted: Sequence[AbortedRow] = (),
 ) -> None:
-    """Everything of a partition up to its records: (index, error, high watermark, last stable, log start)."""
+    """All fields of a partition before its records: (index, error, high watermark, last stable, log start)."""
     if aborted:
         _write_head_with_aborted(out, version, result, size, aborted)
         return
@@ -416,7 +416,7 @@ def diverging_tag(epoch: int, end_offset: int) -> bytes:
 def encode_one_partition(
     session_id: int, echo: bytes, result: tuple[int, int, int, int, int], committed: bool, size: int
 ) -> bytearray:
-    """All that comes before the records of a flexible response about one partition: the usual case, in one go."""
+    """Everything before the records in a flexible response about one partition: the usual case, in one go."""
     out = bytearray(_FLEXIBLE_HEAD.pack(0, 0, session_id))
     out += b"\2"
     out += echo

@@ -27,12 +27,12 @@ _PARTITION_ANSWER = struct.Struct(">ihx")
 _NO_THROTTLE = bytes(4)
 _ONE_TOPIC = _NO_THROTTLE + b"\2"
 _ONE_POSITION = struct.Struct(">BihxH")
-"""The number of positions, the only one, and no tagged fields of the topic and the response."""
+"""The number of offsets, the only one, and no tagged fields of the topic and the response."""
 _LAST_POSITION = struct.Struct(">iqiI")
-"""The only position of a commit: partition, offset, leader epoch, and all that comes after them."""
+"""The only offset of a commit: partition, offset, leader epoch, and all that comes after them."""
 _LAST_POSITION_SIZE = _LAST_POSITION.size
 _NO_METADATA = (0x01000000, 0)
-"""What comes after: an empty text or none, and no tagged fields of position, topic and request."""
+"""What comes after: an empty text or none, and no tagged fields of offset, topic and request."""
 _LONGEST_HEAD = 512
 REMEMBERED_HEADS = 4096
 _NO_MESSAGE = 0
@@ -80,15 +80,15 @@ class CommittedTopic(NamedTuple):
 
 
 class CommitHead(NamedTuple):
-    """All that a commit of one position says before it, the same each time that a member commits."""
+    """Everything in a commit before its one offset: the same each time that a member commits."""
 
     member: tuple[str, int, str, str | None]
     """Group id, generation, member id, instance id."""
     name: str
-    """Of the topic; empty where there is an id."""
+    """The name of the topic; empty where there is an id."""
     topic_id: bytes | None
     answer: bytes
-    """What its answer begins with."""
+    """The beginning of the response."""
 
 
 class CommitFrame(NamedTuple):
@@ -197,7 +197,7 @@ def consumer_heartbeat_answer(member_id: str, member_epoch: int, interval_ms: in
 
 
 def read_one_position(frame: memoryview, position: int, version: int) -> tuple[CommitHead, int, int, int] | None:
-    """A commit of one position without metadata: its head, partition, offset and leader epoch."""
+    """A commit of one offset without metadata: its head, partition, offset and leader epoch."""
     start = len(frame) - _LAST_POSITION_SIZE
     if not position < start <= position + _LONGEST_HEAD:
         return None
@@ -210,7 +210,7 @@ def read_one_position(frame: memoryview, position: int, version: int) -> tuple[C
 
 @lru_cache(REMEMBERED_HEADS)
 def _commit_head(raw: bytes, version: int) -> CommitHead | None:
-    """What is all of a commit but its last bytes, if those are its only position."""
+    """Everything in a commit but its last bytes, if those are its only offset."""
     found = _read_commit(memoryview(raw + bytes(_LAST_POSITION_SIZE)), 0, version)
     if found is None or found[1] != len(raw) + _LAST_POSITION_SIZE:
         return None
@@ -223,7 +223,7 @@ def _commit_head(raw: bytes, version: int) -> CommitHead | None:
 
 
 def one_position_answer(head: bytes, partition: int, code: int) -> bytes:
-    """To a commit whose head is answered so."""
+    """The response to a commit with this head."""
     return head + _ONE_POSITION.pack(2, partition, code, 0)
 
 
@@ -305,12 +305,12 @@ def _read_topic(frame: memoryview, position: int, version: int) -> tuple[Committ
 
 
 def even_commit_answer(topics: list[CommittedTopic], code: int) -> bytes:
-    """The same code for all positions."""
+    """The same code for all offsets."""
     return commit_answer(topics, repeat(code))
 
 
 def commit_answer(topics: list[CommittedTopic], errors: Iterable[int]) -> bytes:
-    """One code for each position, in the request's order."""
+    """One code for each offset, in the request's order."""
     codes = iter(errors)
     parts = [_NO_THROTTLE, (len(topics) + 1).to_bytes(1, "big")]
     for topic in topics:

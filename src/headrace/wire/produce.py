@@ -43,7 +43,7 @@ _NO_THROTTLE = b"\0\0\0\0"
 
 
 ProduceParameters = tuple[bool, int, int, list[TopicData]]
-"""Whether it names a transactional id, acks, timeout in ms, topics."""
+"""Whether the request names a transactional id, acks, timeout in ms, topics."""
 
 
 def parse_produce(frame: memoryview, position: int, version: int) -> ProduceParameters:
@@ -61,7 +61,7 @@ OneBatch = tuple[int, int, bytes, bytes, int, memoryview]
 
 
 def transactional_id_of(frame: memoryview, position: int, version: int) -> str:
-    """Of a request that names one and was parsed before."""
+    """The transactional id of a request that names one and was parsed before."""
     if version >= FLEXIBLE:
         length, start = read_uvarint(frame, position)
         length -= 1

@@ -117,7 +117,7 @@ def _text(frame: memoryview | bytes, position: int, flexible: bool) -> tuple[str
 
 @lru_cache(REMEMBERED_TOPICS)
 def _added_topics(raw: bytes, flexible: bool) -> AddedTopics | None:
-    """What is all of a request from its topics on."""
+    """The rest of a request, from its topics on."""
     by_topic: list[tuple[bytes, tuple[int, ...]]] = []
     partitions: set[TopicPartition] = set()
     try:

@@ -66,9 +66,8 @@ def _view(pipeline: Pipeline, name: str | None) -> str:
     sinks = {sink.name: sink.input for sink in pipeline.sinks}
     if name in names or name in sinks:
         return name if name in names else sinks[name]
-    raise CommandError(
-        f"{pipeline.path} has no source or step {name}.", NOT_FOUND, f"It has {', '.join([*names, *sinks])}."
-    )
+    existing = ", ".join(dict.fromkeys([*names, *sinks]))
+    raise CommandError(f"{pipeline.path} has no source, step or sink {name}.", NOT_FOUND, f"It has {existing}.")
 
 
 def _rows(

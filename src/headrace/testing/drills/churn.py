@@ -1,4 +1,4 @@
-"""Topics made and deleted while the controller is killed: what was acknowledged must hold."""
+"""Topics created and deleted while the controller is killed: what was acknowledged must hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIX = "churn-"
 
 @dataclass(slots=True)
 class TopicChurn:
-    """Makes topics in a thread, and deletes every second of them. An error leaves a topic unknown."""
+    """Creates topics in a thread, and deletes every other one. An error leaves a topic unknown."""
 
     bootstrap: str
     made: set[str] = field(default_factory=set)

@@ -29,7 +29,7 @@ class Group:
     protocol: str
     read: dict[int, set[int]] = field(default_factory=lambda: {part: set() for part in range(PARTITIONS)})
     committed: dict[int, int] = field(default_factory=dict)
-    """The highest that was acknowledged."""
+    """The highest offset that was acknowledged."""
     sent_back: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)

@@ -176,7 +176,7 @@ def slow_link(scene: Scene, seconds: float) -> None:
 
 
 def vanished_host(scene: Scene, seconds: float) -> None:
-    """A leader's host disappears silently, and comes back later, started anew."""
+    """A leader's host disappears silently, and comes back later, restarted."""
 
     def act() -> None:
         gone = scene.leader()

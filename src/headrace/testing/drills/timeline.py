@@ -24,7 +24,7 @@ class Moment:
 class Timeline:
     acks: Sequence[int] = ()
     reads: Sequence[int] = ()
-    """How many in each 100 ms."""
+    """Counts for each 100 ms."""
     moments: Sequence[Moment] = field(default_factory=tuple)
 
     @property

@@ -23,7 +23,7 @@ PARTITIONS = 3
 STATE_TOPIC = "__transaction_state"
 GROUP = "transfers"
 TIMEOUT_MS = 10_000
-"""Of transactions that are left open."""
+"""The timeout of transactions that are left open."""
 GRACE_SECONDS = 15.0
 """Beyond it, until nothing is open any more."""
 REQUEST_SECONDS = 60.0
@@ -63,11 +63,11 @@ def _ends(bootstrap: str, committed: bool) -> list[int]:
 class Transfers:
     scene: Scene
     outcomes: dict[int, str] = field(default_factory=dict)
-    """By the number of the transaction."""
+    """Outcomes, by the number of the transaction."""
     left: list[Any] = field(default_factory=list)
     """Producers that never end what they began."""
     position: int = 0
-    """The last that was committed for sure."""
+    """The last transaction that was certainly committed."""
 
     def create(self) -> None:
         from confluent_kafka.cimpl import NewTopic

@@ -115,7 +115,7 @@ class Workload:
         self.rest()
 
     def rest(self) -> None:
-        """Send no more, and wait until everything that was sent is decided."""
+        """Stop sending, and wait until everything that was sent is decided."""
         self._stop.set()
         for thread in self._threads:
             thread.join()

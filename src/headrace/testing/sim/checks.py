@@ -134,7 +134,7 @@ class Checks:
     # -- what clients were told
 
     def acknowledged(self, place: TopicPartition, offset: int, values: list[bytes]) -> None:
-        """acks=all: these values are committed at these offsets, now and for ever."""
+        """acks=all: these values are committed at these offsets, now and forever."""
         self.look()
         for index, value in enumerate(values):
             self._must_stay(place, offset + index, value, "was acknowledged")

@@ -19,7 +19,7 @@ from headrace.storage.log import Log
 
 READ_BYTES = 1 << 20
 Key = tuple[bytes, int]
-"""Topic id and partition: a topic that is made anew is another."""
+"""Topic id and partition: a topic that is created again is another."""
 
 
 class Batch(NamedTuple):
@@ -85,7 +85,7 @@ class Committed:
                 self.latest[key] = record.offset
 
     def add(self, batch: Batch) -> str | None:
-        """What is wrong with it, if anything is."""
+        """The problem with it, if there is one."""
         known = self.batches.get(batch.base_offset)
         if known is not None:
             return None if known.data == batch.data else f"offset {batch.base_offset} holds two different batches"

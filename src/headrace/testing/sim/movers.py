@@ -1,4 +1,4 @@
-"""Somebody who moves partitions to other brokers, to more or to fewer of them, and changes their mind."""
+"""A client that moves partitions to other brokers, to more or to fewer of them, and changes their mind."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def moves_end_at_once() -> None:
 
 
 def aborted_positions_count() -> None:
-    """The positions of a transaction count however it ended."""
+    """The offsets of a transaction count however it ended."""
     before = OffsetStore.apply
 
     def apply(self: OffsetStore, event: OffsetRecord) -> None:

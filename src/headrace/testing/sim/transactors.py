@@ -242,7 +242,7 @@ class Transactor(SimClient):
             await self.pause()
 
     async def _commit_position(self, transaction: Transaction, number: int) -> None:
-        """The number of the transaction, as the position of a group of its own."""
+        """The number of the transaction, as the offset of a group of its own."""
         who: dict[str, Any] = {
             "transactional_id": self.name,
             "producer_id": self._stamp.id,
