@@ -159,7 +159,7 @@ def _in_background(work: Callable[[], T]) -> T:
 
 
 def _awaited(launch: Launch) -> str:
-    return "the current batch is done" if launch.progress else "Spark has started"
+    return "the current batch is done" if launch.started else "Spark has started"
 
 
 @contextlib.contextmanager

@@ -32,7 +32,8 @@ def test_the_second_signal_says_what_it_means_and_ends_at_once(
     number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = PipelineScreen("table", quiet=False)
-    running = launch(screen, QueryProgress("logs", "logs.out", "running"))
+    running = launch(screen)
+    running.started = True  # no query yet: it waits for its schedule
     before = signal.getsignal(number)
     with _signals(running, screen):
         os.kill(os.getpid(), number)

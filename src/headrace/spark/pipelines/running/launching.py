@@ -101,6 +101,8 @@ class Launch:
     watcher: Watcher
     stop: threading.Event = field(default_factory=threading.Event)
     progress: dict[str, QueryProgress] = field(default_factory=dict)
+    started: bool = False
+    """Whether Spark has started; on a schedule the first query may come much later."""
     _before: dict[str, QueryProgress] = field(default_factory=dict)
     """From the previous run: figures continue."""
     _files: dict[str, RunFiles] = field(default_factory=dict)
@@ -149,6 +151,7 @@ class Launch:
         try:
             jobs = {one.name: self._job(session, one) for one in self.pipelines}
             set_shuffle_partitions(session, max(map(self._partitions_read, self.pipelines)))
+            self.started = True
             self.watcher.say("Spark has started; waiting for the first batch.")
             return None if self.stop.is_set() else self._run(jobs)
         except (Py4JNetworkError, ConnectionError):
