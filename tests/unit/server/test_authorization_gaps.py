@@ -16,12 +16,21 @@ from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.node import Node
 from headrace.security.acl import AclFilter, Operation, Pattern, Permission, Resource
+from headrace.security.authorizer import Authorizer
+from headrace.server.authorization.asking import Asking
+from headrace.server.authorization.group_rules import consumer_group_heartbeat
 from headrace.testing.raw_client import build_batch
 from headrace.wire.api_keys import ApiKey
 from headrace.wire.messages import fetch as fetching
 from headrace.wire.messages import metadata as seeing
 from headrace.wire.messages import offset_commit as committing
 from headrace.wire.messages import offset_fetch as positions
+from headrace.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitionsResult,
+)
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.unit.server.test_authorization import (
@@ -71,6 +80,25 @@ async def test_a_consumer_is_no_follower_where_everybody_may_copy(tmp_path: Path
             (partition,) = answer.responses[0].partitions
             assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             assert not partition.records
+
+
+async def test_a_topic_that_is_created_while_a_heartbeat_waits_is_not_left_out(
+    restricted: tuple[Node, int],
+) -> None:
+    """Its partitions are the member's from then on, and are not assigned to it again: nobody read them."""
+    node, _ = restricted
+    rules = rule("g", Operation.READ, resource=Resource.GROUP), rule("new", Operation.READ)
+    rights = Authorizer(rules, frozenset(), allow_without_acls=False).rights("User:ANONYMOUS", "127.0.0.1")
+    asking = Asking(rights, lambda: node.image, 1, lambda *denied: None, makes_topics=False)
+    complete = consumer_group_heartbeat(asking, ConsumerGroupHeartbeatRequest(group_id="g"))
+    assert callable(complete)
+    await controller(node).create_topics([TopicCreation("new", 1, 1)])
+    await node.replicas.settled()
+    assigned = TopicPartitionsResult(topic_id=node.image.topics["new"].id, partitions=[0])
+    response = ConsumerGroupHeartbeatResponse(assignment=Assignment(topic_partitions=[assigned]))
+    complete(response)
+    assert response.assignment is not None
+    assert response.assignment.topic_partitions == [assigned]
 
 
 async def test_a_group_that_is_asked_for_twice_shows_no_hidden_topics(restricted: tuple[Node, int]) -> None:

@@ -31,17 +31,28 @@ Denied = Callable[[Rights, Operation, Resource, str], None]
 
 
 class Asking:
-    __slots__ = ("_denied", "image", "makes_topics", "rights", "version")
+    __slots__ = ("_denied", "_image", "makes_topics", "rights", "version")
 
     def __init__(
-        self, rights: Rights, image: MetadataImage, version: int, denied: Denied, *, makes_topics: bool
+        self,
+        rights: Rights,
+        image: Callable[[], MetadataImage],
+        version: int,
+        denied: Denied,
+        *,
+        makes_topics: bool,
     ) -> None:
         """`denied` is called for every refusal. `makes_topics`: whether asking for a topic may create it."""
         self.makes_topics = makes_topics
         self.rights = rights
-        self.image = image
+        self._image = image
         self.version = version
         self._denied = denied
+
+    @property
+    def image(self) -> MetadataImage:
+        """The present one: a response may name topics that were created while the request waited."""
+        return self._image()
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         allowed = self.rights.may(operation, resource, name)

@@ -118,6 +118,9 @@ class AclGuard:
     def rights(self, principal: str, host: str) -> Rights:
         return self._authorizer.rights(principal, host)
 
+    def _image(self) -> MetadataImage:
+        return self._broker.metadata.image
+
     # -- what the dispatcher calls
 
     def login(self, exchange: Exchange) -> None:
@@ -133,8 +136,7 @@ class AclGuard:
             rights = self._authorizer.rights(context.principal, context.client_host)
             if rights.is_super or _is_forwarded(context, rights):
                 return handle(context, request)
-            image, version = context.broker.metadata.image, context.version
-            asking = Asking(rights, image, version, self._denied, makes_topics=self._makes_topics)
+            asking = Asking(rights, self._image, context.version, self._denied, makes_topics=self._makes_topics)
             outcome = rule(asking, request)
             if isinstance(outcome, Response):
                 return outcome
