@@ -92,10 +92,14 @@ def _die_with_tail(scene: Scene, leader: int, followers: list[ClusterBroker]) ->
 
 
 def unclean_off(scene: Scene, seconds: float) -> None:
-    """Only out-of-sync replicas are alive: no leader and no acknowledgement until the last in-sync one returns."""
+    """Only out-of-sync replicas are alive: no leader and no acknowledgement until the last in-sync one returns.
+
+    Before the last one has acknowledged anything alone, the others have everything too, and may lead.
+    """
 
     def act() -> None:
         last, others = _isolate(scene)
+        scene.until_acked()
         scene.brokers[last].kill()
         for id in others:
             scene.brokers[id].start()
