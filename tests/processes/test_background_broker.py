@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from headrace.cli.broker.run_files import brokers_in, is_broker, run_files
 from headrace.cli.main import command_line
+from headrace.testing.process_cluster import wait_until
 from tests.unit.cli.command_line import headrace as in_process
 
 LISTENER = "listeners=PLAINTEXT://127.0.0.1:0"
@@ -146,6 +147,7 @@ def test_the_broker_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_process_that_only_another_user_may_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = [sys.executable, "-c", "import time; time.sleep(60)", "headrace"]
     with subprocess.Popen(program) as other:
+        wait_until(lambda: is_broker(other.pid), "its command line is there")
         files = run_files(str(tmp_path), 1)
         files.directory.mkdir()
         (files.directory / "headrace.pid").write_text(f"{other.pid}\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.cli.broker.logs import JsonFormatter
 
-LISTENER = "listeners=PLAINTEXT://127.0.0.1:0"
+ANY_PORTS = ("--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "headrace.admin.port=0")
 
 
 def formatted(record: logging.LogRecord) -> dict[str, str]:
@@ -45,7 +45,7 @@ def test_an_exception_is_a_key_of_its_own() -> None:
 
 def start(data: Path, *flags: str, **environment: str) -> tuple[int, list[str]]:
     """The exit code and the log of a broker that is stopped once it serves, or fails."""
-    command = [sys.executable, "-m", "headrace", "start", "--data-dir", str(data), "--override", LISTENER, *flags]
+    command = [sys.executable, "-m", "headrace", "start", "--data-dir", str(data), *ANY_PORTS, *flags]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     ) as broker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -93,9 +94,20 @@ def test_requests_under_way_are_limited(fake: FakeCluster) -> None:
 
 def test_partitions_of_a_broker_share_a_request(fake: FakeCluster) -> None:
     """What piles up while requests are under way goes out together."""
+    may_answer = threading.Event()
+
+    def hold_produce(broker: int, key: int) -> None:
+        if key == ApiKey.PRODUCE:
+            may_answer.wait()
+
+    fake.interfere = hold_produce
     producer = BatchProducer(client(fake), max_in_flight=1)
-    send_all(producer, PLACES, batches=50)
-    assert fake.count(ApiKey.PRODUCE) < 150
+    for number in range(50):
+        for place in PLACES:
+            producer.send(place, batch(3 * number), 3)
+    may_answer.set()
+    producer.flush()
+    assert fake.count(ApiKey.PRODUCE) <= 2 * 51, "each of two brokers gets one alone, then two at a time"
     for place in PLACES:
         assert fake.logs[place].values() == expected(50)
 
