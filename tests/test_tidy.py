@@ -378,6 +378,7 @@ CATCH_ALL_ALLOWED = (
     "services/transactions/markers",
     "services/transactions/shard",
     "handlers/transactional_produce",
+    "handlers/later_produce",
     "replication/waiters",
     "replication/sync_rounds",
     "services/fetching/parked",

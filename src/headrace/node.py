@@ -53,6 +53,7 @@ from headrace.replication.throttle import ReplicationThrottle
 from headrace.replication.topic_configs import TopicConfigs
 from headrace.services.cleaner import Cleaner, Worker
 from headrace.services.cluster_figures import ClusterFigures
+from headrace.services.departing import Departing
 from headrace.services.directory_watch import DirectoryWatch
 from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.full_directories import FullDirectories
@@ -208,7 +209,7 @@ class Node:
         figures = [one.families for one in (cleaner, maintenance, scrub, replication, *others)]
         observation = Observation(self._env, metadata, replicas, figures)
         await front.open_admin(observation, lag, lambda: self._membership.problem)
-        self._handover = Handover(self._env, link, metadata, replicas)
+        self._handover = Handover(self._env, link, metadata, replicas, broker.departing)
         return ",".join(f"{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
 
     def _registration(self, image: MetadataImage, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
@@ -265,6 +266,7 @@ class Node:
             config=self._config,
             metadata=metadata,
             departed=departed,
+            departing=Departing(self._env, self._config, self._config.node_id, metadata, brokers),
             controller=self._controller,
             link=link,
             replicas=replicas,

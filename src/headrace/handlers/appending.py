@@ -93,6 +93,7 @@ def append_all(
             raise CloseConnection("a Produce with acks=0 failed")
         return None
     undecided = [batch for batch in waiting if not batch.is_decided(channel, version)]
+    hints += [batch.hint for batch in waiting if batch.hint is not None]
     if undecided:
         return DelayedProduce(channel, version, timeout_ms, results, undecided, hints)
     return encode_results(version, results, hints)

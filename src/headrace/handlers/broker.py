@@ -11,6 +11,7 @@ from headrace.metadata.controller import Controller
 from headrace.metadata.departed import Departed
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.departing import Departing
 from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
@@ -27,6 +28,7 @@ class Broker:
     config: BrokerConfig
     metadata: ClusterMetadata
     departed: Departed
+    departing: Departing
     controller: Controller
     link: ControllerLink
     replicas: ReplicaSet

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from headrace.handlers.appending import Batches, append_all, outside_code
 from headrace.handlers.context import Channel, topic_write
+from headrace.handlers.early_produce import until_led
 from headrace.handlers.registry import hot_api
 from headrace.handlers.transactional_produce import append_in_transaction
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.records.batch import FLAGS_AT, HEADER_SIZE, TRANSACTIONAL
 from headrace.replication.partition import ACKS_ALL
-from headrace.services.delayed_produce import DelayedProduce, Unacknowledged
+from headrace.services.delayed_produce import DelayedProduce, Unacknowledged, encode_results
 from headrace.services.reply import Reply
 from headrace.wire.produce import (
     FLEXIBLE,
@@ -37,18 +38,28 @@ from headrace.wire.produce import (
 )
 def produce(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
     """Appends record batches to partitions and answers with their offsets."""
-    if version >= FLEXIBLE:
-        by_id = version >= TOPIC_IDS
-        one = parse_one_batch(frame, position, by_id)
-        if one is not None:
-            reply = _append_one(channel, one, version)
-            if reply is not None:
-                return reply
-        elif (named := parse_one_in_transaction(frame, position, by_id)) is not None:
-            transactional_id, (acks, timeout_ms, echo, key, index, batch) = named
-            if acks >= -1:
-                batches: Batches = acks, timeout_ms, [(echo, key, [(index, batch)])]
-                return append_in_transaction(channel, version, frame, position, transactional_id, batches)
+    by_id = version >= TOPIC_IDS
+    if version >= FLEXIBLE and (one := parse_one_batch(frame, position, by_id)) is not None:
+        reply = _append_one(channel, one, version)
+        if reply is not None:
+            return reply
+    if channel.broker.departing.expects_any:
+        early = until_led(channel, version, frame, position, _append)
+        if early is not None:
+            return early
+    return _append(channel, version, frame, position)
+
+
+def _append(channel: Channel, version: int, frame: memoryview, position: int) -> Reply:
+    """The way for every request that the fast path did not take."""
+    if (
+        version >= FLEXIBLE
+        and (named := parse_one_in_transaction(frame, position, version >= TOPIC_IDS)) is not None
+    ):
+        transactional_id, (acks, timeout_ms, echo, key, index, batch) = named
+        if acks >= -1:
+            batches: Batches = acks, timeout_ms, [(echo, key, [(index, batch)])]
+            return append_in_transaction(channel, version, frame, position, transactional_id, batches)
     transactional, acks, timeout_ms, topics = parse_produce(frame, position, version)
     if acks < -1:
         return _refuse_all(
@@ -85,7 +96,7 @@ def _append_one(channel: Channel, one: OneBatch, version: int) -> Reply:
     answers = [result]
     waiting = Unacknowledged(partition, acks, index, answers)
     if waiting.is_decided(channel, version):
-        return encode_one_result(echo, answers[0])
+        return encode_results(version, [(echo, answers)], () if waiting.hint is None else (waiting.hint,))
     return DelayedProduce(channel, version, timeout_ms, [(echo, answers)], [waiting], [])
 
 

@@ -10,23 +10,21 @@ should just try again.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import AbstractAsyncContextManager
 
 from headrace.handlers.appending import Batches, append_all
 from headrace.handlers.context import Channel
+from headrace.handlers.later_produce import LaterProduce
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, parse_header
 from headrace.replication.partition import Partition
-from headrace.services.reply import CloseConnection, Pending, Reply
+from headrace.services.reply import Reply
 from headrace.services.transactions.verification import UNKNOWN_PRODUCER, PartitionErrors, Verification
 from headrace.storage.producer_state import VerificationGuard
 from headrace.transactions.decision import TransactionDecision
 from headrace.transactions.transaction import ProducerIdentity
 from headrace.wire.produce import TOPIC_IDS, TopicData, parse_produce, transactional_id_of
-
-log = logging.getLogger(__name__)
 
 ABORTABLE_SINCE = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
@@ -160,48 +158,7 @@ def _explain(error: ErrorCode) -> str:
     return f"The coordinator did not confirm the transaction: {error.name}"
 
 
-class _LaterProduce(Pending):
-    """One that is appended later, which may have to wait for replicas after that."""
-
-    __slots__ = ("_channel", "_inner", "_version")
-
-    def __init__(self, channel: Channel, version: int) -> None:
-        super().__init__()
-        self._channel = channel
-        self._version = version
-        self._inner: Pending | None = None
-
-    def _answer(self, reply: Reply) -> None:
-        if self.done or reply is None:
-            return
-        if not isinstance(reply, Pending):
-            self.complete(reply)
-            return
-        self._inner = reply
-        if reply.done:
-            self._arrived()
-        else:
-            reply.when_done(self._arrived)
-
-    def _arrived(self) -> None:
-        assert self._inner is not None
-        self.complete_with(self._inner.result)
-
-    def _fail(self, error: Exception) -> None:
-        if isinstance(error, CloseConnection):
-            self.hang_up()  # with an error that does not hold the request: nobody waits for an answer to acks=0
-        else:
-            log.error("A Produce of a transaction failed", exc_info=error)
-            self.fail(error)
-
-    def cancel(self) -> None:
-        """The connection is closed; verified batches are appended anyway."""
-        if self._inner is not None:
-            self._inner.cancel()
-        super().cancel()
-
-
-class AddingProduce(_LaterProduce):
+class AddingProduce(LaterProduce):
     """Its partitions are on their way into the transaction, in the log of the coordinator, which is here."""
 
     __slots__ = ("_asked", "_batches", "_guards", "_head")
@@ -249,7 +206,7 @@ class AddingProduce(_LaterProduce):
         self._answer(reply)
 
 
-class TransactionalProduce(_LaterProduce):
+class TransactionalProduce(LaterProduce):
     __slots__ = ("_frame", "_position", "_turn")
 
     def __init__(

@@ -57,6 +57,10 @@ class Liveness:
             _by_partition((broker.id, broker.lacking) for broker in brokers if broker.suspect),
         )
 
+    def without(self, broker_id: int) -> Liveness:
+        """As it will be when a broker has gone."""
+        return replace(self, epochs={id: epoch for id, epoch in self.epochs.items() if id != broker_id})
+
     def for_partition(self, topic_id: TopicId, index: int) -> Liveness:
         """As it is for one partition."""
         if not self.offline and not self.lacking:
@@ -150,17 +154,23 @@ def decide_without(
 
     It stays where nobody else is in sync: those partitions are the same before and after.
     """
-    liveness = Liveness.of(image)
-    others = {id: epoch for id, epoch in liveness.epochs.items() if id != broker_id}
-    without = replace(liveness, epochs=others)
+    without = Liveness.of(image).without(broker_id)
     for topic in image.topics.values():
-        min_in_sync = partial(rules.min_in_sync, topic)
         for index, partition in enumerate(topic.partitions):
             if broker_id in partition.isr:
-                own = without.for_partition(topic.id, index)
-                after = decide_leader(partition, own, lambda: False, min_in_sync)
-                stays = after.leader == NO_LEADER or broker_id in after.isr
-                yield TopicPartition(topic.name, index), partition, partition if stays else after
+                after = decide_partition_without(topic, index, without, broker_id, rules)
+                yield TopicPartition(topic.name, index), partition, after
+
+
+def decide_partition_without(
+    topic: TopicImage, index: int, without: Liveness, broker_id: int, rules: Rules
+) -> PartitionImage:
+    """The same for one partition; `without` is the liveness of the others."""
+    partition = topic.partitions[index]
+    own = without.for_partition(topic.id, index)
+    after = decide_leader(partition, own, lambda: False, partial(rules.min_in_sync, topic))
+    stays = after.leader == NO_LEADER or broker_id in after.isr
+    return partition if stays else after
 
 
 def may_wait(image: MetadataImage, partition: PartitionImage, broker_id: int) -> bool:

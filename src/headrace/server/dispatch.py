@@ -138,8 +138,10 @@ class Dispatcher:
             meter.request_bytes -= len(frame)
             return self._dispatch_cold(exchange, frame, key, version)
         else:
-            exclusive = APIS[key].hot is None
-            reply = None if body is None else FramedPending(body, correlation, flexible, exclusive, meter)
+            reply = None
+            if body is not None:
+                exclusive = body.exclusive or APIS[key].hot is None
+                reply = FramedPending(body, correlation, flexible, exclusive, meter)
         now = self.monotonic()
         meter.busy_seconds += now - self.now
         self.now = now

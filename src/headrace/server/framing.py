@@ -59,7 +59,6 @@ class FramedPending:
     ) -> None:
         self.pending = pending
         self.exclusive = exclusive
-        """Whether the connection's next request may be handled only after this one is answered."""
         self.weight = 0
         """The size of its request: what it holds while it waits goes by that."""
         self.since = 0.0

@@ -1,5 +1,7 @@
 """A Produce that waits until its batches are where its `acks` promises, or its time is up.
 
+A leader that is about to stop says with a success who leads next (`departing`).
+
 A leader that was cut off from everybody does not learn that it was replaced. So a request that has waited for a
 second is looked at again: without a lease, and without followers, it is answered with NOT_LEADER_OR_FOLLOWER, and
 its client asks others who leads.
@@ -14,6 +16,7 @@ from typing import Protocol
 from headrace.env import Env, Timer
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.partition import Partition
+from headrace.services.departing import NamesSuccessors
 from headrace.services.leader_hints import HintingBroker, leader_elsewhere
 from headrace.services.reply import Pending
 from headrace.wire.leader_hints import LeaderHint
@@ -23,6 +26,7 @@ from headrace.wire.produce import (
     encode_failure,
     encode_one_result,
     encode_produce_response,
+    with_leader,
 )
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,8 @@ Results = list[tuple[bytes, list[bytes]]]
 class ProducingBroker(HintingBroker, Protocol):
     @property
     def env(self) -> Env: ...
+    @property
+    def departing(self) -> NamesSuccessors: ...
 
 
 class ProducingClient(Protocol):
@@ -62,13 +68,16 @@ class Unacknowledged:
         self._answers = answers
         self._place = len(answers) - 1
         self.hint: LeaderHint | None = None
-        """Who leads now, once that has failed it."""
+        """Who leads now, once that has failed it, or who leads next."""
 
     def is_decided(self, client: ProducingClient, version: int, doubtful: bool = False) -> bool:
         """Acknowledged, or failed, which its answer then says. `doubtful`: after a wait, look at the lease too."""
         try:
             acknowledged = self.partition.acknowledged(self._end_offset, self._acks, self._leader_epoch)
-            if doubtful and not acknowledged:
+            if acknowledged:
+                if client.broker.departing.names_successors and version >= LEADER_HINTS:
+                    self._name_successor(client)
+            elif doubtful:
                 self.partition.check_lease()
             return acknowledged
         except KafkaError as error:
@@ -77,6 +86,11 @@ class Unacknowledged:
                 self.hint = leader_elsewhere(client.broker, client.listener, topic_id, index, by_id=True)
             self.fail(version, error.code, error.message)
             return True
+
+    def _name_successor(self, client: ProducingClient) -> None:
+        self.hint = client.broker.departing.successor(client.listener, self.partition.topic_id, self._index)
+        if self.hint is not None:
+            self._answers[self._place] = with_leader(self._answers[self._place], self.hint)
 
     def fail(self, version: int, code: ErrorCode, message: str | None) -> None:
         self._answers[self._place] = encode_failure(version, self._index, code, message, (), self.hint)

@@ -4,6 +4,7 @@ It asks the controller, which may be this broker itself, and keeps serving until
 nothing. The controller takes over some hundred partitions at a time, and as long as they become fewer it is asked
 again. What nobody else is in sync for the broker keeps, after it has waited a moment for followers to catch up.
 Nobody can take over while the coordination store is down: a broker that cannot read it does not wait for that.
+Before it asks, it sends producers to the next leaders (`departing`).
 
 Then it stays for a moment and sends its clients to the new leaders. A client that is connected to nobody else yet
 would take a closed connection for the end of the cluster: librdkafka starts over with its bootstrap servers then,
@@ -22,6 +23,7 @@ from headrace.metadata.layout import CHANGES
 from headrace.model.errors import ErrorCode, KafkaError
 from headrace.replication.controller_link import ControllerLink
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.departing import Departing
 from headrace.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 LIMIT_SECONDS = 5.0
@@ -30,6 +32,8 @@ LONGEST_SECONDS = 20.0
 """The same however much progress there was."""
 ATTEMPT_SECONDS = 2.0
 RETRY_SECONDS = 0.1
+NAMING_SECONDS = 0.03
+"""For producers to be told who leads next: three answers to one that sends every ten milliseconds."""
 FAREWELL_SECONDS = 0.25
 """For clients to hear of the new leaders and connect to them."""
 STORE_ATTEMPTS = 2
@@ -39,11 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 class Handover:
-    def __init__(self, env: Env, link: ControllerLink, metadata: ClusterMetadata, replicas: ReplicaSet) -> None:
+    def __init__(
+        self, env: Env, link: ControllerLink, metadata: ClusterMetadata, replicas: ReplicaSet, departing: Departing
+    ) -> None:
         self._env = env
         self._link = link
         self._metadata = metadata
         self._replicas = replicas
+        self._departing = departing
 
     async def run(self) -> None:
         """Return when other brokers lead, or none can, or the time is up. Never raises, so that the stop
@@ -54,6 +61,8 @@ class Handover:
             await self._until_others_lead()
         except TimeoutError:
             logger.warning("Stopping without handing over partitions: the coordination store does not respond")
+        finally:
+            self._departing.stay()
         if self._led() < led:
             await self._env.clock.sleep(FAREWELL_SECONDS)
 
@@ -62,12 +71,16 @@ class Handover:
         end = now() + LONGEST_SECONDS
         deadline = now() + LIMIT_SECONDS
         silent = 0
+        named = False
         while self._has_others() and now() < deadline:
             led = self._led()
             try:
                 async with asyncio.timeout(LIMIT_SECONDS):
                     await self._metadata.catch_up(CHANGES)
                     silent = 0
+                    if led and not named:
+                        named = True
+                        await self._name_successors()
                     if await self._may_stop():
                         return
             except StoreError as error:
@@ -85,6 +98,11 @@ class Handover:
             logger.warning(
                 "Stopping while still leading partitions (%d): none of their other replicas is in sync", left
             )
+
+    async def _name_successors(self) -> None:
+        await self._departing.announce()
+        if self._departing.names_successors:
+            await self._env.clock.sleep(NAMING_SECONDS)
 
     def _led(self) -> int:
         return sum(partition.is_leader for partition in self._replicas.all())

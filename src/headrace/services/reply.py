@@ -26,6 +26,9 @@ class Pending:
 
     __slots__ = ("_body", "_deliver", "_error", "done")
 
+    exclusive = False
+    """Whether the connection's next request may be handled only after this one is answered."""
+
     def __init__(self) -> None:
         self._body: Body | None = None
         self._error: Exception | None = None

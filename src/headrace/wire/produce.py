@@ -251,6 +251,11 @@ def encode_result(version: int, index: int, base_offset: int, append_time: int, 
     return _classic_result(version, index, 0, base_offset, append_time, log_start)
 
 
+def with_leader(result: bytes, hint: LeaderHint) -> bytes:
+    """A result of `encode_result` that tells who leads from now on; from the version of leader hints on."""
+    return result[:-1] + leader_tag(0, hint)
+
+
 def encode_failure(
     version: int,
     index: int,

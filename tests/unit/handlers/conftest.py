@@ -35,6 +35,7 @@ from headrace.replication.host import PartitionHost
 from headrace.replication.partition import Partition
 from headrace.replication.peers import Peer, Peers
 from headrace.replication.replica_set import ReplicaSet
+from headrace.services.departing import Departing
 from headrace.services.fetching.sessions import FetchSessions
 from headrace.services.groups.service import GroupService
 from headrace.services.log_moves import LogMoves
@@ -130,6 +131,7 @@ async def running_bench(data: Path, settings: Mapping[str, str]) -> AsyncIterato
         config=config,
         metadata=metadata,
         departed=departed,
+        departing=Departing(env, config, 1, metadata, brokers),
         controller=controller,
         link=link,
         replicas=replicas,

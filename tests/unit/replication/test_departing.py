@@ -1,0 +1,182 @@
+"""A leader that is about to stop names the next one, where producers that come before the election wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.handlers import early_produce
+from headrace.model.errors import ErrorCode
+from headrace.model.topics import TopicPartition
+from headrace.records.builder import NewRecord, build_batch
+from headrace.services.departing import Departing
+from headrace.testing.in_process import Client
+from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.unit.replication import test_three_brokers
+
+T0 = TopicPartition("t", 0)
+WITH_HINTS = 12
+
+
+async def create(cluster: InProcessCluster, replicas: list[int]) -> None:
+    """And until all are in sync and know it."""
+    await test_three_brokers.create(cluster, 1, replicas)
+    await cluster.until(lambda: cluster.replica(replicas[0], T0).is_leader)
+    await cluster.until(lambda: all(cluster.replica(n, T0).follows for n in replicas[1:]))
+    await cluster.until(lambda: all(in_sync(cluster, n) == set(replicas) for n in cluster.nodes))
+
+
+def in_sync(cluster: InProcessCluster, broker_id: int) -> set[int]:
+    state = cluster.nodes[broker_id].replicas.image.partition(T0)
+    return set() if state is None else set(state.isr)
+
+
+def departing(cluster: InProcessCluster, broker_id: int) -> Departing:
+    handover = cluster.nodes[broker_id]._handover
+    assert handover is not None
+    return handover._departing
+
+
+def request(acks: int) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=bytes(build_batch([NewRecord(b"v", None)])))]
+    topics = [TopicProduceData(name="t", partition_data=data)]
+    return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=topics)
+
+
+async def produce(client: Client, acks: int = -1, version: int = WITH_HINTS) -> ProduceResponse:
+    return await client.ask(request(acks), ProduceResponse, version)
+
+
+def error(answer: ProduceResponse) -> int:
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def named(answer: ProduceResponse) -> list[int]:
+    """Who leads, as the answer tells: for the partition and with an address."""
+    leader = answer.responses[0].partition_responses[0].current_leader.leader_id
+    assert [node.node_id for node in answer.node_endpoints] == ([leader] if leader != -1 else [])
+    return [node.port for node in answer.node_endpoints]
+
+
+def port(cluster: InProcessCluster, broker_id: int) -> int:
+    return int(cluster.addresses[broker_id].rpartition(":")[2])
+
+
+@pytest.mark.parametrize("acks", [1, 2, -1])
+async def test_names_the_next_leader_with_a_success(tmp_path: Path, acks: int) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        client = await cluster.client(1)
+        before = await produce(client, acks)
+        assert (error(before), named(before)) == (0, [])
+        await departing(cluster, 1).announce()
+        answer = await produce(client, acks)
+        assert (error(answer), named(answer)) == (0, [port(cluster, 2)])
+        hint = answer.responses[0].partition_responses[0].current_leader
+        assert hint.leader_epoch == cluster.state(T0).leader_epoch, "metadata is believed again"
+        older = await produce(client, acks, version=9)
+        assert (error(older), named(older)) == (0, [])
+        departing(cluster, 1).stay()
+        after = await produce(client, acks)
+        assert (error(after), named(after)) == (0, [])
+
+
+async def test_who_was_not_told_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would wait for the election there."""
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        leaving = departing(cluster, 1)
+        tell = leaving._tell
+
+        async def told(broker: int) -> bool:
+            return broker != 2 and await tell(broker)
+
+        monkeypatch.setattr(leaving, "_tell", told)
+        await leaving.announce()
+        answer = await produce(await cluster.client(1))
+        assert (error(answer), named(answer)) == (0, [])
+
+
+async def test_the_only_replica_names_nobody(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, 2) as cluster:
+        await create(cluster, [1])
+        await departing(cluster, 1).announce()
+        answer = await produce(await cluster.client(1))
+        assert (error(answer), named(answer)) == (0, [])
+
+
+async def test_what_comes_early_waits_for_the_election_in_its_order(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        client = await cluster.client(2)
+        assert error(await produce(client)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await departing(cluster, 1).announce()
+        for acks in (-1, 1, 2):
+            client.send(request(acks), WITH_HINTS)
+        early = asyncio.ensure_future(client.answer(ProduceResponse, WITH_HINTS))
+        await cluster.until(lambda: bool(cluster.replica(2, T0).waiters))
+        assert (await produce(await cluster.client(1))).responses[0].partition_responses[0].base_offset == 0
+        assert not early.done()
+        handover = cluster.nodes[1]._handover
+        assert handover is not None
+        await handover._until_others_lead()
+        answers = [await early, *[await client.answer(ProduceResponse, WITH_HINTS) for _ in range(2)]]
+        found = [answer.responses[0].partition_responses[0] for answer in answers]
+        assert [(one.error_code, one.base_offset) for one in found] == [(0, 1), (0, 2), (0, 3)]
+        await cluster.until(lambda: not cluster.replica(2, T0).waiters)
+
+
+async def test_where_another_leads_after_all_it_is_refused(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 3, 2])
+        await departing(cluster, 1).announce()
+        early = asyncio.ensure_future(produce(await cluster.client(2)))
+        await cluster.until(lambda: bool(cluster.replica(2, T0).waiters))
+        handover = cluster.nodes[1]._handover
+        assert handover is not None
+        await handover._until_others_lead()
+        assert (error(await early), named(await early)) == (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            [port(cluster, 3)],
+        )
+
+
+async def test_it_is_refused_when_no_election_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_produce, "LONGEST_SECONDS", 0.05)
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        await departing(cluster, 1).announce()
+        answer = await produce(await cluster.client(2))
+        assert (error(answer), named(answer)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [port(cluster, 1)])
+        assert not cluster.replica(2, T0).waiters
+
+
+async def test_a_client_that_goes_leaves_nothing_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_produce, "LONGEST_SECONDS", 600.0)
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        await departing(cluster, 1).announce()
+        client = await cluster.client(2)
+        early = asyncio.ensure_future(produce(client))
+        await cluster.until(lambda: bool(cluster.replica(2, T0).waiters))
+        client._writer.close()
+        await cluster.until(lambda: not cluster.replica(2, T0).waiters)
+        early.cancel()
+        assert cluster.replica(2, T0).end_offset == 0
+
+
+async def test_it_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.services.departing.EXPECTED_SECONDS", 0.05)
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        await departing(cluster, 1).announce()
+        await cluster.until(lambda: not departing(cluster, 2).expects_any)
+        assert error(await produce(await cluster.client(2))) == ErrorCode.NOT_LEADER_OR_FOLLOWER
