@@ -3,8 +3,10 @@
     python -m bench.spark_rates '{"bootstrap": ..., "jars": [...], "repeats": 3, "cases": [...]}'
 
 A process of its own, in the environment that has Spark's connector; it imports nothing of the benchmark but what
-reads the kernel's counters. It prints a JSON list with one entry per run: case, format, rows, seconds, and the CPU
-seconds of the driver, the JVM and all Python workers together.
+reads the kernel's counters. Before each run it prints `ready?` and waits for a line on standard input, so that the
+benchmark can prepare memory and disk: a run that follows five others pays for what they left behind. At the end it
+prints a JSON list with one entry per run: case, format, rows, seconds, and the CPU seconds of the driver, the JVM
+and all Python workers together.
 
 A read goes to Spark's `noop` sink, after a run that counts rows and bytes and warms everything up. A write takes
 rows that Spark makes itself.
@@ -24,6 +26,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.probes import process_tree
+from bench.spark_pace import READY
 
 CORES = 2
 SESSION = {
@@ -94,10 +97,16 @@ def measured(case: dict[str, Any], kind: str, work: Callable[[], None]) -> dict[
     return {"case": case["name"], "format": kind, "rows": case["rows"], "seconds": seconds, "cpu_seconds": used}
 
 
+def wait_until_ready() -> None:
+    print(READY, flush=True)
+    sys.stdin.readline()
+
+
 def run_case(spark: SparkSession, bootstrap: str, repeats: int, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
     works = {kind: prepared(spark, bootstrap, kind, case) for kind in case["formats"]}
     for _ in range(repeats):
         for kind, work in works.items():
+            wait_until_ready()
             yield measured(case, kind, work)
 
 

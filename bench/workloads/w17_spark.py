@@ -6,8 +6,12 @@ import json
 import os
 import statistics
 import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from bench.registry import workload
 from bench.requests import produce, random_values, values_per_batch
 from bench.run import Run
 from bench.shapes import KB, PARTITIONS
+from bench.spark_pace import READY
 from headrace.records.builder import NewRecord, build_batch
 from headrace.testing.apache_kafka import OracleUnavailable
 from headrace.testing.spark_connector import SparkConnector, fetch_connector
@@ -42,7 +47,8 @@ def spark_rows(run: Run) -> Iterator[Measurement]:
     in turn, in the same session and on the same broker, with Spark's own `kafka` connector: batch reads of all
     columns and of the value only into the `noop` sink, and batch writes of key and value with default settings.
     `connector` figures are the other one's, `against connector` is ours by theirs. CPU is that of Spark: driver,
-    JVM and Python workers. Each figure is the median of five runs."""
+    JVM and Python workers. Each figure is the median of five runs, which begin with nothing left to write back to
+    the disk and with touched memory."""
     connector = find_connector()
     cases = [case for name, size in SIZES.items() for case in cases_of(run, name, size)]
     spec = {
@@ -51,7 +57,7 @@ def spark_rows(run: Run) -> Iterator[Measurement]:
         "repeats": REPEATS,
         "cases": cases,
     }
-    found = run_spark(connector, spec)
+    found = run_spark(connector, spec, partial(prepare, run))
     for case in cases:
         mine = [one for one in found if one["case"] == case["name"]]
         yield Measurement(case["name"], figures_of(mine, case["size"]), lost(run, case))
@@ -91,15 +97,53 @@ def filled_topic(run: Run, size: int, volume: int) -> tuple[str, int]:
     return topic, count * per_batch
 
 
-def run_spark(connector: SparkConnector, spec: dict[str, Any]) -> list[dict[str, Any]]:
+def prepare(run: Run) -> None:
+    """The same state before every run: nothing to be written back, and memory that the machine has touched."""
+    os.sync()
+    run.reservoir.ready()
+
+
+def run_spark(
+    connector: SparkConnector, spec: dict[str, Any], prepare: Callable[[], None]
+) -> list[dict[str, Any]]:
     command = [str(connector.python), "-m", "bench.spark_rates", json.dumps(spec)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=spark_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        raise ValueError(f"Spark ended with {done.returncode}: {done.stderr[-1500:]}")
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    line = ""
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=spark_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as spark,
+    ):
+        assert spark.stdin is not None
+        assert spark.stdout is not None
+        with limited(spark, TIMEOUT_S):
+            for line in spark.stdout:
+                if line.strip() == READY:
+                    prepare()
+                    spark.stdin.write("\n")
+                    spark.stdin.flush()
+        if spark.wait() != 0:
+            log.seek(0)
+            raise ValueError(f"Spark ended with {spark.returncode}: {log.read()[-1500:]}")
+    found: list[dict[str, Any]] = json.loads(line)
     return found
+
+
+@contextmanager
+def limited(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
+    """Kill the process if this takes longer."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def spark_environment() -> dict[str, str]:
