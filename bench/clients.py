@@ -24,9 +24,10 @@ class ClientResult:
     latency: Latency | None
     errors: int = 0
     busiest_thread: float | None = None
-    """Of one core, where the client tells: near 1 the client is the limit, not the broker."""
+    """The share of one core that its busiest thread used, where the client reports it: near 1, the client is the
+    limit and not the broker."""
     cpu_seconds: float | None = None
-    """Of all threads of the client, where it tells."""
+    """The CPU time of all threads of the client, where it reports it."""
 
 
 def _java(libraries: Path, tool: str, *arguments: str) -> str:
@@ -52,7 +53,7 @@ def producer_performance(
 
 
 def parse_producer_performance(text: str) -> ClientResult:
-    """Reads the last summary line of the tool."""
+    """Parses the last summary line of the tool."""
     found = re.findall(
         r"(\d+) records sent, ([\d.]+) records/sec .*?([\d.]+) ms max latency, (\d+) ms 50th, \d+ ms 95th, "
         r"(\d+) ms 99th, (\d+) ms 99\.9th",
@@ -66,7 +67,7 @@ def parse_producer_performance(text: str) -> ClientResult:
 
 
 def consumer_performance(libraries: Path, bootstrap: str, topic: str, *, records: int) -> ClientResult:
-    """Needs consumer groups on the broker."""
+    """Runs Kafka's consumer benchmark; the broker must support consumer groups."""
     text = _java(
         libraries,
         "ConsumerPerformance",
@@ -87,7 +88,7 @@ def parse_consumer_performance(text: str, wanted: int) -> ClientResult:
 
 
 def end_to_end_latency(libraries: Path, bootstrap: str, topic: str, *, records: int, size: int) -> ClientResult:
-    """One record at a time, produced and consumed by one Java client; the tool counts whole milliseconds."""
+    """Produces and consumes one record at a time with one Java client; the tool counts whole milliseconds."""
     text = _java(libraries, "EndToEndLatency", bootstrap, topic, str(records), "all", str(size))
     return parse_end_to_end_latency(text, records)
 
@@ -98,7 +99,7 @@ def parse_end_to_end_latency(text: str, records: int) -> ClientResult:
     if not mean or not tail:
         raise ValueError(f"EndToEndLatency printed no summary: {text[-500:]}")
     p99, p999 = float(tail[2]) * 1e3, float(tail[3]) * 1e3
-    # The median of whole milliseconds is always 0 or 1: the mean says more, and stands in its place.
+    # The median of whole milliseconds is always 0 or 1: the mean says more, and is given instead.
     return ClientResult(records, records * float(mean[1]) / 1e3, Latency(float(mean[1]) * 1e3, p99, p999, p999))
 
 

@@ -25,7 +25,7 @@ class ProductionNode(KafkaNode):
 
 
 class BenchCluster:
-    """A running cluster, with what the workloads ask of it."""
+    """A running cluster, with the operations that the workloads need."""
 
     def __init__(self, servers: ProcessCluster | ApacheKafkaCluster) -> None:
         self.servers = servers
@@ -36,7 +36,7 @@ class BenchCluster:
 
     @property
     def pids(self) -> list[int]:
-        """Of the brokers that run, and all they started."""
+        """The process ids of the running brokers and of everything they started."""
         running = [one for one in self.servers.brokers.values() if one.exit_code() is None]
         return [pid for one in running for pid in probes.process_tree(one.pid)]
 
@@ -49,7 +49,8 @@ class BenchCluster:
         return int(admin_client(self.bootstrap).list_topics(timeout=TIMEOUT_S).controller_id)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """With three replicas, two of which must be in sync, and leaders in turn; returns when all are in sync."""
+        """Creates a topic with three replicas (minimum in sync: 2) and leaders in turn; waits until all are in
+        sync."""
         client = admin_client(self.bootstrap)
         wait_until(
             lambda: len(client.list_topics(timeout=TIMEOUT_S).brokers) == REPLICAS, "all brokers", PATIENCE_S
@@ -62,7 +63,7 @@ class BenchCluster:
         wait_until(lambda: self.is_whole(name, partitions), f"all replicas of {name} in sync", PATIENCE_S)
 
     def is_whole(self, topic: str, partitions: int, replicas: int = REPLICAS) -> bool:
-        """Whether every broker says that all replicas are in sync: they learn of a change one after the other."""
+        """Whether every broker reports all replicas as in sync: they learn of a change one by one."""
         for server in self.servers.brokers.values():
             found = admin_client(server.bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
             if len(found) < partitions or any(
@@ -72,12 +73,12 @@ class BenchCluster:
         return True
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Partition -> broker."""
+        """The leader of each partition."""
         found = admin_client(self.bootstrap).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
         return {number: one.leader for number, one in found.items()}
 
     def kill(self, broker_id: int) -> None:
-        """kill -9."""
+        """Kills a broker with kill -9."""
         self.servers.brokers[broker_id].kill()
 
     def terminate(self, broker_id: int) -> None:

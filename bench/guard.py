@@ -37,7 +37,7 @@ TRANSACTIONS_TOPIC = "transactions"
 MB = 1 << 20
 STEPS = 20
 REPEATS = 5
-"""The lowest of so many repeats counts: timers of the broker may fall into one of them."""
+"""How often a step is measured. The lowest result counts: timers of the broker may fall into the others."""
 IN_FLIGHT = 16
 COMMITTERS = 16
 TRANSACTORS = 16
@@ -48,17 +48,17 @@ TOLERANCE = {"bytecodes": 1.10, "system_calls": 1.02, "peak_bytes": 1.10}
 SLACK = {"bytecodes": 0, "system_calls": 0.1, "peak_bytes": 512}
 
 Figures = dict[str, dict[str, float]]
-"""By path, then by kind."""
+"""Figures by path, then by kind."""
 Step = Callable[[Turn], None]
 SMALL_PATHS = ("produce", "produce_pipelined", "fetch", "long_poll", "commits", "transactions")
 PATHS_WITH_RULES = ("produce", "fetch")
-"""Those that are counted on a broker with access rules too, under names of their own."""
+"""The paths that are also counted on a broker with access rules, under names of their own."""
 WITH_RULES = {"authorizer.class.name": "headrace", "allow.everyone.if.no.acl.found": "true"}
 LARGE_PATHS = ("produce_1mb", "fetch_1mb")
 
 
 class Paths:
-    """The hot paths on one broker: by name, how many requests a step answers, and the step."""
+    """The hot paths on one broker: by name, the number of requests that a step answers, and the step."""
 
     def __init__(self, broker: HandDrivenBroker) -> None:
         self.broker = broker
@@ -165,7 +165,7 @@ def _step_bytecodes(step: Step, per_idle_turn: float) -> float:
 
 
 def _usual(step: Step, per_idle_turn: float) -> float:
-    """What a step usually costs: the median passes over those in which something else fell due too."""
+    """The usual count of a step: the median ignores the steps in which something else fell due too."""
     counts: list[float] = []
     for _ in range(STEPS):
         counter = BytecodeCounter()
@@ -196,7 +196,7 @@ class PeakMeter:
     def __init__(self) -> None:
         self.peak = 0
         self._held = 0
-        """What earlier turns allocated and did not give back: a frame that has come in part."""
+        """Memory that earlier turns allocated and have not freed, such as that of a frame received in part."""
 
     def turn(self, turn: Callable[[], None]) -> None:
         tracemalloc.reset_peak()
@@ -225,7 +225,7 @@ def measure_peak_bytes(paths: Paths, name: str) -> float:
 
 
 def mark(number: int) -> None:
-    """A system call that a broker never makes, to find a place in the trace again."""
+    """Makes a system call that a broker never makes, so that the place can be found in the trace."""
     os.sched_get_priority_max(number)
 
 
@@ -240,7 +240,7 @@ def marked_turn(turn: Callable[[], None]) -> None:
 
 
 def run_marked_paths() -> None:
-    """What runs under strace: every small path, several times, with marks between."""
+    """Runs every small path several times, with marks between; this is what strace observes."""
     with open_paths() as paths:
         for name in SMALL_PATHS:
             for _ in range(REPEATS):
@@ -302,7 +302,7 @@ def trace_system_calls() -> dict[str, float] | None:
 
 
 def _calls_per_request(name: str, count: int) -> float:
-    """Less the one call (the poll) of each turn that was made after the answers."""
+    """System calls per request, less the one call (the poll) of each turn that was made after the answers."""
     requests = {
         "produce_pipelined": IN_FLIGHT,
         "long_poll": 2,

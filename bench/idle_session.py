@@ -38,7 +38,7 @@ async def create(client: Client, partitions: int) -> None:
 
 
 async def polls(client: Client, session_id: int, epoch: int, count: int) -> int:
-    """So many empty polls; the next epoch."""
+    """Sends `count` empty polls; returns the next epoch."""
     for _ in range(count):
         request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=epoch, max_bytes=1 << 20)
         answer = await client.ask(request, FetchResponse, VERSION)

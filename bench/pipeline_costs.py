@@ -46,7 +46,7 @@ from headrace.testing.process import BrokerProcess
 ONCE = {"availableNow": True}
 ATTEMPTS = 5
 NO_PYTHON = ("failed to connect back", "reading the port number", "Cannot run program")
-"""What Spark says when Python does not start in time."""
+"""Parts of the messages with which Spark reports that Python did not start in time."""
 SOURCE = "flights"
 SCHEMA = "id bigint, at timestamp, carrier string, origin string, minutes int, miles int"
 CARRIERS = {f"C{number}": f"Airline {number}" for number in range(16)}
@@ -73,7 +73,7 @@ sinks:
 
 
 class Results(NamedTuple):
-    """Of the three sinks, in a form that can be compared."""
+    """The results of the three sinks, in a form that can be compared."""
 
     hours: dict[tuple[str, str], tuple[int, int]]
     named: Counter[str]
@@ -90,7 +90,7 @@ class Place(NamedTuple):
         return self.broker.bootstrap
 
     def cpu_seconds(self) -> float:
-        """Of everything but the broker."""
+        """The CPU time of everything but the broker."""
         fields = Path(f"/proc/{self.broker.pid}/stat").read_text().rpartition(")")[2].split()
         broker = sum(int(number) for number in fields[11:15]) / os.sysconf("SC_CLK_TCK")
         return tree_cpu_seconds() - broker
@@ -113,7 +113,7 @@ def flights(count: int) -> list[dict[str, Any]]:
 
 
 def expected(rows: Sequence[dict[str, Any]]) -> Results:
-    """A window is written when the watermark has passed its end."""
+    """The right results, computed in plain Python: a window is written when the watermark has passed its end."""
     hours: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
         key = (hour_of(row["at"]), row["origin"])
@@ -144,7 +144,7 @@ def fill(place: Place, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def as_pipeline(place: Place, run: str) -> list[StreamingQuery]:
-    """The queries, which have ended."""
+    """Runs the pipeline until all of its queries have ended, and returns them."""
     path = place.folder / f"{run}.yml"
     path.write_text(PIPELINE.format(run=run, schema=SCHEMA))
     pipeline = load_pipeline(str(path))
@@ -194,7 +194,7 @@ def by_hand(place: Place, run: str) -> list[StreamingQuery]:
 
 
 def begun(writer: DataStreamWriter) -> StreamingQuery:
-    """Started, with its Python processes: three at once can be too many for Spark's ten seconds."""
+    """Starts a query and waits for its Python processes: three at once can be too many for Spark's ten seconds."""
     query = writer.start()
     while query.isActive and query.status["message"] == INITIALIZING:
         time.sleep(0.02)
@@ -232,7 +232,7 @@ def measured(way: Callable[[Place, str], list[StreamingQuery]], place: Place, ru
 
 
 def spark_jobs(session: SparkSession) -> int:
-    """How many there have been."""
+    """The number of Spark jobs so far."""
     return int(session.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
@@ -253,7 +253,7 @@ def measured_at_last(
 
 
 def all_rounds(place: Place, given: argparse.Namespace, right: Results) -> list[dict[str, Any]]:
-    """Without the first, which warms up."""
+    """Runs all rounds; returns the results without those of the first, which only warms up."""
     give_up_s = time.monotonic() + given.minutes * 60
     found = []
     for number in range(given.rounds + 1):
@@ -287,7 +287,7 @@ def main() -> None:
 
 
 def report(found: Sequence[dict[str, Any]]) -> None:
-    """Medians, and for the times their ratio."""
+    """Prints medians, and the ratio of each."""
     print(f"\n{'':12}{'by hand':>12}{'pipeline':>12}{'ratio':>8}")
     for figure in ("wall", "cpu", "queries", "batches", "jobs", "processes"):
         hand, pipeline = (

@@ -39,10 +39,11 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 GREEDY = "greedy"
 PERCENT, CHANGES_PER_S, CONNECTIONS_PER_S = 10.0, 5.0, 20.0
 ASKING, CONNECTING = 2, 30
-"""So many connections ask at a time, and so many are opened at a time. Each of the former waits for one window at
-most (`docs/quotas.md`): with many of them, or slow requests, that alone is more than the quota."""
+"""The number of connections that send requests at the same time, and the number of those that are opened at the
+same time. Each of the former waits for one window at most (`docs/quotas.md`): with many of them, or slow requests,
+that alone is more than the quota."""
 SHOWN_PARTITIONS = 50
-"""Of the topic that is asked about: a request that takes some time."""
+"""The number of partitions of the topic that clients ask about, so that a request takes some time."""
 CREATE_VERSION, DELETE_VERSION = 7, 6
 GREEDY_ADDRESS = "127.0.0.2"
 _BUSY = re.compile(r'^headrace_request_busy_seconds_total\{[^}]*api="Metadata"[^}]*\} (\S+)$', re.MULTILINE)
@@ -80,7 +81,7 @@ def busy_seconds(admin_port: int) -> float:
 
 
 async def ask_greedily(broker: Broker, seconds: float) -> None:
-    """With 0 seconds, once, after the topic was made."""
+    """Sends Metadata requests for `seconds`. With 0 seconds it creates the topic and sends a single request."""
     (address,) = parse_bootstrap(broker.bootstrap_servers)
     settings = ClientSettings(client_id=GREEDY)
     if not seconds:
@@ -108,7 +109,7 @@ async def ask_until(connection: ClientConnection, end: float) -> None:
 
 
 async def change_greedily(bootstrap: str, seconds: float) -> float:
-    """Changes per second, once what may be saved up is used."""
+    """Returns changes per second, counted once the saved-up allowance is used."""
     await set_quota(bootstrap, ((CLIENT_ID, GREEDY),), CONTROLLER_MUTATION_RATE, CHANGES_PER_S)
     (address,) = parse_bootstrap(bootstrap)
     connection = await open_connection(address, ClientSettings(client_id=GREEDY))
@@ -149,7 +150,7 @@ async def done_or_waited(code: int, throttle_ms: int) -> bool:
 
 
 async def connect_greedily(bootstrap: str, seconds: float, own_address: str = "127.0.0.1") -> float:
-    """Connections that were served, per second."""
+    """Returns how many connections were served per second."""
     (address,) = parse_bootstrap(bootstrap)
     end = time.monotonic() + seconds
     counts = await asyncio.gather(*(connect_until(address, own_address, end) for _ in range(CONNECTING)))
@@ -177,11 +178,11 @@ async def of_an_address(bootstrap: str, seconds: float) -> float:
     return await connect_greedily(bootstrap, seconds, GREEDY_ADDRESS)
 
 
-# -- those that can be measured beside each other
+# -- the kinds that can be measured at the same time
 
 
 def run_changes_and_connections(seconds: float) -> None:
-    """On four brokers at the same time: none of them has much to do."""
+    """Measures both on four brokers at the same time: none of them has much to do."""
     rate = f"{CONNECTIONS_PER_S:g}"
     settings: Sequence[Mapping[str, str]] = (
         {},

@@ -50,7 +50,7 @@ def start_spark(jars: list[str]) -> SparkSession:
 
 
 def tree_cpu_seconds() -> float:
-    """Of all processes of this run, and of those that they started and that have ended."""
+    """The CPU time of all processes of this run, and of those that they started and that have ended."""
     tick = os.sysconf("SC_CLK_TCK")
     total = 0
     for pid in process_tree(os.getpid()):
@@ -63,7 +63,7 @@ def tree_cpu_seconds() -> float:
 
 
 def read_frame(spark: SparkSession, kind: str, bootstrap: str, case: dict[str, Any]) -> DataFrame:
-    """All columns that both have, or the value only, which our format can be told before it reads."""
+    """Reads all columns that both formats have, or the value only, which our format can be told in advance."""
     reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap)
     reader = reader.option("subscribe", case["topic"])
     if not case["value_only"]:

@@ -40,22 +40,22 @@ TOPIC = "stalls"
 NEW_TOPICS = 1_000
 PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
 PATIENCE_SECONDS = 600.0
-"""For an answer, on however busy a machine."""
+"""How long to wait for an answer, however busy the machine is."""
 SESSION_PARTITIONS = 30_000
 SESSION_FETCHES = 500
 FETCH_PARTITION_BYTES = 28
-"""In version 11."""
+"""The size of a partition in a Fetch request of version 11."""
 
 
 class NoAnswer(Exception):
-    """The hostile client got none in all that time."""
+    """The hostile client got no answer within `PATIENCE_SECONDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
     longest_turn: float
     longest_collection: float
-    """Of garbage, within a turn."""
+    """The longest garbage collection within a turn."""
     turns: int
     polite_answers: int
 
@@ -69,10 +69,10 @@ def frame(key: int, version: int, body: bytes, flexible: bool) -> bytes:
 
 
 def largest(api: Api, wide: bool, most: int = PARTITIONS, known: bool = False) -> bytes | None:
-    """The largest that is taken, of `most` elements at most; None if it has no arrays.
+    """The largest request that the broker accepts, with at most `most` elements; None if it has no arrays.
 
-    They are in one array inside (`wide` false), or at the top. With `known` each names what there is, one and the
-    same topic; else nearly all name what there is not.
+    The elements are in one inner array (`wide` false), or at the top. With `known` they all name the same existing
+    topic; else nearly all name topics that do not exist.
     """
     assert api.request is not None
     sample = _request(api, wide, SAMPLE, known)
@@ -87,7 +87,7 @@ def largest(api: Api, wide: bool, most: int = PARTITIONS, known: bool = False) -
 
 
 def _elements(struct: Struct) -> int:
-    """Of all arrays, nested ones included: what a request may hold is limited by it."""
+    """The number of elements in all arrays, nested ones included; the broker limits it per request."""
     total = 0
     for spec_name, spec in struct._fields.items():
         values = getattr(struct, spec_name)
@@ -172,7 +172,7 @@ def session_fetch(session: int, epoch: int, partitions: int) -> bytes:
 
 
 def full_produce(count: int, topic: str = "t", data: bytes | None = None) -> bytes:
-    """Batches for one topic: none at all, or the same one for partition 0 again and again."""
+    """A Produce for one topic: `count` partitions without a batch, or one batch for partition 0 `count` times."""
     size = struct.pack(">i", -1 if data is None else len(data)) + (data or b"")
     parts = b"".join(struct.pack(">i", index if data is None else 0) + size for index in range(count))
     head = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", len(topic)) + topic.encode()
@@ -180,7 +180,7 @@ def full_produce(count: int, topic: str = "t", data: bytes | None = None) -> byt
 
 
 def new_topics(count: int) -> bytes:
-    """Topics that can be created, each with one partition."""
+    """A request that creates `count` topics, each with one partition."""
     topics = [CreatableTopic(name=f"new-{n}", num_partitions=1, replication_factor=1) for n in range(count)]
     request = CreateTopicsRequest(topics=topics, timeout_ms=60_000)
     return frame(CREATE_TOPICS, CREATE_TOPICS_VERSION, request.encode(CREATE_TOPICS_VERSION), flexible=True)
@@ -247,7 +247,7 @@ def cases() -> Iterator[tuple[str, Callable[[], bytes | None]]]:
 
 
 def measure_session(broker: HandDrivenBroker, meeting: Meeting) -> tuple[int, Stall]:
-    """Incremental Fetches of a large session, sent together: 50 bytes each, and each asks for all of it."""
+    """Measures incremental Fetches of a large session, sent together: each has 50 bytes and asks for all of it."""
     hostile = broker.connect()
     meeting.measure(hostile, session_fetch(0, 0, SESSION_PARTITIONS), 1)
     session = int.from_bytes(hostile.answers.pop()[10:14], "big")
@@ -256,7 +256,7 @@ def measure_session(broker: HandDrivenBroker, meeting: Meeting) -> tuple[int, St
 
 
 def measure_all(broker: HandDrivenBroker, only: str) -> Iterator[tuple[str, int, Stall | None]]:
-    """Case, bytes sent, what was measured; None if no answer came."""
+    """Yields case, bytes sent, and what was measured; None if no answer came."""
     meeting = Meeting(broker)
     for name, make in cases():
         data = make() if only in name else None

@@ -16,7 +16,7 @@ from headrace.testing.zookeeper import ZooKeeperServer
 
 PARTITIONS = 6
 STEADY_S = 2.0
-"""Of acknowledgements before the end of a broker."""
+"""How long all partitions are acknowledged before and after a broker ends."""
 RECOVERY_S = 120.0
 
 End = Callable[[BenchCluster, int], None]
@@ -26,10 +26,9 @@ CASES: dict[str, tuple[bool, End, dict[str, int]]] = {
     "SIGTERM, leader": (False, BenchCluster.terminate, {}),
     "SIGTERM, leader; retry.backoff.ms=1": (False, BenchCluster.terminate, {"retry.backoff.ms": 1}),
 }
-"""Whether the broker is the controller too, how it ends, and what of the producer is not its default.
-
-librdkafka waits for 80 to 120 ms before it sends again what a broker refused: the last case leaves the part of
-the brokers."""
+"""For each case: whether the broker is the controller too, how it ends, and the producer settings that are not
+defaults. librdkafka waits for 80 to 120 ms before it retries what a broker refused: the last case leaves only the
+brokers' part."""
 
 
 @workload("W12", "Gap in acknowledged writes after the end of a leader", own_system=True, max_rounds=3)
@@ -54,7 +53,7 @@ def failover_with_zookeeper(run: Run) -> Iterator[Measurement]:
 
 
 def one_failover(cluster: BenchCluster, case: str) -> Measurement:
-    """On a topic of its own, so that every broker leads some of its partitions; the broker comes back after it."""
+    """Measures one case on its own topic, so that every broker leads partitions of it; restarts the broker."""
     is_controller, end, settings = CASES[case]
     topic = "".join(letter for letter in case if letter.isalnum())
     cluster.create_topic(topic, PARTITIONS)

@@ -64,7 +64,7 @@ def cases(run: Run, cluster: BenchCluster) -> Iterator[Measurement]:
 
 
 def idle_percent(cluster: BenchCluster, seconds: float) -> float:
-    """Of one core, all brokers together."""
+    """The CPU that all brokers together use without traffic, in percent of one core."""
     time.sleep(SETTLE_S)
     before, began = cluster.cpu_seconds(), time.monotonic()
     time.sleep(seconds)
@@ -84,8 +84,8 @@ def new_controller(cluster: BenchCluster) -> Measurement:
 
 
 def until_created(bootstrap: str) -> None:
-    """A topic of a new name each time, as one that timed out may have been made, and by a new client: one that
-    knows the old controller goes on waiting for it."""
+    """Waits until a topic can be created. Each attempt uses a new name, since one that timed out may have created
+    its topic, and a new client: one that knows the old controller keeps waiting for it."""
     deadline, number = time.monotonic() + PATIENCE_S, 0
     while True:
         name, client = f"after-{number}", admin_client(bootstrap)
@@ -99,8 +99,8 @@ def until_created(bootstrap: str) -> None:
 
 
 def create(cluster: BenchCluster, name: str, leader: int, replicas: int = REPLICAS) -> float:
-    """A topic whose partitions are all led by one broker, or have their only replica on each in turn; seconds
-    until all replicas are in sync."""
+    """Creates a topic whose partitions are all led by one broker, or have their only replica on each in turn;
+    returns the seconds until all replicas are in sync."""
     ids = sorted(cluster.servers.brokers)
     others = [id for id in ids if id != leader]
     turns = [[leader, *(others if number % 2 else others[::-1])] for number in range(PER_TOPIC)]

@@ -23,7 +23,7 @@ from bench.workloads.w17_spark import ROOT, find_connector, spark_environment
 from headrace.testing.spark_connector import SparkConnector
 
 RATE = 500
-"""Records a second."""
+"""Records per second."""
 WARM_UP_S, QUICK_WARM_UP_S = 10.0, 3.0
 SECONDS, QUICK_SECONDS = 20.0, 5.0
 ROUNDS, QUICK_ROUNDS = 3, 1
@@ -82,7 +82,7 @@ def one_round(run: Run, spark: Copying, case: str) -> tuple[Figures, int]:
 
 
 class Traffic:
-    """Records that carry the time at which they were due, and a consumer that notes when they come out."""
+    """Records that carry the time at which they were due, and a consumer that notes when they arrive."""
 
     def __init__(self, bootstrap: str, source: str, target: str) -> None:
         self._source = source
@@ -120,7 +120,7 @@ class Traffic:
             time.sleep(0.05)
 
     def ages_ms(self, since_s: float, until_s: float) -> tuple[list[float], int]:
-        """Of the records that were due between the two and have arrived; and how many were due."""
+        """The ages of the records that were due between the two times and have arrived, and how many were due."""
         due = [at_s for at_s in self._sent if since_s <= at_s < until_s]
         return [(self._arrived[at_s] - at_s) * 1000 for at_s in due if at_s in self._arrived], len(due)
 

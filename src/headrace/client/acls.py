@@ -23,7 +23,7 @@ class AclBinding(NamedTuple):
 
 
 class AclQuery(NamedTuple):
-    """Which rules are meant; 1 is any type, pattern, operation or permission, None any name, principal or host."""
+    """The rules to look for; 1 is any type, pattern, operation or permission, None any name, principal or host."""
 
     resource_type: int = 1
     resource_name: str | None = None
@@ -35,7 +35,7 @@ class AclQuery(NamedTuple):
 
 
 async def create_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> list[Outcome]:
-    """For each its error or None."""
+    """Create rules; for each its error or None."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(
@@ -79,7 +79,7 @@ async def describe_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
 
 
 async def delete_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
-    """Those that are gone now."""
+    """Delete the rules that match the query; returns the deleted ones."""
     wanted = DeleteAclsFilter(**_filter(query))
     connection = await cluster.entry()
     response = await connection.request(DeleteAclsRequest(filters=[wanted]), DeleteAclsResponse)
@@ -101,7 +101,7 @@ async def delete_acls(cluster: Cluster, query: AclQuery) -> list[AclBinding]:
 
 
 def _filter(query: AclQuery) -> dict[str, Any]:
-    """The fields that both requests have."""
+    """The filter fields that both requests have."""
     return {
         "resource_type_filter": query.resource_type,
         "resource_name_filter": query.resource_name,

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 KEPT_FROM_BYTES = 256 * 1024
-"""Smaller ones cost nothing."""
+"""Smaller ones are allocated each time: they cost nothing."""
 KEPT_UP_TO_BYTES = 32 * 1024 * 1024
 MOST_KEPT = 4
-"""Of one connection: an answer that is being decoded, its forerunner that waits in part, and one to spare."""
+"""How many buffers a connection keeps: for an answer that is being decoded, for the one before it while that
+waits, and to spare."""
 _UNIT = 256 * 1024
-"""Sizes are rounded up, so that an answer fits where another was that was a little smaller."""
+"""Sizes are rounded up, so that a slightly larger answer fits too."""
 
 Take = Callable[[int], memoryview]
-"""Gives memory of a size."""
+"""Returns memory of the given size."""
 
 
 def fresh_memory(size: int) -> memoryview:

@@ -36,17 +36,17 @@ class ClientSettings:
     retry_backoff_s: float = 0.1
     retry_backoff_max_s: float = 1.0
     login: ClientLogin | None = None
-    """Who we are, where the brokers ask."""
+    """The user and the credentials to log in with, where the brokers require it."""
     tls: TlsContext | None = None
-    """What we trust and show, where the brokers speak TLS. Asked for with each connection."""
+    """The trusted authorities and the own certificate, where the brokers speak TLS. Called for each connection."""
 
 
 LOG_IN_AGAIN_AFTER = 0.85
-"""Of the time for which a login holds."""
+"""The part of a session's time after which a client logs in again."""
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """The bytes of a connection: in, out, who waits for them, and why it ended."""
+    """The bytes of a connection: received, sent, the futures of those who wait for them, and why it ended."""
 
     def __init__(self, protocol: ClientProtocol) -> None:
         self._protocol = protocol
@@ -54,7 +54,7 @@ class _Wire(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.closed = False
         self.failure: Exception | None = None
-        """What ended it, if it was not a plain end."""
+        """The error that ended it, if it was not closed normally."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -101,7 +101,7 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class ClientConnection:
-    """Made by `open_connection`."""
+    """A connection. Created by `open_connection`."""
 
     def __init__(self, settings: ClientSettings, protocol: ClientProtocol, wire: _Wire) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ class ClientConnection:
 
     @property
     def versions(self) -> Mapping[int, range]:
-        """What the broker said it has: API key -> versions."""
+        """The versions that the broker supports, by API key."""
         return self._protocol.versions
 
     def version_for(self, message: type[Request], highest: int = NO_VERSION_LIMIT) -> int:
@@ -172,13 +172,13 @@ class ClientConnection:
             self._log_in_again_at = self._now() + session_s * LOG_IN_AGAIN_AFTER if session_s else None
 
     async def _log_in_again(self) -> None:
-        """Before the session ends (KIP-368): requests that come meanwhile wait, those under way are answered."""
+        """Log in again before the session ends (KIP-368): new requests wait, outstanding ones are answered."""
         async with self._logging_in:
             if self._log_in_again_at is not None and self._now() >= self._log_in_again_at:
                 await self.log_in()
 
     async def flush(self) -> None:
-        """Until the broker has taken all that was posted: it reads a connection in order."""
+        """Wait until the broker has received everything that was posted: it reads a connection in order."""
         await self.negotiate()
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class ClientConnection:
                 return await waiting
         except TimeoutError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                return waiting.result()  # it came in the turn in which the time ran out: only we were slow
+                return waiting.result()  # it came in the turn in which the time ran out: only we were late
             raise self._protocol.timed_out(ticket) from None
         except EOFError:
             raise self._protocol.lost() from None
@@ -236,7 +236,8 @@ async def open_connection(
 
 
 def _who_spoke(connection: ClientConnection, error: Exception) -> Reason | None:
-    """What the first bytes tell. Those of an answer that was late, or ended with its broker, are Kafka's own."""
+    """The reason for the failure, by the first bytes received. After a late answer, or one cut short by its
+    broker, those are Kafka's own."""
     recognized = recognize(connection.first_bytes)
     if recognized is not Reason.NOT_KAFKA:
         return recognized

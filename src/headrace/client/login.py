@@ -16,15 +16,15 @@ class ClientLogin:
     user: str
     password: str = field(repr=False)
     random: Callable[[int], bytes] = field(repr=False, compare=False)
-    """So many bytes that nobody can guess."""
+    """Returns the given number of unpredictable bytes."""
     token: Callable[[], str] | None = field(default=None, repr=False, compare=False)
-    """Of OAUTHBEARER: asked for at every login."""
+    """Returns a token for OAUTHBEARER; called at every login."""
 
     def __post_init__(self) -> None:
         assert self.mechanism in SUPPORTED, self.mechanism
 
     def begin(self) -> Generator[bytes, bytes, None]:
-        """Yields what is to be said, and takes what is answered."""
+        """Yields the messages to send, and receives the answers."""
         if self.mechanism == OAUTHBEARER:
             assert self.token is not None
             yield oauth_message(self.token())

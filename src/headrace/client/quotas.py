@@ -22,7 +22,7 @@ class QuotaRow(NamedTuple):
 async def describe_quotas(
     cluster: Cluster, filters: Sequence[QuotaFilter] = (), strict: bool = False
 ) -> list[QuotaRow]:
-    """Those that all filters fit; without any, all."""
+    """The quotas that match all filters; without filters, all quotas."""
     request = describing.DescribeClientQuotasRequest(
         components=[
             describing.ComponentData(entity_type=one.kind, match_type=_match_type(one), match=one.name)

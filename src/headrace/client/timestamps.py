@@ -13,13 +13,13 @@ LIMITS = FetchLimits(
     max_wait_ms=0, min_bytes=0, max_bytes=8 << 20, partition_max_bytes=64 << 10, isolation=READ_UNCOMMITTED
 )
 MAX_ROUNDS = 50
-"""A broker gives at least one whole batch per Fetch, but not of each partition if they are large."""
+"""The limit of Fetch rounds: each returns a whole batch, but not one per partition if they are large."""
 
 
 async def record_timestamps(
     cluster: Cluster, positions: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Of the first record at or after each offset; a partition without one is left out.
+    """The timestamp of the first record at or after each offset; a partition without one is omitted.
 
     The offsets must lie within their logs.
     """

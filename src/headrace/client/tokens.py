@@ -31,14 +31,15 @@ from headrace.security.tokens import END_OF_TIME_S
 FETCH_SECONDS = 10.0
 MAX_BYTES = 64 * 1024
 KEPT_PART = 0.8
-"""Of a token's time. Less than after what part of a session a client logs in again: it then needs a new one."""
+"""The part of a token's time for which it is used again. It is less than the part of a session after which a
+client logs in again: the client then needs a new token."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenToken:
     text: str
     seconds: float = 0.0
-    """For how long it is valid, as the issuer says; 0 if nothing is said."""
+    """How long it is valid, according to the issuer; 0 if the issuer does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class TokenSource:
 
 
 class KeptTokens:
-    """A source that is asked again only shortly before its last token expires, or when that was refused.
+    """A source that requests a new token only shortly before the last one expires, or when that was refused.
 
     Called by several threads: if two find no token, both request one, which does no harm.
     """
@@ -67,7 +68,7 @@ class KeptTokens:
         self._source = source
         self._now = now
         self._kept: tuple[str, float] | None = None
-        """A token, and until when it is used."""
+        """A token, and the time until which it is used."""
 
     def __call__(self) -> str:
         kept, now = self._kept, self._now()
@@ -112,7 +113,7 @@ def _from_issuer(endpoint: TokenEndpoint) -> GivenToken:
 
 
 def _seconds(said: object) -> float:
-    """Some issuers write the number as a text."""
+    """The lifetime as a number: some issuers write it as text."""
     try:
         seconds = float(said) if isinstance(said, (int, float, str)) else 0.0
     except (ValueError, OverflowError):

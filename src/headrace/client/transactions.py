@@ -37,11 +37,12 @@ from headrace.wire.messages.write_txn_markers import (
 
 T = TypeVar("T")
 LAST_END_THAT_KEEPS_THE_EPOCH = 4
-"""Of EndTxn. The owner can tell from the epoch that somebody has ended its transaction: Spark's sink does."""
+"""The last version of EndTxn that keeps the epoch. From the epoch, the owner of a transaction can tell that
+somebody else has ended it: Spark's sink does."""
 KEEPS_PREPARED_SINCE = 6
 NO_TRANSACTION = -1
 TIMEOUT_MS = 60_000
-"""Of what an operator's InitProducerId begins: nothing."""
+"""The transaction timeout in an operator's InitProducerId, which begins no transaction."""
 
 
 class TransactionEntry(NamedTuple):
@@ -59,14 +60,15 @@ class TransactionFilters(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """Of a producer, as a partition knows it."""
+    """An open transaction of a producer, as a partition knows it."""
 
     partition: TopicPartition
     producer: ProducerState
 
 
 async def list_transactions(cluster: Cluster, filters: TransactionFilters) -> list[TransactionEntry]:
-    """By name, those that match all filters. UNSUPPORTED_VERSION if a broker does not know one of them."""
+    """The transactions that match all filters, by name. UNSUPPORTED_VERSION if a broker does not support one of
+    the filters."""
     view = await cluster.metadata([])
     request = ListTransactionsRequest(
         state_filters=list(filters.states),
@@ -110,12 +112,12 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> tuple
 
 
 async def abort_transaction(cluster: Cluster, transactional_id: str) -> None:
-    """Abort what is open under the name, and fence its producer (KIP-939's forced end)."""
+    """Abort the open transaction of this id, and fence its producer (KIP-939's forced end)."""
     await _init(cluster, transactional_id, keep=False)
 
 
 async def end_prepared(cluster: Cluster, transactional_id: str, commit: bool) -> None:
-    """End what is open under the name as its owner would: taken over first, which fences the owner."""
+    """End the open transaction of this id as its owner would. Taking it over fences the owner first."""
     taken = await _init(cluster, transactional_id, keep=True)
     if taken.ongoing_txn_producer_id == NO_TRANSACTION:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"No transaction of {transactional_id} is open")

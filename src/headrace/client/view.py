@@ -28,7 +28,7 @@ class PartitionView(NamedTuple):
     in_sync: tuple[int, ...]
     offline: tuple[int, ...]
     adding: tuple[int, ...] = ()
-    """Those of the replicas that a move is adding, which Metadata does not tell (`reassigning.with_moves`)."""
+    """The replicas that a move is adding; Metadata does not report them (`reassigning.with_moves`)."""
 
     @property
     def factor(self) -> int:
@@ -52,7 +52,7 @@ class TopicView(NamedTuple):
     id: TopicId
     internal: bool
     partitions: tuple[PartitionView, ...]
-    """In the order of their indexes."""
+    """The partitions in the order of their indexes."""
 
     @property
     def replication_factor(self) -> int:
@@ -65,7 +65,7 @@ class ClusterView(NamedTuple):
     brokers: Mapping[int, BrokerView]
     topics: Mapping[str, TopicView]
     errors: Mapping[str, int]
-    """Topics that were asked for and could not be given, with the error code."""
+    """The error codes of topics that were requested and could not be returned."""
 
     def topic(self, name: str) -> TopicView:
         found = self.topics.get(name)
@@ -75,7 +75,7 @@ class ClusterView(NamedTuple):
         return found
 
     def leader(self, partition: TopicPartition) -> int:
-        """The broker that leads a partition; a retriable error when there is none now."""
+        """The broker that leads a partition; a retriable error while there is none."""
         partitions = self.topic(partition.topic).partitions
         found = next((one for one in partitions if one.number == partition.partition), None)
         if found is None:

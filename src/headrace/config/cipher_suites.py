@@ -24,7 +24,7 @@ _NUMBERED = re.compile(r"(AES|CAMELLIA|ARIA)_(\d+)")
 
 
 def openssl_name(key: str, suite: str) -> str:
-    """Of a suite of TLS 1.2."""
+    """OpenSSL's name of a cipher suite of TLS 1.2."""
     name = suite.strip().upper()
     if name.startswith(("TLS_", "SSL_")) and "_WITH_" in name:
         exchange, _, cipher = name[4:].partition("_WITH_")
@@ -39,6 +39,6 @@ def openssl_name(key: str, suite: str) -> str:
 
 
 def split_suites(key: str, suites: tuple[str, ...]) -> tuple[str, bool]:
-    """OpenSSL's list of those of TLS 1.2, and whether any is of TLS 1.3."""
+    """OpenSSL's list of the suites for TLS 1.2, and whether there is any for TLS 1.3."""
     older = [openssl_name(key, suite) for suite in suites if suite.upper() not in OF_TLS_1_3]
     return ":".join(older), len(older) < len(suites)

@@ -14,11 +14,11 @@ from headrace.config.tls_config import is_reconfigurable, listener_setting
 from headrace.config.topic_config import NO_DYNAMIC_CONFIGS, DynamicConfigs, topic_defaults, topic_values
 
 _NUMBERS = ("node.id", "broker.id")
-"""Two names of one setting: what is given under either is shown under both."""
+"""Two names of one setting: a value given under either is shown under both."""
 
 
 class ConfigSource(IntEnum):
-    """Numbered as in DescribeConfigs."""
+    """The sources of a value, numbered as in DescribeConfigs."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -37,11 +37,11 @@ class ConfigSynonym(NamedTuple):
 class DescribedSetting(NamedTuple):
     setting: Setting
     value: str | None
-    """None also for a secret."""
+    """None for a secret too."""
     source: ConfigSource
     read_only: bool
     synonyms: tuple[ConfigSynonym, ...]
-    """The strongest first; the first is where `value` comes from."""
+    """Strongest first; `value` comes from the first."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ def describe_topic(
 def describe_group(
     overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS
 ) -> list[DescribedSetting]:
-    """Of a group that may not exist yet: settings can be there before their group."""
+    """The settings of a group that may not exist yet: they can be set before the group is created."""
     entries = []
     for name, setting in GROUP_SETTINGS.items():
         synonyms: list[ConfigSynonym] = []
@@ -80,7 +80,7 @@ def describe_group(
 
 
 def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_CONFIGS) -> list[DescribedSetting]:
-    """Everything a broker honours, and what was set while it runs and has no effect."""
+    """All settings that a broker honours, and those that were set while it runs and have no effect."""
     entries = [
         _broker_entry(setting, _synonyms(name, config, dynamic)) for name, setting in BROKER_SETTINGS.items()
     ]
@@ -93,7 +93,7 @@ def describe_broker(config: BrokerConfig, dynamic: DynamicConfigs = NO_DYNAMIC_C
 
 
 def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
-    """Only what was set dynamically for all brokers: there is no one broker whose file could be asked."""
+    """Settings that were set dynamically for all brokers: there is no single broker whose file could be read."""
     return [
         _broker_entry(setting, (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),))
         for name, text in dynamic.default.items()
@@ -104,7 +104,7 @@ def describe_every_broker(dynamic: DynamicConfigs) -> list[DescribedSetting]:
 def _topic_entry(
     setting: Setting, value: Value, overrides: Mapping[str, str], config: BrokerConfig, dynamic: DynamicConfigs
 ) -> DescribedSetting:
-    """Of the synonyms, Kafka shows the first; another (log.retention.hours) is shown if somebody has set it."""
+    """A topic's setting. Kafka shows its first synonym; another (log.retention.hours) is shown if it is set."""
     synonyms: list[ConfigSynonym] = []
     if setting.name in overrides:
         synonyms.append(ConfigSynonym(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))

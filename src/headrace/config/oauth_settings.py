@@ -39,12 +39,12 @@ class TokenEndpoint:
     encode: bool = False
     """Whether id and secret are encoded as in a form before they are sent (RFC 6749, 2.3.1)."""
     tls: TlsMaterial | None = None
-    """Whom it trusts to be the issuer, if not the system's authorities."""
+    """The authorities to trust for the issuer, if not the system's."""
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Of one listener."""
+    """The OAUTHBEARER settings of one listener."""
 
     jwks_url: str
     issuer: str | None = None
@@ -56,7 +56,7 @@ class OAuthSettings:
     backoff_seconds: float = 0.1
     backoff_max_seconds: float = 10.0
     tls: TlsMaterial | None = None
-    """Whom it trusts to be the issuer, if not the system's authorities."""
+    """The authorities to trust for the issuer, if not the system's."""
 
 
 def _url_problem(text: str) -> str | None:
@@ -171,7 +171,7 @@ def is_oauth_setting(name: str) -> bool:
 
 
 def token_endpoint(get: Get, jaas: Mapping[str, str]) -> TokenEndpoint:
-    """From the settings of a client, in the names of Kafka's Java client or of librdkafka, and its JAAS text."""
+    """The token endpoint from the settings of a client, in the names of Kafka or librdkafka, and its JAAS text."""
     url = get(TOKEN_URL) or ""
     scheme = urlsplit(url).scheme
     if scheme == "file":
@@ -190,14 +190,14 @@ def token_endpoint(get: Get, jaas: Mapping[str, str]) -> TokenEndpoint:
 
 
 def issuer_tls(jaas: Mapping[str, str], ca: str | None = None) -> TlsMaterial | None:
-    """`ssl.*` of a JAAS text is about the connection to the issuer; None if nothing is said about it."""
+    """The TLS settings for the connection to the issuer: `ssl.*` of a JAAS text; None if it has none."""
     if not ca and not any(name.startswith("ssl.") for name in jaas):
         return None
     return client_material(lambda name: jaas.get(name) or (ca if name == "ssl.ca.location" else None))
 
 
 def oauth_of(listener: object, text_of: Callable[[str], str | None], jaas: Mapping[str, str]) -> OAuthSettings:
-    """`text_of` gives a setting as it stands for the listener."""
+    """The OAUTHBEARER settings of a listener; `text_of` returns the value of a setting for that listener."""
 
     def value(name: str) -> object:
         text = text_of(name)

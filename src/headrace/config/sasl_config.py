@@ -50,7 +50,7 @@ _HANDLERS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
-"""Kafka's own for tokens with a signature: what is done here anyway."""
+"""Kafka's own handlers for tokens with a signature: they do what happens here anyway."""
 _LOGIN_HANDLER = "sasl.login.callback.handler.class"
 _LOGIN_HANDLERS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
@@ -62,18 +62,18 @@ _ESCAPE = re.compile(r"\\(.)")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """With which a broker logs in at another one."""
+    """The credentials with which a broker logs in at another one."""
 
     mechanism: str
     user: str = ""
     password: str = field(default="", repr=False)
     tokens: TokenEndpoint | None = None
-    """With OAUTHBEARER."""
+    """The source of its tokens, with OAUTHBEARER."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """Of one listener."""
+    """The SASL settings of one listener."""
 
     mechanisms: tuple[str, ...]
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -82,7 +82,7 @@ class SaslSettings:
     own: Mapping[str, Login] = field(default_factory=dict, repr=False)
     """The broker's own name and password, by mechanism."""
     oauth: OAuthSettings | None = None
-    """What tokens are checked by, with OAUTHBEARER."""
+    """How tokens are checked, with OAUTHBEARER."""
 
 
 def is_sasl_setting(name: str) -> bool:
@@ -95,7 +95,7 @@ def is_sasl_setting(name: str) -> bool:
 def sasl_of(
     listeners: tuple[ConfiguredListener, ...], texts: Mapping[str, str], sources: Mapping[str, str]
 ) -> dict[str, SaslSettings]:
-    """By the names of those listeners that have SASL."""
+    """The SASL settings by listener name, for the listeners that have SASL."""
     refuse_in_flags(sources, JAAS, CLIENT_SECRET)
     return {
         listener.name: _of_one(listener, texts)
@@ -164,7 +164,7 @@ def _max_reauth(prefix: str, texts: Mapping[str, str]) -> int:
 
 
 def parse_jaas(key: str, text: str, mechanism: str) -> dict[str, str]:
-    """The options of a login module. What is wrong with it is said without its text: there are passwords in it."""
+    """The options of a login module. Errors do not quote the text: there are passwords in it."""
     text, ended = text.strip().removesuffix(";"), text.strip().endswith(";")
     module, flag, rest = (*text.split(maxsplit=2), "", "", "")[:3]
     if module not in _MODULES:
@@ -187,7 +187,7 @@ def parse_jaas(key: str, text: str, mechanism: str) -> dict[str, str]:
 
 
 def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure: bool) -> None:
-    """A password or a token in clear is for this machine only."""
+    """Refuse unencrypted passwords and tokens, except on this machine or with --insecure."""
     encrypted = listener.security_protocol == "SASL_SSL"
     if OAUTHBEARER in sasl.mechanisms and not (encrypted or listener.loopback or allow_insecure):
         raise ConfigError(
@@ -202,7 +202,7 @@ def check_open(listener: ConfiguredListener, sasl: SaslSettings, allow_insecure:
 
 
 def token_warnings(name: str, sasl: SaslSettings) -> Iterator[str]:
-    """What Kafka starts with too, and lets others in."""
+    """Warnings about settings with which Kafka starts too, although they let others in."""
     if sasl.oauth is None:
         return
     if sasl.oauth.issuer is None and not sasl.oauth.audiences:

@@ -58,7 +58,7 @@ RECONFIGURABLE = frozenset(
         "ssl.principal.mapping.rules",
     }
 )
-"""What of it can be changed while the broker runs, for one listener."""
+"""The TLS settings of a listener that can be changed while the broker runs."""
 JAVA_ONLY = (
     "ssl.engine.factory.class",
     "ssl.provider",
@@ -67,7 +67,7 @@ JAVA_ONLY = (
     "ssl.secure.random.implementation",
     "security.providers",
 )
-"""Settings that choose Java code: refused when they are set, except to what is Java's default."""
+"""Settings that choose Java code: refused unless they are set to Java's default."""
 JAVA_DEFAULTS = frozenset({"", "SunX509", "PKIX"})
 _VERIFY = {"true": True, "false": False}
 Get = Callable[[str], str | None]
@@ -75,12 +75,12 @@ Get = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ListenerTls:
-    """Of one listener."""
+    """The TLS settings of one listener."""
 
     material: TlsMaterial
     rules: PrincipalRules
     names_principals: bool
-    """Whether a client's certificate says who it is: without SASL it does."""
+    """Whether a client's certificate determines its principal: it does without SASL."""
 
 
 def is_tls_setting(name: str) -> bool:
@@ -101,7 +101,7 @@ def is_reconfigurable(name: str) -> bool:
 def tls_of(
     listeners: tuple[ConfiguredListener, ...], texts: Mapping[str, str], sources: Mapping[str, str]
 ) -> dict[str, ListenerTls]:
-    """By the names of those listeners that have TLS."""
+    """The TLS settings by listener name, for the listeners that have TLS."""
     refuse_in_flags(sources, *SECRETS)
     return {
         listener.name: listener_tls(listener, texts)
@@ -132,7 +132,7 @@ def listener_tls(listener: ConfiguredListener, texts: Mapping[str, str]) -> List
 
 
 def _client_auth(listener: ConfiguredListener, prefix: str, texts: Mapping[str, str]) -> str:
-    """As Kafka: on a listener with SASL only what is said of that listener counts."""
+    """As in Kafka: on a listener with SASL only the setting of that listener counts."""
     name = "ssl.client.auth"
     text = texts.get(prefix + name)
     if text is None and listener.security_protocol == "SSL":
@@ -144,12 +144,12 @@ def _client_auth(listener: ConfiguredListener, prefix: str, texts: Mapping[str, 
 
 
 def authenticates(tls: ListenerTls | None) -> bool:
-    """Whether nobody gets in without a certificate."""
+    """Whether every client must have a certificate."""
     return tls is not None and tls.names_principals and tls.material.client_auth == REQUIRED
 
 
 def client_material(get: Get) -> TlsMaterial:
-    """Of a client, which may also use the names of librdkafka."""
+    """The TLS configuration of a client, which may also use the names of librdkafka."""
     return _material(get)
 
 

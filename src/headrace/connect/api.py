@@ -24,14 +24,14 @@ from headrace.connect.schema import TopicSchema
 from headrace.model.topics import TopicPartition
 
 Position = Mapping[str, Any]
-"""Where a task is, as JSON has it. It should stay small: it is written with every transaction."""
+"""The position of a task, as JSON. It should stay small: it is written with every transaction."""
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 ONE_TASK = ("0",)
 TRANSACTION_TIMEOUT_S = 60.0
 
 
 class ConnectorError(Exception):
-    """A user has to change something: one sentence that says what."""
+    """A user has to change something; the message is one sentence that says what."""
 
 
 class TryAgain(Exception):
@@ -44,39 +44,39 @@ class SourceRecord(NamedTuple):
     """None deletes the key from a compacted topic."""
     key: bytes | None = None
     timestamp_ms: int | None = None
-    """When it happened; None is now."""
+    """The time of the event; None is now."""
     headers: RecordHeaders = ()
     partition: int | None = None
-    """None leaves it to the key."""
+    """The partition; None leaves the choice to the key."""
 
 
 class EmptiedTopic(NamedTuple):
-    """Every key that the topic holds is deleted: what it was copied from was emptied in one step."""
+    """Deletes every key of the topic, because what it was copied from was emptied in one step."""
 
     topic: str
     timestamp_ms: int | None = None
     headers: RecordHeaders = ()
-    """Of the tombstones."""
+    """The headers of the tombstones."""
 
 
 class SourceBatch(NamedTuple):
     records: Sequence[SourceRecord]
     position: Position | None
-    """Behind the records. None: they cannot be told apart from those that follow, and all become visible together
-    with the next batch that has one."""
+    """The position after the records. None: there is no position between these records and the following ones, and
+    all become visible together with the next batch that has one."""
     schemas: Sequence[TopicSchema] = ()
-    """Of topics whose schema is new or has changed."""
+    """The schemas of topics whose schema is new or has changed."""
     emptied: Sequence[EmptiedTopic] = ()
-    """After the records of this batch."""
+    """Topics to empty after the records of this batch."""
 
 
 class SourceTask(ABC):
     @abstractmethod
     def poll(self) -> SourceBatch | None:
-        """What comes next; None if there is nothing now. It should return within a second or so."""
+        """The next records; None if there are none now. It should return within a second or so."""
 
     def committed(self, position: Position) -> None:
-        """Everything up to the position is stored: the system that was read may forget it."""
+        """Called when everything up to the position is stored: the system that was read may delete it."""
         return
 
     def caught_up(self) -> bool:
@@ -88,7 +88,7 @@ class SourceTask(ABC):
         return {}
 
     def close(self) -> None:
-        """Give back what the task holds. It is not called when the process is killed."""
+        """Release what the task holds. It is not called when the process is killed."""
         return
 
 
@@ -116,7 +116,7 @@ class SinkTask(ABC):
         return {}
 
     def close(self) -> None:
-        """Give back what the task holds. It is not called when the process is killed."""
+        """Release what the task holds. It is not called when the process is killed."""
         return
 
 
@@ -130,28 +130,28 @@ class Connector(ABC):
         self.config = config
 
     def check(self) -> None:
-        """Look at what the options say together, before anything is opened; raises `ConnectorError`."""
+        """Check the options in combination, before anything is opened; raises `ConnectorError`."""
         return
 
     def remove(self) -> None:
-        """Take away what the connector has put into the other system, such as a replication slot."""
+        """Remove what the connector has created in the other system, such as a replication slot."""
         return
 
 
 class Source(Connector):
     idle_pause_s: float = 0.5
-    """How long to wait after a poll that gave nothing. 0 if `poll` itself waits."""
+    """How long to wait after a poll that returned nothing. 0 if `poll` itself waits."""
 
     @abstractmethod
     def open(self, task: str, position: Position | None) -> SourceTask:
-        """Continue behind the position; None is the first time."""
+        """Open a task that continues after the position; None is the first time."""
 
     def tasks(self) -> Sequence[str]:
-        """What can be read side by side. The names are stored with the positions: they should stay the same."""
+        """Parts that can be read side by side. Their names are stored with the positions and should not change."""
         return ONE_TASK
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
-        """Settings for a topic that the runtime creates, where the user gives none."""
+        """Settings for a topic that the runtime creates, unless the user sets them."""
         return {}
 
     def transaction_timeout_s(self, positions: Mapping[str, Position]) -> float:
@@ -164,4 +164,4 @@ class Sink(Connector):
     def open(
         self, task: str, partitions: Sequence[TopicPartition], schemas: Mapping[str, TopicSchema]
     ) -> SinkTask:
-        """`schemas`: of the topics for which a source has stored one."""
+        """Open a task. `schemas` are those of the topics for which a source has stored one."""

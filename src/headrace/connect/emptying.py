@@ -19,7 +19,7 @@ Changes = list[tuple[bytes, bool]]
 
 
 async def live_keys(cluster: Cluster, partition: TopicPartition, own_producer_id: int) -> list[bytes]:
-    """Those that a reader finds who reads now, and after our transaction is committed."""
+    """The keys that have a value now, if our open transaction counts as committed."""
     first, end = (await offset_ranges(cluster, [partition]))[partition]
     reader = RecordReader(cluster, {partition: first}, FetchLimits())
     scan = KeyScan()
@@ -28,7 +28,7 @@ async def live_keys(cluster: Cluster, partition: TopicPartition, own_producer_id
         for fetched in await reader.poll():
             scan.take(fetched)
         if reader.positions[partition] == before:
-            break  # what is left has been compacted away
+            break  # the rest has been compacted away
     return scan.keys(own_producer_id)
 
 

@@ -25,7 +25,7 @@ INVALID_ADDRESS = (
     "connection: it is not a valid address; in a user name and a password write % as %25, / as %2F, : as %3A, @ "
     "as %40, and a space as %20"
 )
-"""Without what is wrong in it: that may be a part of the password."""
+"""The message does not quote the invalid part: that may be a part of the password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class ConfigOption:
     kind: OptionKind
     meaning: str
     default: OptionValue = None
-    """As a user would write it; a duration as `30s`."""
+    """The default as a user would write it; a duration as `30s`."""
     required: bool = False
     choices: tuple[str, ...] = ()
     minimum: int | None = None
     secret: bool = False
-    """Never shown."""
+    """The value is not shown."""
 
 
 class ConfigProblems(Exception):
-    """What a user gave cannot be used: every problem, one sentence each."""
+    """The options of a user cannot be used: every problem, one sentence each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -64,7 +64,7 @@ class ConnectorConfig:
         return cast(str, self._values[name])
 
     def number(self, name: str) -> int:
-        """Of a whole number or a size, in bytes."""
+        """The value of a whole number, or of a size in bytes."""
         return cast(int, self._values[name])
 
     def flag(self, name: str) -> bool:

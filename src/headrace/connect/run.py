@@ -33,18 +33,18 @@ class NewTopics:
 
 @dataclass(slots=True)
 class RunCounts:
-    """Since the process started; restarts of the tasks do not set them back."""
+    """Counted since the process started; restarts of the tasks do not reset them."""
 
     records: int = 0
     bytes: int = 0
     transactions: int = 0
-    """Of a source: committed ones. Of a sink: writes."""
+    """The committed transactions of a source, or the writes of a sink."""
     restarts: int = 0
     schema_changes: int = 0
     lag: int = 0
-    """Of a sink: records that were there and not written yet, when it last looked."""
+    """For a sink, the records that existed and were not written yet when it last looked."""
     gauges: dict[str, float] = field(default_factory=dict)
-    """What the tasks measure themselves: task and name -> value."""
+    """Values that the tasks measure themselves, by task and name."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Run:
     cluster: Cluster
     name: str
     once: bool = False
-    """End when everything that was there is done."""
+    """Whether the run ends when all existing records are processed."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     counts: RunCounts = field(default_factory=RunCounts)
     at: Callable[[str], None] = no_steps
@@ -64,7 +64,7 @@ class Run:
         return self.cluster.env.clock.wall_ms()
 
     async def pause(self, seconds: float) -> None:
-        """At most that long: not once it is to stop."""
+        """Wait for that long, or until the run is to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -80,7 +80,7 @@ class TaskThread:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def finish(self, close: Callable[[], None] | None) -> None:
-        """After what it does now: a thread cannot be stopped, and what it holds is closed by it alone."""
+        """Close after the current call: a thread cannot be interrupted, and only it may close what it holds."""
         try:
             if close is not None:
                 await asyncio.shield(self.call(close))

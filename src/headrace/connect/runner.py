@@ -28,7 +28,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 STATUS_EVERY_S = 5.0
 ATTEMPTS_ONCE = 7
-"""Of a run that is to end: how often it may begin again without having done anything meanwhile."""
+"""How often a run with `once` may restart without any progress in between."""
 
 PASSING = (TryAgain, OSError, ClientError, KafkaError)
 
@@ -57,7 +57,7 @@ class Runner:
         self.run_state.stopping.set()
 
     async def run(self) -> None:
-        """Raises what only a user can put right: `ConnectorError`, or an error of the cluster."""
+        """Run until stopped. Raises what only a user can fix: `ConnectorError`, or an error of the cluster."""
         await ensure_state_topic(self.run_state.cluster)
         reporting = asyncio.ensure_future(self._report())
         try:
@@ -106,7 +106,7 @@ class Runner:
             await SourceRun(self.run_state, connector).run()
 
     def _judge(self, error: BaseException, failures: int) -> None:
-        """Raises what does not pass."""
+        """Raises the error if it is not temporary."""
         if isinstance(error, KafkaError) and error.code in FENCED:
             raise ConnectorError(
                 f"another run of the connector {self._definition.name} has taken over, or a transaction took "
@@ -118,7 +118,7 @@ class Runner:
             raise error
 
     def _may_return(self, _: Address) -> bool:
-        """A broker that was never reached is probably a mistake."""
+        """Whether a broker may come back: one that was never reached is probably a mistake."""
         return self.counts.transactions > 0
 
     # --- status

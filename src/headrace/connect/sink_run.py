@@ -38,7 +38,7 @@ Offsets = Mapping[TopicPartition, int]
 class SinkInput:
     topics: tuple[str, ...]
     from_latest: bool = False
-    """Where a sink begins that has no position yet."""
+    """Whether a sink without a position begins at the latest records."""
     tasks: int = 1
     batch_bytes: int = 4 << 20
 
@@ -51,10 +51,10 @@ class SinkRun:
         self.group = GROUP_PREFIX + run.name
         self._lags: dict[str, int] = {}
         self._starts: Offsets = {}
-        """Of partitions for which the target has no position."""
+        """Where to begin in partitions for which the target has no position."""
 
     async def run(self) -> None:
-        """Until it is told to stop, or, if it runs once, until all existing records are written."""
+        """Run until it is stopped, or with `once` until all existing records are written."""
         cluster = self._run.cluster
         view = await cluster.metadata(self._given.topics)
         places = [
@@ -77,8 +77,9 @@ class SinkRun:
     async def _note_starts(
         self, places: Sequence[TopicPartition], ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> Offsets:
-        """Where the first run of the sink began counts for all that follow: what comes before one of them has
-        written something is not older than the sink. Partitions that are added later are read from their start."""
+        """The offsets at which the first run of the sink began, which count for all later runs: records that come
+        before a run has written something are not older than the sink. Partitions that are added later are read
+        from their start."""
         noted = await fetch_offsets(self._run.cluster, self.group)
         begun = {one.topic for one in noted}
         fresh = {one: ranges[one][1] for one in places if one.topic not in begun}
@@ -89,7 +90,7 @@ class SinkRun:
         return {**noted, **fresh}
 
     async def _watch_partitions(self, count: int) -> None:
-        """Partitions that are added later: the tasks begin again with them."""
+        """Restart the tasks when partitions are added."""
         while not self._run.stopping.is_set():
             await self._run.pause(LOOK_EVERY_S)
             view = await self._run.cluster.metadata(self._given.topics)
@@ -146,7 +147,7 @@ class SinkRun:
 
 
 class _Copying:
-    """What one task does over and over."""
+    """The loop of one task."""
 
     def __init__(
         self, run: Run, owner: SinkRun, opened: tuple[str, SinkTask, TaskThread], reader: RecordReader
@@ -192,7 +193,7 @@ class _Copying:
         return records
 
     async def _note(self, positions: Offsets, must: bool) -> None:
-        """Under the group's name. Where the target has them, this is for those who look: it may fail."""
+        """Commit the positions under the group's name. It may fail if the target stores them too."""
         outcomes: Mapping[TopicPartition, KafkaError | None]
         try:
             outcomes = await commit_offsets(self._run.cluster, self._owner.group, positions)

@@ -128,7 +128,7 @@ class SqliteStore:
 
 
 def _no_listener(paths: list[str]) -> None:
-    """Until the store has put its own in place."""
+    """The listener until the store has set its own."""
 
 
 class _StoreThread:
@@ -144,7 +144,7 @@ class _StoreThread:
         self._closing = False
         self._lost = False
         self._noted: int | None = None
-        """Of the last error of the file system that was logged."""
+        """The errno of the last file system error that was logged."""
         self.session = LoopSession(env.rng.bytes(SESSION_TOKEN_BYTES).hex(), timeout, env.clock.boottime())
         self.on_changes: Callable[[list[str]], None] = _no_listener
 
@@ -258,7 +258,7 @@ class _StoreThread:
             self._guarded(lambda: self._report(tree))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """This thread continues whatever fails: without it every call of the store would wait forever."""
+        """Do the work; the thread continues whatever fails: without it every call would wait forever."""
         try:
             work()
         except SessionLost:
@@ -272,7 +272,7 @@ class _StoreThread:
             self._tell(self._env.background.fail, "The thread of the store", error)
 
     def _note(self, error: OSError) -> None:
-        """Too many open files, for example: it is tried again with the next poll, and logged once."""
+        """Log an error once, such as too many open files; the next poll tries again."""
         if error.errno != self._noted:
             self._noted = error.errno
             _logger.warning("The sessions of other brokers in %s cannot be checked: %s", self._path, error)
@@ -296,7 +296,7 @@ class _StoreThread:
         self._tell(self.session.end)
 
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
-        # A loop that was closed without closing the store (a crashing process) has nobody left to tell.
+        # A loop that was closed without closing the store (a crashing process) has no one left to notify.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *arguments)
 

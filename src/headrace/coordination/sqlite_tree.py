@@ -78,7 +78,7 @@ class SqliteTree:
         self._last_look = env.clock.boottime()
         self._judges_from = self._last_look
         self._other_sessions: list[str] | None = None
-        """As last read; None when it may have changed."""
+        """The sessions as last read; None when they may have changed."""
         self._transaction = 0
         self._touched_parents: set[str] = set()
         self.wrote = False
@@ -115,7 +115,7 @@ class SqliteTree:
         return (row[0], row[1]) if row else ABSENT
 
     def look_for_others(self) -> None:
-        """Has another connection committed since the last look?"""
+        """Note whether another connection has committed since the last look."""
         before, self._data_version = self._data_version, self._read_data_version()
         if before != self._data_version:
             self._other_sessions = None
@@ -258,7 +258,7 @@ class SqliteTree:
         self.session_file.end()
 
     def remove_dead_sessions(self) -> None:
-        """Those of dead processes at once, those of stopped or stuck ones when their lease has ended."""
+        """Remove sessions of dead processes at once, and of stopped or stuck ones when their lease has ended."""
         judges = self._judges_leases()
         if self._other_sessions is None:
             rows = self._connection.execute("SELECT token FROM sessions WHERE token <> ?", (self._token,))
@@ -273,7 +273,8 @@ class SqliteTree:
                 self._other_sessions = None
 
     def _judges_leases(self) -> bool:
-        """A broker that was away itself (a machine that slept) first gives the others time to renew."""
+        """Whether leases are checked: a broker that was away itself (a machine that slept) first gives the others
+        time to renew."""
         now = self._clock.boottime()
         if now - self._last_look > self._timeout / 2:
             self._judges_from = now + self._timeout / 2
@@ -391,7 +392,7 @@ def _create_schema(connection: sqlite3.Connection) -> int:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for others with this one, and processes that start together all try it."""
+    """Switch to WAL mode. SQLite does not wait for others here, and processes that start together all try it."""
     for _ in range(WAL_ATTEMPTS):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -399,7 +400,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_BUSY":
                 raise
-        # With this one it does: now whoever was in the way has done.
+        # This statement waits: afterwards whoever was in the way is done.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
     connection.execute("PRAGMA journal_mode = WAL")

@@ -24,20 +24,20 @@ RANGE = "range"
 DEFAULT_ASSIGNORS = (UNIFORM, RANGE)
 
 _MAX_BALANCE_ROUNDS = 16
-"""Subscriptions that differ can make balancing circle for long; Kafka stops here too."""
+"""A limit on balancing, which can circle for long with differing subscriptions; Kafka stops here too."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
     topics: frozenset[TopicId]
     assigned: Assignment
-    """The target it has now."""
+    """Its current target assignment."""
     instance_id: str | None = None
 
 
 Members: TypeAlias = Mapping[str, MemberSpec]
 PartitionCounts: TypeAlias = Mapping[TopicId, int]
-"""Of every topic that some member subscribes to."""
+"""The number of partitions of every topic that some member subscribes to."""
 GroupAssignment: TypeAlias = dict[str, Assignment]
 _Slot: TypeAlias = tuple[TopicId, int]
 _Owned: TypeAlias = dict[str, dict[_Slot, None]]
@@ -114,10 +114,10 @@ def _keep_owned(members: Members, counts: PartitionCounts) -> tuple[_Owned, list
 
 
 def _share_evenly(owned: _Owned, free: list[_Slot]) -> None:
-    """All subscribe to the same: cut those above their share, fill those below it."""
+    """Balance when all subscribe to the same topics: cut those above their share, fill those below it."""
     total = len(free) + sum(map(len, owned.values()))
     share, extra = divmod(total, len(owned))
-    # The larger shares go to those who have most, since that moves least.
+    # The larger shares go to the members that have most, since that moves least.
     by_size = sorted(owned, key=lambda member_id: (-len(owned[member_id]), member_id))
     quotas = {member_id: share + (index < extra) for index, member_id in enumerate(by_size)}
     for member_id in by_size:

@@ -51,7 +51,7 @@ _MEMBER_ID_REQUIRED_SINCE = 4
 
 
 def fence_members(work: Workspace, member_ids: Collection[str], draft: Draft) -> ClassicGroup | None:
-    """Take members out of the group; the classic group it becomes if only classic members are left."""
+    """Remove members; returns the classic group that the group becomes if only classic members are left."""
     if may_downgrade(work.group, member_ids, draft.settings):
         return downgrade(work, member_ids, draft, rebalance=True)
     for member_id in member_ids:
@@ -72,7 +72,7 @@ def decide_timer(work: Workspace, timer: GroupTimer, draft: Draft) -> ClassicGro
 
 
 def decide_join(work: Workspace, request: JoinGroup, draft: Draft) -> tuple[JoinReply, ClassicGroup | None]:
-    """The reply, and the classic group if with this member the last consumer member is gone."""
+    """The reply, and the classic group if the last consumer member is gone after this join."""
     member_id = request.member_id or draft.new_id()
     check_not_full(work.group, member_id, draft.settings)
     _check_protocols(work.group, request)
@@ -101,7 +101,7 @@ def decide_join(work: Workspace, request: JoinGroup, draft: Draft) -> tuple[Join
         protocol=request.protocols[0].name,
     )
     if work.group.state is ConsumerGroupState.STABLE and may_downgrade(work.group, (), draft.settings):
-        # Nobody speaks the consumer protocol any more, and since nothing is on its way nobody has to rejoin.
+        # No member speaks the consumer protocol any more, and as no change is under way no member has to rejoin.
         classic = downgrade(work, (), draft, rebalance=False)
         return replace(reply, protocol=classic.protocol), classic
     draft.cancel(TimerKind.MEMBER_JOIN, work.group.id, after.id)
@@ -124,7 +124,7 @@ def _joining_member(
 ) -> ConsumerMember:
     if request.instance_id is None:
         if subscription.owned:
-            # It was a member and was removed: it must hear that, so that it gives up what it has.
+            # It was a member and was removed: it must be notified, so that it gives up its partitions.
             return work.group.member(member_id)
         return work.group.members.get(member_id, ConsumerMember(member_id))
     if request.member_id != UNKNOWN_MEMBER:
@@ -212,7 +212,7 @@ def decide_leave(
 
 
 def _leaving_member(group: ConsumerGroup, leaver: Leaver) -> ConsumerMember:
-    """Of either protocol: an administrator removes members without asking which one they speak."""
+    """The member that leaves, of either protocol: an administrator removes members regardless of it."""
     if leaver.instance_id is None:
         return group.member(leaver.member_id)
     static = group.static_member(leaver.instance_id)

@@ -104,7 +104,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import TopicPartition
 
 _new_tuple = tuple.__new__
-"""Makes a named tuple without a call into Python: every commit comes here."""
+"""Creates a named tuple without a call into Python: every commit uses it."""
 _MAKES_CONSUMER_GROUP = (
     ConsumerEpochStored,
     ConsumerPartitionsStored,
@@ -121,7 +121,7 @@ class GroupCoordinator:
         """`new_id` makes the unique part of member ids: a random UUID as text."""
         self._settings = settings
         self._settings_of: Mapping[str, GroupSettings] = {}
-        """Of groups that have settings of their own."""
+        """The settings of groups that have their own."""
         self._topics = topics
         self._new_id = new_id
         self._groups: dict[str, Group] = {}
@@ -150,11 +150,11 @@ class GroupCoordinator:
         return describe.list_groups(self._groups.values(), states, types)
 
     def describe_group(self, group_id: str, version: int) -> describe.DescribedGroup:
-        """DescribeGroups: of classic groups."""
+        """Describe a classic group (DescribeGroups)."""
         return describe.describe_classic(group_id, self._groups.get(group_id), version)
 
     def describe_consumer_group(self, group_id: str) -> describe.DescribedConsumerGroup:
-        """ConsumerGroupDescribe."""
+        """Describe a consumer group (ConsumerGroupDescribe)."""
         if not group_id:
             return describe.DescribedConsumerGroup(group_id, ErrorCode.INVALID_GROUP_ID)
         return describe.describe_consumer(group_id, self._groups.get(group_id), self._settings, self._topics)
@@ -184,7 +184,7 @@ class GroupCoordinator:
         client: tuple[str, str],
         now_ms: Callable[[], int],
     ) -> GroupSettings | None:
-        """What is returned for a member whose heartbeat only restarts its session; else None, as above."""
+        """The settings for a member whose heartbeat only restarts its session; else None, as above."""
         group = self._groups.get(group_id)
         if type(group) is not ConsumerGroup or not group.is_quiet(self._topics):
             return None
@@ -212,7 +212,7 @@ class GroupCoordinator:
         offsets: Iterable[OffsetToCommit],
         now_ms: int,
     ) -> tuple[list[OffsetCommitted], int] | None:
-        """What a member's usual commit stores, and the session timeout that it restarts (0: none).
+        """The offsets that a member's usual commit stores, and the session timeout that it restarts (0: none).
 
         `member` is its group id, generation or epoch, member id and instance id. None where more has to be
         decided, by `commit_offsets`, which decides the same in this case.
@@ -298,7 +298,7 @@ class GroupCoordinator:
     # --- offsets and groups as a whole ---------------------------------------------------------------------------
 
     def commit_offsets(self, request: CommitOffsets, token: Token, now_ms: int) -> Decision:
-        """OffsetCommit and TxnOffsetCommit; the decision is shared."""
+        """OffsetCommit and TxnOffsetCommit; the decision is `shared`."""
         draft = self._draft(now_ms)
 
         def commit() -> None:
@@ -352,7 +352,7 @@ class GroupCoordinator:
         return draft.decision()
 
     def partitions_deleted(self, partitions: Collection[TopicPartition], now_ms: int) -> Decision:
-        """Offsets of partitions that are gone; touches many groups, so let none be under way."""
+        """Delete the offsets of deleted partitions. This affects many groups, so no decision may be under way."""
         draft = self._draft(now_ms)
         for group_id, partition in self._offsets.all_partitions():
             if partition in partitions:
@@ -374,14 +374,14 @@ class GroupCoordinator:
         return draft.decision()
 
     def settings_changed(self, settings_of: Mapping[str, GroupSettings]) -> None:
-        """What holds for groups that have settings of their own; their members hear of it one by one."""
+        """Set the settings of groups that have their own; their members learn of it one by one."""
         self._settings_of = settings_of
 
     def topics_changed(self, topics: TopicsView) -> None:
         self._topics = topics
 
     def load_finished(self, now_ms: int) -> Decision:
-        """The sessions of all members restart; groups that are now too large are asked to rebalance."""
+        """Restart the sessions of all members; groups that are now too large are asked to rebalance."""
         draft = self._draft(now_ms)
         for group in self._groups.values():
             self._arm_loaded(group, draft)
@@ -397,13 +397,13 @@ class GroupCoordinator:
             _arm_consumer(group, self._settings_of.get(group.id, self._settings), draft)
 
     def empty(self) -> GroupCoordinator:
-        """One like this that knows nothing."""
+        """An empty coordinator with the same settings, topics and ids."""
         other = GroupCoordinator(self._settings, self._topics, self._new_id)
         other.settings_changed(self._settings_of)
         return other
 
     def replace_group(self, group_id: str, found: GroupCoordinator, now_ms: int) -> Decision:
-        """Take a group as another coordinator found it in the log. Who waits is told to ask again.
+        """Take over a group's state from another coordinator, which read it from the log; waiting clients retry.
 
         For a group whose state cannot be trusted: nothing about it may be under way.
         """
@@ -419,7 +419,7 @@ class GroupCoordinator:
         return draft.decision()
 
     def resign(self) -> Decision:
-        """Everyone who waits is sent to look for the new coordinator; nothing may be decided after that."""
+        """Send all waiting clients to look for the new coordinator; nothing may be decided after that."""
         draft = self._draft(0)
         for group in self._groups.values():
             if isinstance(group, ClassicGroup):
@@ -447,7 +447,7 @@ class GroupCoordinator:
                 self._apply_consumer(event)
 
     def apply_commits(self, events: Iterable[OffsetCommitted]) -> None:
-        """The same for commits of groups that are there."""
+        """Like `apply`, for commits of existing groups."""
         for event in events:
             self._offsets.apply_commit(event)
 
@@ -491,7 +491,7 @@ class GroupCoordinator:
             draft.events.append(ClassicGroupChanged(after))
 
     def _known(self, group_id: str) -> Group:
-        """To a member, a group that is not there has simply forgotten it."""
+        """The group; UNKNOWN_MEMBER_ID if it does not exist: for a member, such a group has forgotten it."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._groups.get(group_id)
@@ -537,7 +537,7 @@ class GroupCoordinator:
         self._changed(draft, before, after)
 
     def _consumer_work(self, request: ConsumerHeartbeat, draft: Draft) -> tuple[Workspace, bool]:
-        """The group to work on, made or converted if this is a join; whether it is new."""
+        """The group to work on, created or converted if this is a join; and whether it is new."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return Workspace(group, draft), group.epoch == 0

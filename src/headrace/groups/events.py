@@ -52,7 +52,7 @@ class Volatile:
 
 
 class OffsetCommitted(NamedTuple):
-    """By far the most frequent one, hence a tuple; a `StoredEvent` like the others."""
+    """A committed offset. By far the most frequent event, hence a tuple; otherwise like a `StoredEvent`."""
 
     group_id: str
     topic: str
@@ -64,7 +64,7 @@ class OffsetCommitted(NamedTuple):
     expire_timestamp_ms: int = NO_TIMESTAMP
     topic_id: TopicId = NO_TOPIC_ID
     producer_id: int = NO_PRODUCER_ID
-    """Of the batch that holds the record: a transactional one waits for its `TransactionEnded`."""
+    """The producer of the batch that holds the record: a transactional commit waits for its `TransactionEnded`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,8 @@ class SubscribedTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPartitionsStored(StoredEvent):
-    """Written before Kafka 4.1, which keeps a hash in the epoch record instead; still read."""
+    """The partitions of a consumer group. Written before Kafka 4.1, which keeps a hash in the epoch record
+    instead; still read."""
 
     group_id: str
     topics: tuple[SubscribedTopic, ...]

@@ -73,7 +73,7 @@ def _check_consumer_commit(group: ConsumerGroup, request: CommitOffsets) -> None
 def quiet_session_ms(
     group: Group | None, generation: int, member_id: str, instance_id: str | None, version: int
 ) -> int | None:
-    """Of a member whose commit needs no other look than this; None where `check_commit` has to say.
+    """The session timeout of a member whose commit needs no other check; None where `check_commit` has to decide.
 
     A classic member's commit restarts its session; 0 for others.
     """
@@ -180,7 +180,7 @@ def delete_all(group_id: str, offsets: OffsetStore, draft: Draft) -> None:
 
 
 def expire(group: Group, offsets: OffsetStore, draft: Draft) -> bool:
-    """Delete what is older than the retention and not in use; whether the group keeps nothing after that."""
+    """Delete offsets that are past the retention and not in use; returns whether nothing is left of them."""
     stored = offsets.of_group(group.id)
     if not stored:
         return not offsets.has_pending(group.id)
@@ -199,7 +199,7 @@ def expire(group: Group, offsets: OffsetStore, draft: Draft) -> bool:
 
 
 def _may_expire(group: ClassicGroup) -> bool:
-    """An empty group's offsets may, and of a stable consumer group those of topics it no longer reads."""
+    """Whether offsets may expire: all of an empty group, those of unread topics in a stable consumer group."""
     if group.is_empty:
         return True
     knows = group.subscribed_topics() is not None
@@ -207,7 +207,7 @@ def _may_expire(group: ClassicGroup) -> bool:
 
 
 def _empty_since_ms(group: Group) -> int | None:
-    """From when the retention counts, if not from each commit: a group that had members, since they left."""
+    """The start of the retention, if it does not begin at each commit: when the members of a group left."""
     if isinstance(group, ClassicGroup) and group.is_empty and group.protocol_type and group.state_since_ms >= 0:
         return group.state_since_ms
     return None

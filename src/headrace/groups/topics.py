@@ -33,18 +33,19 @@ class TopicsView:
         self._matches: dict[str, frozenset[str]] = {}
 
     def ids_of(self, names: Iterable[str]) -> frozenset[TopicId]:
-        """Of those names that exist."""
+        """The ids of the names that exist."""
         return frozenset(self.by_name[name].id for name in names if name in self.by_name)
 
     def hash_of(self, names: frozenset[str]) -> int:
-        """A signed 64-bit number that changes when a topic of them comes, goes, grows or is remade; 0 for none."""
+        """A signed 64-bit number that changes when one of them is created, deleted or extended; 0 for no
+        topics."""
         known = self._hashes.get(names)
         if known is None:
             known = self._hashes[names] = self._compute_hash(names)
         return known
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """The names that a subscription pattern matches; INVALID_REGULAR_EXPRESSION if it is none."""
+        """The names that a subscription pattern matches; INVALID_REGULAR_EXPRESSION if it is not valid."""
         known = self._matches.get(pattern)
         if known is None:
             known = self._matches[pattern] = matching_names(pattern, self.by_name)

@@ -27,20 +27,20 @@ class Api:
     key: int
     name: str
     versions: range
-    """What the handler accepts."""
+    """The versions that the handler accepts."""
     advertised_from: int
     """The first version in ApiVersions; below `versions` only where clients infer features from it."""
     flexible_since: int
     request: type[Request] | None
     response: type[Response] | None
     authorize: Right | None
-    """What the gate asks for; None where everybody may."""
+    """The right that the gate requires; None where everybody may."""
     cold: ColdHandler | None
     hot: HotHandler | None
     summary: str
     """The first line of the handler's module: what it is, for the generated table."""
     quick: HotHandler | None = None
-    """Of a cold API: a hot handler for its usual shapes, which says `NOT_QUICK` to all others."""
+    """A hot handler for the usual requests of a cold API; it returns `NOT_QUICK` for all others."""
 
 
 APIS: dict[int, Api] = {}

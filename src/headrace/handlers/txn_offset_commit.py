@@ -42,7 +42,8 @@ _TRY_AGAIN = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""Of the transaction's coordinator: not the one that the client would look for."""
+"""Errors of the transaction's coordinator that become COORDINATOR_NOT_AVAILABLE: it is not the coordinator that
+the client would look for."""
 
 
 @api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=range(6), authorize=group_read)

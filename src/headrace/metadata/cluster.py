@@ -55,7 +55,7 @@ from headrace.metadata.loading import (
 from headrace.security.quota import entity_text
 
 RETRY_SECONDS = 0.2
-"""Before reading again when the store could not answer."""
+"""The pause before reading again when the store could not answer."""
 
 ImageListener = Callable[[MetadataImage, MetadataImage], None]
 _WATCHED = (CHANGES, BROKER_IDS, OFFLINE, CONTROLLER)
@@ -86,12 +86,12 @@ class ClusterMetadata:
 
     @property
     def oldest_sequence(self) -> int:
-        """The oldest entry of `/changes` that is still there; 0 if there is none."""
+        """The oldest entry of `/changes` that still exists; 0 if there is none."""
         return self._oldest_sequence
 
     @classmethod
     async def opened(cls, env: Env, store: Store) -> ClusterMetadata:
-        """One that has started; if that fails it follows nothing."""
+        """An instance that has started; if that fails it follows nothing."""
         metadata = cls(env, store)
         try:
             await metadata.start()
@@ -109,7 +109,7 @@ class ClusterMetadata:
         await self.catch_up(*_WATCHED)
 
     async def close(self) -> None:
-        """Follow no more. The store is not ours to close."""
+        """Stop following. The store is not ours to close."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -137,7 +137,7 @@ class ClusterMetadata:
             unsubscribe()
 
     async def catch_up(self, *paths: str) -> None:
-        """Read again what is below these watched paths; the image holds at least what was there at the call."""
+        """Read everything below these watched paths again; the image then has at least the state at the call."""
         self._stale.update(paths)
         async with self._loading:
             stale, self._stale = self._stale, set()
@@ -168,7 +168,7 @@ class ClusterMetadata:
             try:
                 await self.catch_up()
             except SessionLost:
-                return  # Whoever owns the store is told by its session.
+                return  # The owner of the store learns it from its session.
             except Unknown:
                 await self._env.clock.sleep(RETRY_SECONDS)
 
@@ -187,7 +187,7 @@ class ClusterMetadata:
         return image
 
     async def _load_changes(self, image: MetadataImage) -> MetadataImage:
-        """Until a round finds nothing new: the writer is one controller, far slower than we read."""
+        """Load changes until a round finds nothing new: the controller, the only writer, is far slower."""
         complete, sequence = self._loaded, self._sequence
         while True:
             entries = [int(name) for name in await self._store.children(CHANGES)]
@@ -238,7 +238,7 @@ class ClusterMetadata:
     async def _reload_partitions(
         self, image: MetadataImage, entries: list[dict[str, Any]], whole: set[str]
     ) -> MetadataImage:
-        """Those that changed, of topics that are not read whole."""
+        """Reload the changed partitions of topics that are not reloaded as a whole."""
         told, unread = states_in(image, entries, whole)
         if unread:
             replicas = {name: [p.replicas for p in image.topics[name].partitions] for name in unread}
@@ -268,7 +268,7 @@ class ClusterMetadata:
         )
 
     async def _lay_out(self) -> str:
-        """Make what is missing in one write; returns the cluster id."""
+        """Create missing nodes in one write; returns the cluster id."""
         while True:
             cluster, *nodes = await self._store.get_many([CLUSTER_ID, *SKELETON])
             level = nodes[list(SKELETON).index(FORMAT)]
@@ -284,6 +284,6 @@ class ClusterMetadata:
             try:
                 await self._store.multi(ops)
             except NodeExists:
-                continue  # Another broker was faster: use what it made.
+                continue  # Another broker was faster: use what it created.
             except Unknown:
-                await self._env.clock.sleep(RETRY_SECONDS)  # Look what is there by now.
+                await self._env.clock.sleep(RETRY_SECONDS)  # The nodes may exist now: look again.

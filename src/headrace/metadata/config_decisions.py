@@ -30,7 +30,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import check_topic_name
 
 MAX_EDITS = 1_000
-"""Of one resource: there are not so many settings, and each may be named once."""
+"""The limit of edits of one resource: there are fewer settings, and each may be named once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ConfigAlteration:
     resource_name: str
     edits: Sequence[ConfigEdit]
     replace_all: bool = False
-    """The legacy AlterConfigs: what is not set here goes back to its default; all edits are SET."""
+    """Whether this is the legacy AlterConfigs: other settings return to their defaults; all edits are SET."""
 
 
 ConfigChange = TopicConfigured | BrokerConfigured | GroupConfigured
@@ -61,7 +61,7 @@ def decide_alter_configs(
     defaults: Mapping[str, Value],
     limits: GroupLimits,
 ) -> list[ConfigOutcome]:
-    """`defaults` are the settings of a topic that has none of its own; `limits` what groups may be set to."""
+    """`defaults` are the values for a topic without settings of its own; `limits` are for group settings."""
     counts = Counter((alteration.resource_type, alteration.resource_name) for alteration in alterations)
     outcomes: list[ConfigOutcome] = []
     for alteration in alterations:
@@ -124,7 +124,7 @@ def _decide_broker(image: MetadataImage, alteration: ConfigAlteration) -> Broker
 
 
 def _decide_group(image: MetadataImage, alteration: ConfigAlteration, limits: GroupLimits) -> GroupConfigured:
-    """The group need not exist: its settings may be there before it, and stay when it is deleted."""
+    """The settings of a group, which need not exist: they can be set before, and stay when it is deleted."""
     name = alteration.resource_name
     if not name:
         raise _invalid("A group's settings need the group's id.")
@@ -154,7 +154,7 @@ def _check_edits(edits: Sequence[ConfigEdit]) -> None:
 
 
 def _edited(before: Mapping[str, str], alteration: ConfigAlteration, lists: Mapping[str, str]) -> dict[str, str]:
-    """`lists` are the settings that can be appended to, with their defaults."""
+    """The settings after the edits; `lists` are the settings that can be appended to, with their defaults."""
     configs = {} if alteration.replace_all else dict(before)
     for edit in alteration.edits:
         match edit.operation:

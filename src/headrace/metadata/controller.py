@@ -101,9 +101,9 @@ __all__ = [
 ]
 
 VACATED_AT_ONCE = 500
-"""Partitions that a stopping broker hands over with one request, which is to be answered soon."""
+"""Partitions that a stopping broker hands over with one request, which should be answered soon."""
 MAX_ATTEMPTS = 5
-"""To decide and write again when the image turned out to be behind the store."""
+"""How often a change is decided and written again when the image turned out to be behind the store."""
 ELECTION_RETRY_SECONDS = 0.2
 HAND_OVER_SECONDS = 2.0
 
@@ -126,7 +126,7 @@ class Controller:
         self._election: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self.may_stand: Callable[[], bool] = lambda: True
-        """Not while this broker is cut off from most others."""
+        """Whether this broker may stand for election: not while it is cut off from most others."""
         self._stopping: dict[int, int] = {}
         """Brokers that are about to stop, with their epochs: they join no in-sync set."""
 
@@ -146,12 +146,12 @@ class Controller:
         election = self._election
         if election is None or election.done():
             election = self._election = self._env.background.start("Electing a controller", self._elect())
-        await asyncio.wait([election])  # meanwhile a later one may have begun
+        await asyncio.wait([election])  # meanwhile a later one may have started
         if not election.cancelled():
             election.result()
 
     async def close(self) -> None:
-        """Stand no more. The role is free when the store is closed."""
+        """Stop standing for election. The role is free when the store is closed."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -161,7 +161,7 @@ class Controller:
         self._term = None
 
     async def hand_over(self) -> None:
-        """Stand no more, and give the role up at once: who stops may need long until its store is closed."""
+        """Stop standing, and give up the role at once: it may take long until the store of a broker is closed."""
         term = self._term
         await self.close()
         if term is None:
@@ -178,7 +178,7 @@ class Controller:
     # What any broker may do
 
     async def register_broker(self, broker: BrokerImage) -> BrokerImage:
-        """Announce this broker; its epoch is given here. DUPLICATE_BROKER_REGISTRATION if its id is in use."""
+        """Register this broker; returns it with its epoch. DUPLICATE_BROKER_REGISTRATION if the id is in use."""
         registered = await register(self._store, broker, self._env.clock)
         await self._metadata.catch_up(BROKER_IDS)
         return registered
@@ -192,7 +192,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[TopicCreation], validate_only: bool = False
     ) -> list[TopicOutcome]:
-        """For each the new topic or its error."""
+        """Create topics; for each the new topic or its error."""
 
         def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
             outcomes = decide_create_topics(image, topics, self._defaults(image), self._new_topic_id, known)
@@ -202,7 +202,7 @@ class Controller:
         return await self.change(decide, validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicOutcome]:
-        """By name or id; for each the topic that was deleted or its error."""
+        """Delete topics by name or id; for each the topic that was deleted or its error."""
 
         def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
             outcomes = decide_delete_topics(image, topics)
@@ -213,7 +213,7 @@ class Controller:
     async def create_partitions(
         self, requests: Sequence[NewPartitions], validate_only: bool = False
     ) -> list[TopicOutcome]:
-        """For each the topic as it is then or its error."""
+        """Add partitions; for each the topic as it is then or its error."""
 
         def decide(image: MetadataImage) -> tuple[list[TopicOutcome], list[Change]]:
             outcomes = decide_create_partitions(image, requests, known)
@@ -226,7 +226,7 @@ class Controller:
     async def alter_configs(
         self, alterations: Sequence[ConfigAlteration], validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Legacy (`replace_all`) and incremental; for each its error or None."""
+        """Alter settings, legacy (`replace_all`) or incremental; for each its error or None."""
 
         def decide(image: MetadataImage) -> tuple[list[KafkaError | None], list[Change]]:
             outcomes = decide_alter_configs(
@@ -238,27 +238,27 @@ class Controller:
         return await self.change(decide, validate_only)
 
     async def create_acls(self, wanted: Sequence[Acl | KafkaError]) -> list[KafkaError | None]:
-        """For each rule its error or None; one that is there already is a success."""
+        """Create access rules; for each its error or None. A rule that exists already is a success."""
         return await self.change(lambda image: decide_create_acls(image, wanted))
 
     async def alter_users(self, alterations: Sequence[UserAlteration]) -> dict[str, KafkaError | None]:
-        """SCRAM credentials: for each user its error or None."""
+        """Alter SCRAM credentials; for each user its error or None."""
         return await self.change(lambda image: decide_alter_users(image, alterations))
 
     async def alter_quotas(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
     ) -> list[KafkaError | None]:
-        """For each entity its error or None."""
+        """Alter quotas; for each entity its error or None."""
         return await self.change(lambda image: decide_alter_quotas(image, alterations), validate_only)
 
     async def delete_acls(self, filters: Sequence[AclFilter | KafkaError]) -> list[list[Acl] | KafkaError]:
-        """For each filter the rules that are gone now, or its error."""
+        """Delete access rules; for each filter the deleted rules, or its error."""
         return await self.change(lambda image: decide_delete_acls(image, filters))
 
     async def alter_in_sync(
         self, leader: int, broker_epoch: int, wishes: Sequence[InSyncWish]
     ) -> list[tuple[InSyncWish, InSyncOutcome]]:
-        """Leaders ask for other in-sync sets; for each the partition as it is then, or why not."""
+        """Change in-sync sets at their leaders' request; for each the partition as it is then, or why not."""
 
         def decide(image: MetadataImage) -> tuple[list[tuple[InSyncWish, InSyncOutcome]], list[Change]]:
             known = image.brokers.get(leader)
@@ -280,9 +280,10 @@ class Controller:
         ]
 
     async def vacate(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """A broker is about to stop: others lead, and nobody waits for it. What others may lead yet is returned.
+        """Let others lead before a broker stops, and wait for it no longer.
 
-        Some partitions at a time, the ones that it leads first: whoever asks again gets the next ones done.
+        Returns the partitions that others may still take over. Some partitions at a time, the ones that it leads
+        first: the caller repeats the request for the next ones.
         """
 
         def decide(image: MetadataImage) -> tuple[list[TopicPartition], list[Change]]:
@@ -339,7 +340,7 @@ class Controller:
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition], election: Election
     ) -> list[KafkaError | None]:
-        """At an operator's wish; for each None, or why its leader stays (ELECTION_NOT_NEEDED too)."""
+        """Elect leaders for an operator; for each None, or why its leader stays (ELECTION_NOT_NEEDED too)."""
 
         def decide(image: MetadataImage) -> tuple[list[KafkaError | None], list[Change]]:
             liveness, rules = Liveness.of(image), TopicRules(self._config, image)
@@ -363,13 +364,13 @@ class Controller:
         return topic.partitions[wish.partition]
 
     async def _see_all_brokers(self) -> None:
-        """One that has just registered counts already; what cannot be read is known from before."""
+        """Read the brokers again: one that has just registered counts. On an error the known ones count."""
         if self._term is not None:
             with suppress(StoreError):
                 await self._metadata.catch_up(BROKER_IDS)
 
     async def _see_all_brokers_for(self, wanted: Sequence[TopicCreation | NewPartitions]) -> list[int]:
-        """Those that run, and if they are too few the ids of all that ever registered and were not forgotten."""
+        """The ids of all brokers that registered and were not removed, if too few are running; else none."""
         await self._see_all_brokers()
         if self._term is not None and short_of_brokers(
             self._metadata.image, wanted, self._config.integer("default.replication.factor")
@@ -397,7 +398,7 @@ class Controller:
     async def change(
         self, decide: Callable[[MetadataImage], tuple[T, list[Change]]], validate_only: bool = False
     ) -> T:
-        """Decide on the latest image and write; the outcomes, once they are durable and in this broker's image."""
+        """Decide on the latest image and write; returns the outcomes once they are durable and in the image."""
         async with self._writing:
             for _ in range(MAX_ATTEMPTS):
                 term = self._require_term()
@@ -451,7 +452,7 @@ class Controller:
         _logger.info("Broker %d is the controller, epoch %d", self._broker_id, self._term.epoch)
 
     async def _stand(self) -> Term | None:
-        """One attempt; None if another broker was faster."""
+        """Stand for election once; None if another broker was faster."""
         controller, epoch = await self._store.get_many([CONTROLLER, CONTROLLER_EPOCH])
         assert epoch is not None, "the store is not laid out"
         if controller is not None:
@@ -486,7 +487,7 @@ def _granted_changes(image: MetadataImage, outcomes: Sequence[tuple[InSyncWish, 
 
 
 def _changes_of(image: MetadataImage, decided: Sequence[tuple[TopicPartition, PartitionImage]]) -> list[Change]:
-    """Those of the partitions that are not as they were."""
+    """The changes of the partitions that are not as they were."""
     by_topic: dict[str, dict[int, PartitionImage]] = {}
     for name, after in decided:
         before = image.topics[name.topic].partitions[name.partition]

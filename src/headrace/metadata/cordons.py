@@ -16,7 +16,7 @@ EVERY_DIRECTORY = "*"
 
 
 def cordoned_directories(image: MetadataImage, broker: BrokerImage) -> frozenset[str]:
-    """Of the directories of its `log.dirs`, as absolute paths."""
+    """The cordoned directories of its `log.dirs`, as absolute paths."""
     own = image.broker_configs.get(str(broker.id), {}).get(CORDONED)
     listed = broker.cordoned if own is None else parse_directories(own)
     return frozenset(broker.log_dirs if EVERY_DIRECTORY in listed else listed)
@@ -30,7 +30,7 @@ def is_cordoned(image: MetadataImage, broker: BrokerImage) -> bool:
 
 
 def open_brokers(image: MetadataImage) -> Mapping[int, BrokerImage]:
-    """Those that may get replicas."""
+    """The brokers that may get replicas."""
     if not any(
         broker.cordoned or CORDONED in image.broker_configs.get(str(id), {})
         for id, broker in image.brokers.items()
@@ -40,7 +40,7 @@ def open_brokers(image: MetadataImage) -> Mapping[int, BrokerImage]:
 
 
 def stopped_brokers(image: MetadataImage, known: Iterable[int]) -> list[int]:
-    """Of those that ever registered and were not forgotten: who may get replicas for when it is back."""
+    """Stopped brokers that registered and were not removed: they may get replicas for when they are back."""
     return [
         broker_id
         for broker_id in known

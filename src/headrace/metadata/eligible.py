@@ -29,12 +29,12 @@ MinInSync = Callable[[PartitionImage], int]
 
 
 def one_is_enough(_: PartitionImage) -> int:
-    """Without a list: as if `min.insync.replicas` were 1."""
+    """The minimum without a list of eligible replicas: as if `min.insync.replicas` were 1."""
     return 1
 
 
 def without_suspects(partition: PartitionImage, suspects: Collection[int]) -> PartitionImage:
-    """The partition as those who may have lost records leave it."""
+    """The partition after those who may have lost records have left its sets."""
     isr = tuple(replica for replica in partition.isr if replica not in suspects)
     elr = tuple(replica for replica in partition.elr if replica not in suspects)
     if isr == partition.isr and elr == partition.elr:
@@ -45,7 +45,7 @@ def without_suspects(partition: PartitionImage, suspects: Collection[int]) -> Pa
 
 
 ASSURED = 2
-"""So many members are enough although none of them has said that it is there: one of them is."""
+"""The size of a set that is safe although no member has confirmed that it is there: one of them is."""
 
 
 def with_eligible(
@@ -55,7 +55,7 @@ def with_eligible(
     suspects: Collection[int] = (),
     at_leaders_wish: bool = False,
 ) -> PartitionImage:
-    """`after`, which was decided on `before`, with who is eligible then; `before` if nothing changed."""
+    """`after`, which was decided on `before`, with its eligible replicas; `before` if nothing changed."""
     elr, last_known = _eligible(before, after, suspects)
     if elr or last_known:
         needed = min_in_sync(after) if at_leaders_wish else max(min_in_sync(after), ASSURED)
@@ -80,6 +80,6 @@ def _eligible(
 
 
 def _ordered(partition: PartitionImage, members: Iterable[int]) -> tuple[int, ...]:
-    """In the order of the assignment; replicas that are no longer part of it are dropped."""
+    """The members in the order of the assignment; replicas that are no longer part of it are dropped."""
     chosen = set(members)
     return tuple(replica for replica in partition.replicas if replica in chosen)

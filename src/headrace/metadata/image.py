@@ -29,27 +29,28 @@ class BrokerImage:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     suspect: bool = False
-    """It may have lost records: the controller has yet to take it out of the in-sync sets."""
+    """Whether it may have lost records: the controller has yet to remove it from the in-sync sets."""
     directories: tuple[str, ...] = ()
-    """The ids of its data directories; known to itself only."""
+    """The ids of its data directories; only the broker itself knows them."""
     offline: frozenset[tuple[TopicId, int]] = frozenset()
-    """Partitions whose data directory failed: it is alive, and they are not."""
+    """Partitions whose data directory failed: the broker is alive, but cannot serve them."""
     min_in_sync: int | None = None
-    """What its file says of `min.insync.replicas`; unknown of a broker of an older version."""
+    """`min.insync.replicas` in its file; unknown for a broker of an older version."""
     lacking: frozenset[tuple[TopicId, int]] = frozenset()
-    """If it is suspect: the partitions of which alone it may have lost records; none means of all."""
+    """For a suspect broker, the only partitions of which it may have lost records; empty means all."""
     suspicion_version: int = -1
-    """Of the node that says so: a broker that restarts may have more to report by the time it is cleared."""
+    """The version of the node that marks it as suspect: a broker that restarts may have more to report by the time
+    the node is deleted."""
     log_dirs: tuple[str, ...] = ()
     """Its data directories, as absolute paths."""
     format_level: int = 1
     """The highest level of the metadata's format that it reads (`format_level`)."""
     cordoned: tuple[str, ...] = ()
-    """What its file says of `cordoned.log.dirs`."""
+    """`cordoned.log.dirs` in its file."""
 
     @property
     def host(self) -> str:
-        """Where it runs, as far as its addresses tell: replicas on one host are lost together."""
+        """The host it runs on, as far as its addresses show: replicas on one host are lost together."""
         return self.endpoints[0].host if self.endpoints else ""
 
     def endpoint(self, listener: str) -> Endpoint | None:
@@ -59,22 +60,22 @@ class BrokerImage:
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
     replicas: tuple[int, ...]
-    """Everybody who has or gets a copy; the first should lead. While it moves: the target, then who will go."""
+    """Brokers that have or get a copy; the first should lead. During a move: the target, then the leaving ones."""
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     partition_epoch: int = 0
     """Grows with every change of this record; AlterPartition is fenced by it."""
     leader_incarnation: int = -1
-    """The leader's broker epoch when it was elected: after a restart it must not continue in its old epoch."""
+    """The leader's broker epoch when it was elected: after a restart it must not continue in its old one."""
     target: tuple[int, ...] = ()
-    """Where the partition moves to (KIP-455); empty while it does not move."""
+    """The replicas to which it moves (KIP-455); empty while it does not move."""
     original: tuple[int, ...] = ()
-    """Where it was before it began to move, in that order; empty while it does not move."""
+    """The replicas before it began to move, in that order; empty while it does not move."""
     elr: tuple[int, ...] = ()
-    """Eligible leader replicas (KIP-966): not in sync any more, but nothing was committed since they were."""
+    """Eligible leader replicas (KIP-966): no longer in sync, but nothing was committed since they were."""
     last_known_elr: tuple[int, ...] = ()
-    """Who was in one of both sets while too few were in sync, and may have lost records since."""
+    """Replicas that were in one of the two sets while too few were in sync, and may have lost records since."""
 
     def __post_init__(self) -> None:
         assert set(self.isr) <= set(self.replicas)
@@ -84,12 +85,12 @@ class PartitionImage:
 
     @property
     def adding(self) -> tuple[int, ...]:
-        """Who gets a copy by the move that is under way."""
+        """The brokers that get a copy by the current move."""
         return tuple(replica for replica in self.target if replica not in self.original)
 
     @property
     def removing(self) -> tuple[int, ...]:
-        """Who gives up its copy when the move is done."""
+        """The brokers that give up their copy when the move is done."""
         return tuple(replica for replica in self.original if replica not in self.target)
 
 
@@ -125,7 +126,7 @@ class MetadataImage:
     quotas: QuotaTable = field(default_factory=dict)
     """The limits of users, client ids and addresses."""
     secret: bytes = field(default=b"", repr=False)
-    """Of the cluster: who does not exist is given a salt made of it."""
+    """The cluster's secret, from which the salt of users that do not exist is made."""
 
     def partition(self, partition: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(partition.topic)
@@ -134,7 +135,7 @@ class MetadataImage:
         return topic.partitions[partition.partition]
 
     def with_partitions(self, changed: Mapping[str, Mapping[int, PartitionImage]]) -> MetadataImage:
-        """This image with some partitions of its topics in another state."""
+        """This image with the new states of some partitions."""
         topics, by_id = dict(self.topics), dict(self.topics_by_id)
         for name, partitions in changed.items():
             topic = topics[name]
@@ -145,7 +146,7 @@ class MetadataImage:
         return replace(self, topics=topics, topics_by_id=by_id)
 
     def with_topics(self, changed: list[TopicImage], removed: list[str]) -> MetadataImage:
-        """This image with some topics new or changed and some gone."""
+        """This image with some topics new or changed, and some removed."""
         topics, by_id = dict(self.topics), dict(self.topics_by_id)
         for name in [*removed, *(topic.name for topic in changed)]:
             old = topics.pop(name, None)

@@ -46,7 +46,7 @@ from headrace.security.scram import ScramCredential
 
 
 async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImage]:
-    """Those of the topics that are there.
+    """The topics that exist, by name.
 
     Two reads: topics that are deleted or created again between them may be missing or mixed. The caller then finds
     a new entry in `/changes`, and loads again before anybody sees it.
@@ -73,7 +73,7 @@ async def load_topics(store: Store, names: Sequence[str]) -> dict[str, TopicImag
 async def load_partitions(
     store: Store, wanted: Mapping[str, Iterable[int]], replicas: Mapping[str, Sequence[tuple[int, ...]]]
 ) -> dict[str, dict[int, PartitionImage]]:
-    """The present states of single partitions, of those that are there."""
+    """The present states of single partitions, if they exist."""
     pairs = [(name, index) for name, indexes in wanted.items() for index in indexes if index < len(replicas[name])]
     nodes = await store.get_many([state_path(name, index) for name, index in pairs])
     states: dict[str, dict[int, PartitionImage]] = {}
@@ -86,9 +86,9 @@ async def load_partitions(
 def states_in(
     image: MetadataImage, entries: Iterable[Mapping[str, Any]], whole: Container[str]
 ) -> tuple[dict[str, dict[int, PartitionImage]], dict[str, dict[int, None]]]:
-    """The states of partitions in entries of `/changes`, the latest of each, and those that have to be read.
+    """The latest states of partitions in entries of `/changes`, and the partitions whose states have to be read.
 
-    Of topics that are not read whole; older versions wrote no states.
+    Only for topics that are not reloaded as a whole; older versions wrote no states.
     """
     told: dict[str, dict[int, PartitionImage]] = {}
     unread: dict[str, dict[int, None]] = {}
@@ -138,13 +138,13 @@ async def load_group_config_names(store: Store) -> list[str]:
 
 
 async def load_group_configs(store: Store, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Those of the groups that have settings."""
+    """The settings of the groups that have some."""
     nodes = await store.get_many([group_config_path(name) for name in names])
     return {name: decode_config(node) for name, node in zip(names, nodes, strict=True) if node}
 
 
 async def load_acls(store: Store, ids: Sequence[str]) -> dict[str, Acl]:
-    """Those of the rules that are there."""
+    """The access rules that exist, by id."""
     nodes = await store.get_many([acl_path(acl_id) for acl_id in ids])
     return {acl_id: decode_acl(node) for acl_id, node in zip(ids, nodes, strict=True) if node}
 
@@ -159,7 +159,7 @@ async def load_users(store: Store, names: Sequence[str]) -> dict[str, dict[str, 
 
 
 async def load_quotas(store: Store, texts: Sequence[str]) -> dict[QuotaEntity, dict[str, float]]:
-    """Those of the entities that have some."""
+    """The quotas of the entities that have some."""
     entities = [entity_of_text(text) for text in texts]
     nodes = await store.get_many([quota_path(entity) for entity in entities])
     return {entity: decode_quotas(node) for entity, node in zip(entities, nodes, strict=True) if node}

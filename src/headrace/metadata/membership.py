@@ -40,13 +40,14 @@ from headrace.model.errors import KafkaError
 
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 5.0
-"""Between attempts to open a session again."""
+"""The longest pause between attempts to open a session again."""
 WAIT_TIMEOUTS = 1.5
-"""How long another's node is waited for, in timeouts of a session: ensembles end them a little late."""
+"""How long to wait for another session's node to vanish, in session timeouts: they end a little late."""
 MAX_NOTE_BYTES = 256
 PATIENT_DELAY_SECONDS = 0.2
 PATIENT_ATTEMPTS = 10
-"""Of a store that does not say what became of a call; with ZooKeeper each waits a second for a server."""
+"""How often a call is attempted if the store does not report its outcome; with ZooKeeper each attempt waits a
+second for a server."""
 
 T = TypeVar("T")
 StoreOpener = Callable[[], Awaitable[Store]]
@@ -76,20 +77,20 @@ class Membership:
         self._rejoined: Callable[[], Awaitable[None]] = _nothing
         self._former_sessions: set[str] = set()
         self.is_cut_off: Callable[[], bool] = lambda: False
-        """Whether this broker reaches too few others to be of use; set once somebody looks (`isolation`)."""
+        """Whether this broker reaches too few others to be useful; set by the check for it (`isolation`)."""
         self.store = ReconnectingStore()
         self.lease = LeaseState(env.clock)
         self._problem: str | None = "not registered in the cluster"
 
     @property
     def problem(self) -> str | None:
-        """Why this broker is not surely part of the cluster at the moment; None if it is."""
+        """Why this broker's membership is not certain at the moment; None if it is."""
         if self._problem is None and not self.lease.valid():
             return "cannot renew its lease in the coordination store: others may take its place in the cluster"
         return self._problem
 
     async def open(self) -> None:
-        """Open the first session. What the driver raises passes through."""
+        """Open the first session. Errors of the driver are raised unchanged."""
         self._present = await self._open_store()
         await self.store.attach(self._present)
 
@@ -107,7 +108,7 @@ class Membership:
         return registered
 
     async def run(self) -> None:
-        """Keep the lease, and replace a session that was lost, for as long as the broker runs."""
+        """Renew the lease, and replace a lost session, for as long as the broker runs."""
         assert self._present is not None
         keeper = LeaseKeeper(self._env, self._present, self.lease, self._renewal_interval)
         await keeper.run()
@@ -131,7 +132,7 @@ class Membership:
         self._env.background.start("Registering again", self._return(store, attached=True))
 
     async def withdraw(self, broker: BrokerImage) -> None:
-        """Let others lead and control, by this registration, until this broker is no longer cut off."""
+        """Remove this registration, so that others lead and control, until this broker is no longer cut off."""
         store = self._present
         if self._problem is not None or store is None:
             return
@@ -161,12 +162,12 @@ class Membership:
             )
 
     async def close(self) -> None:
-        """End the session: the broker's nodes go at once."""
+        """End the session: the broker's nodes vanish at once."""
         self._problem = "stopping"
         await self.store.close()
 
     async def _replace(self, lost: Store) -> Store:
-        """Close what is left of the lost session, and open another however long it takes."""
+        """Close the lost session, and open another however long it takes."""
         self._problem = f"lost its session {lost.session.id} and is not part of the cluster until it has another"
         self.lease.suspend()
         _logger.error("Broker %d %s", self._broker_id, self._problem)
@@ -185,7 +186,7 @@ class Membership:
             delay = min(delay * 2, LONGEST_DELAY_SECONDS)
 
     async def _return(self, store: Store, attached: bool = False) -> None:
-        """Take the broker's place again, until that is done or this session is lost too."""
+        """Take the broker's place again, until that succeeds or this session is lost too."""
         while not store.session.lost:
             try:
                 if not attached:
@@ -194,7 +195,7 @@ class Membership:
                 if self.is_cut_off():
                     await self._env.clock.sleep(FIRST_DELAY_SECONDS)
                     continue
-                if self._joined:  # else whoever starts the broker registers it
+                if self._joined:  # else the code that starts the broker registers it
                     registered = await self._register(store)
                     await self._rejoined()
                     _logger.warning(
@@ -211,7 +212,7 @@ class Membership:
             await self._env.clock.sleep(FIRST_DELAY_SECONDS)
 
     def _trust(self, store: Store) -> None:
-        """It knows what was decided meanwhile: the lease counts again, unless the session is over by now."""
+        """Trust the lease again, as all decisions made meanwhile are known; unless the session has ended."""
         if store is self._present and not store.session.lost:
             self.lease.resume()
 
@@ -222,7 +223,7 @@ class Membership:
         wait = WAIT_TIMEOUTS * store.session.timeout
         registered = await register(store, self._broker, self._env.clock, self._former_sessions, wait)
         self._problem = None
-        # What it had to confess is in the store now, until the controller has acted on it.
+        # The store now has what it had to report, until the controller has acted on it.
         self._broker = replace(self._broker, suspect=False)
         return registered
 
@@ -238,7 +239,7 @@ class Membership:
         return {session_id} if boot_id == disk.boot_id() else set()
 
     def _write_note(self, session_id: str) -> None:
-        """A note that is missing or old costs the next start a wait, nothing else: it is not synced."""
+        """Write down the session. A missing or old note only costs the next start a wait: it is not synced."""
         try:
             _write(self._env.disk, self._note_path, f"{session_id} {self._env.disk.boot_id()}".encode())
         except OSError as error:
@@ -254,7 +255,7 @@ def _write(disk: Disk, path: str, note: bytes) -> None:
 
 
 async def patiently(clock: Clock, problem: str, attempt: Callable[[], Awaitable[T]]) -> T:
-    """While a broker starts: again with the next session if one is lost, or if the store has no answer once."""
+    """Retry while a broker starts: with the next session if one is lost, or if the store did not answer."""
     unanswered = 0
     while True:
         try:
@@ -271,4 +272,4 @@ async def patiently(clock: Clock, problem: str, attempt: Callable[[], Awaitable[
 
 
 async def _nothing() -> None:
-    """Until the broker has joined, there is no one to inform of a new session."""
+    """Does nothing: until the broker has joined, nobody needs to know of a new session."""

@@ -36,12 +36,12 @@ UNKNOWN_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What a controller knows of the brokers when it decides."""
+    """The state of the brokers on which a controller decides."""
 
     epochs: Mapping[int, int]
-    """The live ones, with the epoch of their registration."""
+    """The live brokers, with the epochs of their registrations."""
     suspects: frozenset[int] = frozenset()
-    """Of those: they may have lost what they had."""
+    """The live brokers that may have lost records of any partition."""
     offline: Mapping[tuple[TopicId, int], frozenset[int]] = field(default_factory=dict)
     """Partitions that some live brokers cannot serve, because a data directory failed."""
     lacking: Mapping[tuple[TopicId, int], frozenset[int]] = field(default_factory=dict)
@@ -58,11 +58,11 @@ class Liveness:
         )
 
     def without(self, broker_id: int) -> Liveness:
-        """As it will be when a broker has gone."""
+        """The state after a broker has gone."""
         return replace(self, epochs={id: epoch for id, epoch in self.epochs.items() if id != broker_id})
 
     def for_partition(self, topic_id: TopicId, index: int) -> Liveness:
-        """As it is for one partition."""
+        """The state for one partition."""
         if not self.offline and not self.lacking:
             return self
         gone, lacking = self.offline.get((topic_id, index)), self.lacking.get((topic_id, index))
@@ -83,7 +83,7 @@ def _by_partition(
 
 
 class Rules(Protocol):
-    """What the settings say of a topic."""
+    """The settings of topics that matter here."""
 
     def allows_unclean(self, topic: TopicImage) -> bool: ...
 
@@ -137,12 +137,12 @@ def _still_leads(partition: PartitionImage, liveness: Liveness) -> bool:
     leader = partition.leader
     if liveness.epochs.get(leader) == partition.leader_incarnation:
         return True
-    # An only replica that kept its log has nobody with whom it could disagree.
+    # A replica that is the only one and kept its log has no other to disagree with.
     return leader in liveness.epochs and partition.replicas == (leader,) and leader not in liveness.suspects
 
 
 def led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarnation: int) -> PartitionImage:
-    """In a new epoch."""
+    """The partition with a new leader, in a new epoch."""
     epoch = partition.leader_epoch + 1
     return replace(partition, leader=leader, leader_epoch=epoch, isr=isr, leader_incarnation=incarnation)
 
@@ -150,7 +150,7 @@ def led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...], incarna
 def decide_without(
     image: MetadataImage, broker_id: int, rules: Rules
 ) -> Iterator[tuple[TopicPartition, PartitionImage, PartitionImage]]:
-    """What a broker that is about to stop leads or is in sync for, before and after it has left.
+    """The partitions that a broker that is about to stop leads or is in sync for, before and after it has left.
 
     It stays where nobody else is in sync: those partitions are the same before and after.
     """
@@ -165,7 +165,7 @@ def decide_without(
 def decide_partition_without(
     topic: TopicImage, index: int, without: Liveness, broker_id: int, rules: Rules
 ) -> PartitionImage:
-    """The same for one partition; `without` is the liveness of the others."""
+    """Like `decide_without`, for one partition; `without` is the liveness of the others."""
     partition = topic.partitions[index]
     own = without.for_partition(topic.id, index)
     after = decide_leader(partition, own, lambda: False, partial(rules.min_in_sync, topic))
@@ -193,7 +193,7 @@ def check_forgettable(image: MetadataImage, broker_id: int) -> None:
 
 
 def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
-    """The partition on its target alone, if it moves and all of that is alive and in sync; else as it is."""
+    """The partition on its target alone, if it moves and the whole target is alive and in sync; else unchanged."""
     target, live = partition.target, liveness.epochs
     if not target:
         return partition
@@ -217,9 +217,9 @@ def end_move(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
 
 
 def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> list[TopicImage]:
-    """Topics that have fewer replicas than wanted, with more where brokers came since they were made (D14).
+    """Topics with fewer replicas than wanted, with more where brokers joined since they were created (D14).
 
-    For the cluster's own topics: they are made by the first broker that needs them.
+    For the cluster's own topics: they are created by the first broker that needs them.
     """
     grown: list[TopicImage] = []
     brokers = open_brokers(image)
@@ -243,7 +243,7 @@ def decide_more_replicas(image: MetadataImage, wanted: Mapping[str, int]) -> lis
 
 
 class Election(IntEnum):
-    """As on the wire (ElectLeaders)."""
+    """The kinds of election, numbered as on the wire (ElectLeaders)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -252,7 +252,7 @@ class Election(IntEnum):
 def decide_election(
     partition: PartitionImage, election: Election, liveness: Liveness, min_in_sync: MinInSync = one_is_enough
 ) -> PartitionImage:
-    """The partition as an operator wants it led, or the KafkaError that says why not (KIP-183, KIP-460)."""
+    """The partition with the leader that an operator wants; a KafkaError says why not (KIP-183, KIP-460)."""
     if election is Election.PREFERRED:
         return with_eligible(partition, _preferred(partition, liveness), min_in_sync)
     if partition.leader != NO_LEADER:
@@ -275,14 +275,14 @@ def _preferred(partition: PartitionImage, liveness: Liveness) -> PartitionImage:
 
 @dataclass(frozen=True, slots=True)
 class InSyncWish:
-    """A leader asks for another in-sync set of a partition."""
+    """A leader's request for another in-sync set of a partition."""
 
     topic_id: TopicId
     partition: int
     leader_epoch: int
     partition_epoch: int
     isr: Sequence[tuple[int, int]]
-    """(broker, its epoch as the leader knows it, or -1)."""
+    """Pairs of a broker and its epoch as the leader knows it, or -1."""
 
 
 InSyncOutcome = PartitionImage | KafkaError
@@ -295,7 +295,7 @@ def decide_in_sync(
     rules: Rules,
     unavailable: Collection[int] = (),
 ) -> list[tuple[InSyncWish, InSyncOutcome]]:
-    """For each the partition as it will be, or why not. `unavailable` are live brokers that may not join."""
+    """For each wish the partition as it will be, or why not. `unavailable` are live brokers that may not join."""
     outcomes: list[tuple[InSyncWish, InSyncOutcome]] = []
     for wish in wishes:
         try:
@@ -320,7 +320,7 @@ def _granted(
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     isr = tuple(broker for broker, _ in wish.isr)
     if isr == partition.isr and wish.partition_epoch == partition.partition_epoch - 1:
-        return partition  # It was granted before, and the answer was lost.
+        return partition  # It was granted before, and the response was lost.
     if wish.partition_epoch != partition.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
     if leader not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):

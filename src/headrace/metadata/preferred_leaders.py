@@ -20,7 +20,7 @@ from headrace.model.errors import KafkaError
 from headrace.model.topics import TopicPartition
 
 MAX_ELECTIONS = 1000
-"""Of one look."""
+"""The limit of elections per check."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class PreferredLeaders:
         self._interval = config.integer("leader.imbalance.check.interval.seconds")
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check regularly, until cancelled."""
         while True:
             await self._env.clock.sleep(self._interval)
             if self._enabled and self._controller.active:
@@ -54,7 +54,7 @@ class PreferredLeaders:
 
 
 def find_misled(image: MetadataImage) -> list[TopicPartition]:
-    """Partitions that their preferred leader could lead and does not, as many as one look may change."""
+    """Partitions that their preferred leader could lead and does not, as many as one check may change."""
     liveness = Liveness.of(image)
 
     def can_be_elected(name: TopicPartition) -> bool:

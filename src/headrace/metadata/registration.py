@@ -43,11 +43,11 @@ from headrace.model.topics import TopicId
 PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 MAX_ATTEMPTS = 20
-"""Against other brokers that write the same node; each failure means that one of them succeeded."""
+"""The limit of attempts to write a node that other brokers write too; after each failure one of them succeeded."""
 MAX_NAMED_PARTITIONS = 1000
-"""Of a broker that lacks more logs, all are suspected."""
+"""If a broker lacks the logs of more partitions than this, all of its partitions are suspected."""
 RETRY_SECONDS = 0.1
-"""Before asking again a store that could not answer, or whether a node has gone."""
+"""The pause before asking the store again, if it could not answer or a node still existed."""
 
 
 async def register(
@@ -57,10 +57,10 @@ async def register(
     former_sessions: Collection[str] = (),
     wait_seconds: float = 0.0,
 ) -> BrokerImage:
-    """Make the broker's ephemeral node; returns it with its new epoch.
+    """Create the broker's ephemeral node; returns the broker with its new epoch.
 
-    A node of one of the former sessions, which are over, is replaced. That of another session is waited for, and
-    then it is DUPLICATE_BROKER_REGISTRATION. After an `Unknown` result it looks what is there;
+    A node of one of the former sessions, which are over, is replaced. A node of another session is waited for, and
+    then it is DUPLICATE_BROKER_REGISTRATION. After an `Unknown` result it reads the node again;
     COORDINATOR_NOT_AVAILABLE if that does not help.
     """
     path = broker_path(broker.id)
@@ -116,7 +116,7 @@ async def _announce(
 
 
 async def _confess(store: Store, broker: BrokerImage) -> list[Op]:
-    """Say whether records may be lost: the broker knows of it, or one of its directories is gone.
+    """Operations that record a possible loss: the broker knows of it, or one of its directories is gone.
 
     "Suspect" stays in the store until the controller has acted on it, however often the broker starts meanwhile.
     """
@@ -136,7 +136,8 @@ async def _confess(store: Store, broker: BrokerImage) -> list[Op]:
 
 
 def _suspicion(broker_id: int, present: TreeNode | None, lacking: Collection[tuple[TopicId, int]]) -> list[Op]:
-    """Records of these partitions, or of all if none is named, may be lost, beside what is known already."""
+    """Operations that mark records of these partitions, or of all if none is named, as possibly lost, in addition
+    to what is marked already."""
     path = suspect_path(broker_id)
     if len(lacking) > MAX_NAMED_PARTITIONS:
         lacking = ()
@@ -162,20 +163,20 @@ async def report_offline(store: Store, broker_id: int, partitions: Collection[tu
 
 
 async def remove_remains(store: Store, former_sessions: Collection[str]) -> None:
-    """Give up the controller role that a session which is over still seems to hold."""
+    """Give up the controller role if a session that has ended still holds it."""
     node = await store.get(CONTROLLER)
     if node is not None and decode_json(node)["session"] in former_sessions:
         try:
             await store.delete(CONTROLLER, node.version)
         except (NoNode, BadVersion):
-            pass  # It is gone, and another may hold the role by now.
+            pass  # It was deleted, and another broker may have the role now.
 
 
 async def evict(store: Store, broker: BrokerImage) -> bool:
     """Remove this registration of a broker that seems dead, and its controller role, before its session ends.
 
     A mistake costs a leader change and nothing else: what it wrote is fenced by epochs, and it registers again.
-    Returns whether this call did it; a later registration of the same broker is left alone.
+    Returns whether this call did it; a later registration of the same broker is not touched.
     """
     path = broker_path(broker.id)
     node, controller, epoch = await store.get_many([path, CONTROLLER, BROKER_EPOCH])
@@ -193,9 +194,9 @@ async def evict(store: Store, broker: BrokerImage) -> bool:
 
 
 async def allocate_producer_id_block(store: Store, broker_id: int) -> range:
-    """The next ids, never given to anybody else; a block whose write has an unknown result is never used.
+    """The next producer ids, never given to anybody else; a block whose write has an unknown result is never used.
 
-    COORDINATOR_NOT_AVAILABLE, which clients try again, if the store does not take it.
+    COORDINATOR_NOT_AVAILABLE, after which clients retry, if the store does not accept it.
     """
     for _ in range(MAX_ATTEMPTS):
         try:

@@ -24,20 +24,20 @@ from headrace.metadata.image import PartitionImage, TopicImage
 from headrace.metadata.layout import encode_config, state_path, topic_config_path, topic_path
 
 USUAL_BYTES = MAX_WRITE_BYTES - 20_000
-"""Of a write: it also checks the controller, and drops old entries of `/changes`."""
+"""The usual limit of a write, which also checks the controller and deletes old entries of `/changes`."""
 MAX_TOPIC_NODE_BYTES = 900_000
-"""What the node of a topic may say of its partitions: each write that adds some contains all of it."""
+"""The limit of a topic's own node, which lists its partitions: every write that adds some contains it."""
 WEIGHT_OF_A_CHANGE = 2
-"""A partition that changes is in its own node and in the entry of `/changes`."""
+"""A changed partition is written twice: in its own node and in the entry of `/changes`."""
 STATE_BYTES = 170
-"""Of a partition's state, beside its numbers."""
+"""The bytes of a partition's state, without its numbers."""
 NUMBER_BYTES = 12
 ENTRY_BYTES = 60
-"""What names a partition in a list, beside its numbers."""
+"""The bytes that name a partition in a list, without its numbers."""
 
 
 def in_writes(changes: Iterable[Change], most: int, most_bytes: int = USUAL_BYTES) -> Iterator[list[Change]]:
-    """Writes of about `most` partitions each, and of no more bytes than that if a single one takes no more."""
+    """Writes of about `most` partitions each, and of at most `most_bytes` unless a single change takes more."""
     write: list[Change] = []
     weight = size = 0
     for change in (part for whole in changes for part in _parts(whole, most, most_bytes)):
@@ -87,7 +87,7 @@ def _growth(
     most_bytes: int,
     bytes_of: Callable[[str, int, PartitionImage], int],
 ) -> list[tuple[int, int]]:
-    """Ranges of partitions; in each write the topic's own node lists all that there are by then."""
+    """Ranges of partitions, one for each write; the topic's own node then lists all that exist."""
     sizes = [bytes_of(topic.name, index, topic.partitions[index]) for index in range(first, len(topic.partitions))]
     own = _topic_bytes(topic) + _listed_bytes(topic.partitions)
     return [(first + start, first + end) for start, end in _ranges(sizes, most, most_bytes - own)]
@@ -118,7 +118,7 @@ def _weight(change: Change) -> int:
 
 
 def size_of(change: Change) -> int:
-    """What it takes in a write, with what the entry of `/changes` says of it: never less."""
+    """The bytes that a change takes in a write, including its part of the entry of `/changes`; never too low."""
     match change:
         case TopicCreated(topic):
             return _topic_bytes(topic) + _listed_bytes(topic.partitions) + _all_new_bytes(topic, 0)
@@ -138,7 +138,7 @@ def size_of(change: Change) -> int:
 
 
 def listed_bytes(partition: PartitionImage) -> int:
-    """Of a partition in the node of its topic: its number, quotes, and ids without spaces."""
+    """The bytes of a partition in the node of its topic: its number, quotes, and ids without spaces."""
     return NUMBER_BYTES + len(f"{partition.replicas}") - len(partition.replicas)
 
 
@@ -147,7 +147,7 @@ def _listed_bytes(partitions: Sequence[PartitionImage]) -> int:
 
 
 def _topic_bytes(topic: TopicImage) -> int:
-    """Its nodes, without what they say of partitions."""
+    """The bytes of its nodes, without those about partitions."""
     paths = 2 * len(topic_path(topic.name)) + len(topic_config_path(topic.name)) + 2 * len(topic.name)
     return paths + 4 * OP_OVERHEAD_BYTES + 2 * ENTRY_BYTES + len(encode_config(topic.configs))
 

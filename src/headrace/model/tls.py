@@ -10,14 +10,14 @@ TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 TLS_VERSIONS = (TLS_1_2, TLS_1_3)
 
 FOR_THIS_MACHINE = "made by headrace tls dev for this machine only"
-"""A line of a key store that no broker shows to a network."""
+"""A line in a key store that no broker offers on a network."""
 
 NO_CLIENT_AUTH, REQUESTED, REQUIRED = "none", "requested", "required"
 CLIENT_AUTH = (REQUIRED, REQUESTED, NO_CLIENT_AUTH)
 
 
 class TlsFault(OSError):
-    """Keys or certificates that cannot be used; its text says which, and what to do."""
+    """Keys or certificates that cannot be used; the text says which, and what to do."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -30,23 +30,23 @@ class KeyStore:
     type: str = PEM
     location: str = ""
     key_location: str = ""
-    """Where the key is, if not with the certificate."""
+    """The file with the key, if it is not with the certificate."""
     password: str = field(default="", repr=False)
     key_password: str = field(default="", repr=False)
     chain: str = field(default="", repr=False)
-    """In PEM, if there is no location."""
+    """The chain in PEM, if there is no location."""
     key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """The certificates of those who vouch for others, and lists of what they revoked."""
+    """The certificates of the authorities that are trusted, and lists of certificates that they revoked."""
 
     type: str = PEM
     location: str = ""
     password: str = field(default="", repr=False)
     certificates: str = field(default="", repr=False)
-    """In PEM, if there is no location."""
+    """The certificates in PEM, if there is no location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class TlsMaterial:
     minimum: str = TLS_1_2
     maximum: str = TLS_1_3
     ciphers: str = ""
-    """Of TLS 1.2, as OpenSSL writes them; empty for its default."""
+    """The cipher suites for TLS 1.2, in OpenSSL's notation; empty for its default."""
     verify: bool = True
-    """A client's: whether the server must have a certificate that is trusted."""
+    """For a client, whether the server must have a trusted certificate."""
     verify_host: bool = True
-    """A client's: whether it must be for the host that was asked for."""
+    """For a client, whether the certificate must be for the host that was requested."""
     client_auth: str = NO_CLIENT_AUTH
-    """A server's."""
+    """For a server, whether clients must have a certificate."""
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def build_batch(
     base_timestamp = max_timestamp = items[0].timestamp
     data = bytearray()
     for index, record in enumerate(items):
-        timestamp = record[2]  # by its place: a named tuple's fields are slow to get
+        timestamp = record[2]  # by index: the fields of a named tuple are slow
         if timestamp > max_timestamp:
             max_timestamp = timestamp
         _write_record(data, record, timestamp - base_timestamp, index)
@@ -91,7 +91,7 @@ def recompress(
     level: int | None = None,
     limit: int = MAX_DECOMPRESSED_BYTES,
 ) -> bytearray:
-    """The same batch under another codec; the records themselves are not looked into."""
+    """The same batch with another codec; the records themselves are not checked."""
     data = compress(codec, records_data(header, batch, limit), level)
     return assemble(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), data)
 
@@ -105,7 +105,7 @@ def seal(batch: bytearray | memoryview) -> None:
 def stamp_append_time(
     header: BatchHeader, batch: Buffer, now_ms: int
 ) -> tuple[BatchHeader, bytearray | memoryview]:
-    """The batch with the broker's time in it (LogAppendTime), sealed again; in place where it is writable."""
+    """The batch with the broker's time as timestamp (LogAppendTime), sealed again; in place if writable."""
     return set_max_timestamp(header._replace(attributes=header.attributes | LOG_APPEND_TIME), batch, now_ms)
 
 
@@ -137,7 +137,7 @@ def _varint(value: int) -> bytes:
 
 
 _VARINTS = tuple(_varint(value) for value in range(1024))
-"""Of the lengths and deltas that most records have."""
+"""Encoded varints of the lengths and deltas that most records have."""
 
 
 def _write_record(out: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:

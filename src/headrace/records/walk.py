@@ -17,16 +17,16 @@ from headrace.records.reader import SMALLEST_RECORD, records_data
 
 
 class Walk(NamedTuple):
-    """Records by their place in the batch, from 0 on."""
+    """Facts about records by their place in the batch, from 0 on."""
 
     timestamp_deltas: list[int]
     without_key: list[int]
     misplaced: list[int]
-    """Those whose offset delta is not their place: a broker would serve them under wrong offsets."""
+    """The records whose offset delta is not their place: a broker would serve them under wrong offsets."""
 
 
 def walk_records(header: BatchHeader, batch: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> Walk:
-    """Raises INVALID_RECORD where the records do not add up, CORRUPT_MESSAGE where they do not decompress."""
+    """Walk the records. INVALID_RECORD if they do not add up, CORRUPT_MESSAGE if they do not decompress."""
     data = bytes(records_data(header, batch, limit))
     count = header.record_count
     if count > len(data) // SMALLEST_RECORD:
@@ -41,7 +41,7 @@ def walk_records(header: BatchHeader, batch: Buffer, limit: int = MAX_DECOMPRESS
 
 
 def _walk(data: bytes, count: int) -> tuple[Walk, int]:
-    """A varint of one byte, the usual case, is taken without a call."""
+    """The facts about the records, and their end. A varint of one byte, the usual case, needs no call."""
     timestamp_deltas: list[int] = []
     without_key: list[int] = []
     misplaced: list[int] = []
@@ -120,7 +120,7 @@ def _over_headers(data: bytes, position: int, end: int, number: int) -> int:
 
 
 def _any_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A varint of any length; the short ones (up to 8191) without a loop."""
+    """A varint of any length, and the position after it; the short ones (up to 8191) without a loop."""
     low = data[position]
     if low < 0x80:
         return (low >> 1) ^ -(low & 1), position + 1

@@ -46,13 +46,13 @@ NO_SESSION = 0
 UNKNOWN_EPOCH = -1
 VERSION = 17
 BYTES_PER_TURN = 1024 * 1024
-"""Stored before the loop serves others."""
+"""Bytes that are stored before the loop serves others."""
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 DOUBT_SECONDS = 2.0
 """How long clients are not sent to a leader whose connection ended: if it is dead, the next is known by then."""
 ANSWER_GRACE_SECONDS = 10.0
-"""Beyond a poll's own wait, before the connection counts as dead."""
+"""The time beyond a poll's own wait after which the connection counts as dead."""
 
 _HANDED_OVER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 Key = tuple[TopicId, int]
 Position = tuple[int, int, int, int]
-"""Offset, leader epoch, epoch of the last record, where the log starts."""
+"""Offset, leader epoch, epoch of the last record, and where the log starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class Followed:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.sent: Position | None = None
-        """What the session knows of it."""
+        """The position that the session has; None before the first."""
         self.sent_with = 0
-        """The number of the poll that said so: answers to earlier ones are about another position."""
+        """The number of the poll that sent it: answers to earlier ones are about another position."""
         self.named_with = 0
-        """The poll that last named it: earlier answers may be about records that are gone."""
+        """The number of the poll that last named it: earlier answers may be about records that are gone."""
         self.failures = 0
 
     @property
@@ -94,7 +94,7 @@ class Followed:
 
     @property
     def current(self) -> bool:
-        """Whether it still is what it was: nothing stays true across a wait."""
+        """Whether it still follows the leader in the same epoch: that may change during every wait."""
         return self.partition.follows and self.partition.leader_epoch == self.leader_epoch
 
     @property
@@ -104,12 +104,12 @@ class Followed:
 
     @property
     def ready(self) -> bool:
-        """Whether what it has counts already, so that it may say how far it has come."""
+        """Whether all of its records count already, so that it may report how far it has come."""
         return self.partition.synced_end == self.partition.end_offset
 
 
 class Fetcher:
-    """Run by `run`; partitions are given and taken at any time."""
+    """Fetches partitions from one leader in `run`; partitions are added and removed at any time."""
 
     def __init__(
         self, env: Env, local_id: int, leader_id: int, peers: Peers, settings: FetchSettings, limit: Side
@@ -122,17 +122,17 @@ class Fetcher:
         self._settings = settings
         self._followed: dict[Key, Followed] = {}
         self._due: dict[Key, Followed] = {}
-        """Those of which the session does not know everything yet."""
+        """The partitions whose position the session does not have yet."""
         self._gone: dict[Key, None] = {}
-        """Those that the session still knows and should not."""
+        """The partitions that the session still has and should not have."""
         self._stirred = asyncio.Event()
         self._session_id = NO_SESSION
         self._session_epoch = 0
         self._polls_sent = 0
         self._polls_taken = 0
-        """Of those on this connection; they are answered in order."""
+        """The number of the last poll that was answered; those of one connection are answered in order."""
         self._told_epoch = UNKNOWN_EPOCH
-        """The broker epoch that the leader knows this broker by."""
+        """The broker epoch that the leader knows of this broker."""
         self._failures = 0
         self._lost_at: float | None = None
         """When the connection to the leader ended; None while there is one."""
@@ -159,7 +159,7 @@ class Fetcher:
             self._gone[key] = None
 
     def stir(self, key: Key) -> None:
-        """A partition that was not to be asked for may be now."""
+        """Ask for a partition again that could not be asked for until now."""
         followed = self._followed.get(key)
         if followed is not None:
             self._ask_for(followed)
@@ -170,7 +170,7 @@ class Fetcher:
             self._stirred.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Fetch until cancelled."""
         while True:
             if not self._followed:
                 await self._rest(None)
@@ -204,7 +204,7 @@ class Fetcher:
         await self._rest(delay)
 
     async def _rest(self, seconds: float | None) -> None:
-        """Until something is new, or so long."""
+        """Wait until there is something new, or for that long; None is without a limit."""
         self._stirred.clear()
         timer = self._env.clock.call_later(seconds, self._stirred.set) if seconds is not None else None
         try:
@@ -216,7 +216,7 @@ class Fetcher:
     # -- the polls
 
     async def _fetch_from(self, peer: Peer) -> None:
-        """One poll after the other, on one connection, until it fails or nothing is left to follow."""
+        """Send one poll after the other, on one connection, until it fails or nothing is left to follow."""
         self._end_session()
         self._polls_taken = self._polls_sent
         poll = self._send(peer)
@@ -298,7 +298,7 @@ class Fetcher:
             for part in topic.partitions:
                 followed = self._followed.get((topic.topic_id, part.partition_index))
                 if followed is None or not followed.current or followed.sent is None:
-                    continue  # removed, or restarted since: this answer is out of date
+                    continue  # removed, or restarted since: this answer is outdated
                 await self._take_partition(peer, followed, part)
                 stored += len(part.records or b"")
                 if stored >= BYTES_PER_TURN:
@@ -325,7 +325,7 @@ class Fetcher:
                 self._ask_for(followed)
 
     def _pay_for(self, followed: Followed, size: int) -> None:
-        """Ask again once what was copied counts no more against the limit."""
+        """Ask again once the copied bytes no longer count against the limit."""
         self._limit.copied(size)
         self._ask_unless_limited(followed)
 
@@ -335,7 +335,7 @@ class Fetcher:
             self._ask_for(followed)
             return
         followed.sent = None
-        self._gone[followed.key] = None  # or every poll would bring it
+        self._gone[followed.key] = None  # otherwise every poll would return it
         self._env.clock.call_later(delay, lambda: self._ask_unless_limited(followed))
 
     def _let_rest(self, followed: Followed, error: Exception) -> None:
@@ -343,7 +343,7 @@ class Fetcher:
         delay = backoff_seconds(FIRST_BACKOFF_SECONDS, self._settings.backoff_seconds, followed.failures)
         followed.failures += 1
         followed.sent = None
-        self._gone[followed.key] = None  # or its error would end every poll
+        self._gone[followed.key] = None  # otherwise its error would end every poll
         name = followed.partition.topic_partition
         level = logging.INFO if worth_telling(followed.failures) else logging.DEBUG
         text = "%s: fetching from broker %d is retried in %g s: %s"

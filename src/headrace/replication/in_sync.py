@@ -35,14 +35,14 @@ from headrace.wire.messages.alter_partition import (
 
 ATTEMPT_SECONDS = 5.0
 RETRY_SECONDS = 0.1
-"""After a first attempt without an outcome; each one after it waits twice as long, up to `REFUSED_SECONDS`."""
+"""The pause after a first attempt without an outcome; each later one is twice as long, up to `REFUSED_SECONDS`."""
 REFUSED_SECONDS = 1.0
-"""Before it is looked at again whether a wish that was refused is still there."""
+"""The pause before checking whether a wish that was refused still holds."""
 
 _NOT_GRANTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
-"""Of a wish on the state that the controller knows. Any other refusal may be of a repetition, whose first attempt
-was granted: whoever was to join is waited for until a newer state is seen. So it is with these after an attempt
-without an answer: the controller may not have seen its own write."""
+"""Refusals of a wish on the state that the controller knows. Any other refusal may be of a repetition whose first
+attempt was granted: the high watermark waits for the replica that was to join until a newer state is seen. The
+same holds for these errors after an attempt without an answer: the controller may not have seen its own write."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class InSyncKeeper:
             self._sending = self._env.background.start("Asking for in-sync sets", self._send())
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Brokers came or went: one that had caught up before it was known to be registered may join now."""
+        """Called when brokers came or went: one that caught up before its registration was known may join now."""
         if old.brokers is not new.brokers:
             for partition in self._replicas.all():
                 leadership = partition.leadership
@@ -91,7 +91,7 @@ class InSyncKeeper:
                     self.ask(partition)
 
     async def run(self) -> None:
-        """Until cancelled: look for members that lag."""
+        """Look for members that lag, until cancelled."""
         while True:
             await self._env.clock.sleep(self._limits.seconds / 2)
             now = self._env.clock.monotonic()
@@ -111,7 +111,7 @@ class InSyncKeeper:
             self.ask(partition)
 
     async def _send(self) -> None:
-        await self._env.clock.sleep(0)  # what else this turn of the loop finds goes with it
+        await self._env.clock.sleep(0)  # what else is found in this turn of the loop is sent with it
         while self._due:
             due, self._due = self._due, {}
             asked = [partition for partition in due if self._wish(partition)]
@@ -120,7 +120,7 @@ class InSyncKeeper:
                 await self._env.clock.sleep(backoff_seconds(RETRY_SECONDS, REFUSED_SECONDS, self._failures - 1))
 
     def _wish(self, partition: Partition) -> bool:
-        """Whether there is something to ask for; a wish under way is asked for again as it is."""
+        """Whether there is something to ask for; a wish under way is repeated unchanged."""
         leadership, image = partition.leadership, partition.image
         laggards = self._laggards.pop(partition, [])
         if leadership is None or image is None:
@@ -140,7 +140,7 @@ class InSyncKeeper:
         return leadership.pending is not None
 
     async def _ask_controller(self, partitions: list[Partition]) -> bool:
-        """False if the outcome is unknown."""
+        """Send the wishes; False if the outcome is unknown."""
         broker = self._image().brokers.get(self._broker_id)
         if broker is None:
             return False
@@ -193,11 +193,11 @@ class InSyncKeeper:
             leadership.heard = True
             if leadership.may_ask(partition.high_watermark, partition.log.start_offset):
                 self.ask(partition)
-        # Else a new epoch came with it, which ended a move: who joined counts until the image tells the rest.
+        # Else a new epoch ended a move: the new members count until the image contains the rest.
 
 
 def _holders(brokers: Mapping[int, BrokerImage], partition: Partition) -> Mapping[int, BrokerImage]:
-    """Not those whose data directory with this partition failed: they had everything, and will confirm nothing."""
+    """Brokers whose data directory with this partition works: others had everything, but confirm nothing."""
     name = partition.topic_id, partition.topic_partition.partition
     return {id: broker for id, broker in brokers.items() if name not in broker.offline}
 
@@ -210,7 +210,7 @@ def _doubt(partitions: list[Partition]) -> None:
 
 
 def _changed(image: PartitionImage, result: PartitionDataResult) -> PartitionImage:
-    """The answer does not tell who is eligible to lead besides: until the image does, all who were are."""
+    """The partition after a response, which does not list eligible replicas: until the image does, all stay."""
     complete = {*image.isr, *image.elr}.difference(result.isr)
     elr = tuple(replica for replica in image.replicas if replica in complete)
     return replace(image, isr=tuple(result.isr), elr=elr, partition_epoch=result.partition_epoch)

@@ -22,9 +22,9 @@ from headrace.replication.broker_link import BrokerLink
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 SESSION_TIMEOUTS = 2.0
-"""How long others are silent before it counts: hosts that died have lost their registration by then."""
+"""How long others must be silent, in session timeouts: dead hosts have lost their registration by then."""
 LOOKS = 6
-"""In that time."""
+"""The number of checks in that time."""
 SMALLEST_CLUSTER = 3
 
 Withdraw = Callable[[BrokerImage], Coroutine[Any, Any, None]]
@@ -47,11 +47,11 @@ class Isolation:
         self._limit = SESSION_TIMEOUTS * session_seconds
         self._withdraw = withdraw
         self._heard: dict[int, tuple[int, float]] = {}
-        """Of each other broker: the epoch of its registration, and when it answered last, or was first seen."""
+        """For each other broker, the epoch of its registration, and when it last answered or was first seen."""
         self._withdrawing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check regularly, until cancelled."""
         while True:
             await self._env.clock.sleep(self._limit / LOOKS)
             await self._look()

@@ -24,11 +24,11 @@ UNKNOWN_EPOCH = -1
 
 
 class Poll(Protocol):
-    """A follower's way of asking: a fetch session, or a single fetch."""
+    """How a follower asks: with a fetch session, or with a single fetch."""
 
     @property
     def followed_at(self) -> float:
-        """When it surely still asked this leader."""
+        """The last time at which it certainly still followed this leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,17 @@ class SingleFetch:
 
 @dataclass(frozen=True, slots=True)
 class InSyncChange:
-    """An in-sync set that the controller was asked for, and the state it was asked on."""
+    """An in-sync set that was requested from the controller, and the state on which it was requested."""
 
     isr: tuple[int, ...]
     epochs: tuple[int, ...]
-    """Of the members' brokers, as this leader knows them."""
+    """The epochs of the members' brokers, as this leader knows them."""
     partition_epoch: int
     unsure: bool = False
     """It was requested before with an unknown outcome: it may have been granted."""
     withdrawn: bool = False
-    """The set is to stay as it is, in a new partition epoch, in which this cannot be granted any more."""
+    """Whether the request is withdrawn: it asks for the set as it is, in a new partition epoch, so that this one
+    can no longer be granted."""
 
 
 class Leadership:
@@ -71,18 +72,18 @@ class Leadership:
     def __init__(self, local_id: int, image: PartitionImage, epoch_start: int) -> None:
         self._local_id = local_id
         self.epoch_start = epoch_start
-        """Where this epoch begins in the log."""
+        """The offset at which this epoch begins."""
         self._replicas = image.replicas
         self._ends = {replica: UNKNOWN_OFFSET for replica in image.replicas if replica != local_id}
-        """Up to where each follower has the log; unknown until it fetches in this epoch."""
+        """The end of each follower's log; unknown until it fetches in this epoch."""
         self._starts: dict[int, int] = {}
-        """Where the log of each starts."""
+        """The start of each follower's log."""
         self._brokers: dict[int, int] = {}
         """The broker epochs that followers fetched with."""
         self._polls: dict[int, Poll] = {}
         self._isr = image.isr
         self._electable = (*image.isr, *image.elr)
-        """Who the controller may make the leader."""
+        """The replicas that the controller may make the leader."""
         self._committing = _committing(image)
         self.pending: InSyncChange | None = None
         self._partition_epoch = image.partition_epoch
@@ -91,9 +92,9 @@ class Leadership:
         self._marks: deque[tuple[float, int]] = deque()
 
     def follow(self, image: PartitionImage) -> None:
-        """The controller changed replicas or in-sync set within the epoch."""
+        """Take over a change of the replicas or the in-sync set within the epoch."""
         if self.pending is not None and image.partition_epoch > self.pending.partition_epoch:
-            self.pending = None  # granted by now, or not to be granted any more
+            self.pending = None  # it was granted, or can no longer be granted
         if image.partition_epoch > self._partition_epoch:
             self._partition_epoch, self.heard = image.partition_epoch, False
         self._isr = image.isr
@@ -121,7 +122,7 @@ class Leadership:
     # -- how far they are
 
     def fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> bool:
-        """A follower has everything below `offset`; whether that is news. Only replicas are counted."""
+        """A follower has everything below `offset`; returns whether that is new. Only replicas are counted."""
         if replica not in self._ends or self.is_of_the_past(replica, broker_epoch):
             return False
         self._polls[replica] = poll
@@ -132,33 +133,33 @@ class Leadership:
         return True
 
     def is_of_the_past(self, replica: int, broker_epoch: int) -> bool:
-        """Whether a broker said this before it restarted: what it had then it may have lost.
+        """Whether a broker sent this before it restarted: it may have lost what it had then.
 
-        It may arrive late, on its old connection. An unregistered broker has no epoch to compare.
+        The request may arrive late, on the old connection. An unregistered broker has no epoch to compare.
         """
         return UNKNOWN_EPOCH < broker_epoch < self._brokers.get(replica, UNKNOWN_EPOCH)
 
     def starts(self, replica: int, offset: int) -> bool:
-        """A follower's log starts there; whether that is news."""
+        """A follower's log starts at `offset`; returns whether that is new."""
         if self._starts.get(replica) == offset:
             return False
         self._starts[replica] = offset
         return True
 
     def lowest_start(self, local_start: int) -> int:
-        """The first offset that somebody still has who may lead: in sync, eligible, or about to join."""
+        """The lowest start of a log that may become the leader's: of those in sync, eligible, or about to join."""
         starts = self._starts
         joining = self.pending.isr if self.pending is not None else ()
         others = {*self._electable, *joining} - {self._local_id}
         return min([local_start, *(starts.get(replica, UNKNOWN_OFFSET) for replica in others)])
 
     def left(self, replica: int, poll: Poll) -> None:
-        """A follower says that it no longer asks for this partition in this way: it may follow another leader."""
+        """A follower no longer asks for this partition with this poll: it may follow another leader."""
         if self._polls.get(replica) is poll:
             del self._polls[replica]
 
     def committed_end(self, local_end: int, min_in_sync: int) -> int:
-        """Up to where every member of the maximal set has the log; nothing new while too few are in sync."""
+        """The end that every member of the maximal set has reached; it does not move while too few are in sync."""
         if self._committing < min_in_sync:
             return UNKNOWN_OFFSET
         end = local_end
@@ -177,34 +178,34 @@ class Leadership:
         return 1 + sum(self._ends[replica] >= end_offset for replica in self._isr if replica != self._local_id)
 
     def all_fetched_since(self, time: float) -> bool:
-        """Whether everybody else who may be elected, in sync or eligible, has asked since then: none leads."""
+        """Whether all others that may be elected, in sync or eligible, have fetched since then: none leads."""
         others = [replica for replica in self._electable if replica != self._local_id]
         return all(replica in self._polls and self._polls[replica].followed_at >= time for replica in others)
 
     # -- who is in sync
 
     def may_join(self, replica: int, high_watermark: int, log_start: int) -> bool:
-        """Has it everything that is committed and the start of this epoch, and nothing that was deleted?"""
+        """Whether it has everything that is committed, the start of this epoch, and nothing that was deleted."""
         if replica in self._isr or self._starts.get(replica, 0) < log_start:
             return False
         end = self._ends.get(replica, UNKNOWN_OFFSET)
         return end >= high_watermark and end >= self.epoch_start
 
     def may_ask(self, high_watermark: int, log_start: int) -> bool:
-        """Whether there may be something to ask the controller for, beside who lags."""
+        """Whether there may be a reason to ask the controller, other than a member that lags."""
         return self.pending is None and (self.names_eligible or self.any_may_join(high_watermark, log_start))
 
     def any_may_join(self, high_watermark: int, log_start: int) -> bool:
         return any(self.may_join(replica, high_watermark, log_start) for replica in self._ends)
 
     def mark(self, now: float, end_offset: int, oldest: float) -> None:
-        """Note where the log ends now; what was noted before `oldest` is kept once."""
+        """Note the end of the log now; of the notes before `oldest`, one is kept."""
         self._marks.append((now, end_offset))
         while len(self._marks) > 1 and self._marks[1][0] <= oldest:
             self._marks.popleft()
 
     def laggards(self, oldest: float, end_offset: int, max_lag_records: int | None) -> list[int]:
-        """Members that have not reached what the log held at `oldest`, or are too many records behind."""
+        """Members that have not reached the end that the log had at `oldest`, or are too many records behind."""
         must_have = next((end for time, end in reversed(self._marks) if time <= oldest), None)
         return [
             replica
@@ -225,10 +226,10 @@ class Leadership:
         partition_epoch: int,
         min_in_sync: int,
     ) -> InSyncChange | None:
-        """The in-sync set to ask for; None if it is as it should be.
+        """The in-sync set to request; None if it is right.
 
-        Also the present one, while others count as eligible although it is large enough: the controller waits for
-        a sign that its leader is there.
+        The present one is requested too while others count as eligible although it is large enough: the controller
+        waits for a sign of life from the leader.
         """
         joining = [
             replica
@@ -250,11 +251,12 @@ class Leadership:
         return InSyncChange(tuple(members), epochs, partition_epoch)
 
     def _is_registered(self, replica: int, brokers: Mapping[int, BrokerImage]) -> bool:
-        """As it was when it fetched: one that was not registered then may have lost what it had, and be back."""
+        """Whether it is registered as it was when it fetched: one that was not registered then may have lost its
+        records, and be back."""
         known = brokers.get(replica)
         return known is not None and self._brokers.get(replica, UNKNOWN_EPOCH) == known.epoch
 
 
 def _committing(image: PartitionImage) -> int:
-    """How many in-sync replicas count for `min.insync.replicas`."""
+    """The number of in-sync replicas that count for `min.insync.replicas`."""
     return 0 if image.elr else len(image.isr)

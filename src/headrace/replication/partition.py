@@ -37,13 +37,13 @@ ACKS_ALL = -1
 _BY_HISTORY = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-"""What clients take as final, and what a leader of the past may say only because it missed something."""
+"""Errors that clients take as final. A former leader may return one only because it missed something."""
 
 UNCOMMITTED, COMMITTED, REPLICA = range(3)
-"""Who reads: a consumer up to the high watermark, one up to the last stable offset, a replica up to the end."""
+"""The kinds of readers: consumers up to the high watermark or the last stable offset, a replica up to the end."""
 
 View = tuple[int, int, int, FileRange | None]
-"""High watermark, last stable offset, log start and data, all of one moment."""
+"""High watermark, last stable offset, log start and data, all of the same moment."""
 
 
 class Partition:
@@ -72,7 +72,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.internal = topic_partition.topic in INTERNAL_TOPICS
-        """Written by the broker itself, not by its clients."""
+        """Whether it is written by the broker itself, not by its clients."""
         self.log = log
         self.is_leader = False
         self.follows = False
@@ -81,25 +81,25 @@ class Partition:
         self.high_watermark = log.start_offset
         self.image: PartitionImage | None = None
         self.leadership: Leadership | None = None
-        """Of a leader that has followers: how far they are."""
+        """The progress of its followers, if this broker leads and has some."""
         self.flusher: Flusher | None = None
-        """Where the topic's flush policy asks for more than the page cache."""
+        """The flusher, where the topic's flush policy asks for more than the page cache."""
         self._synced_before_ack = False
         self.settled = True
         """Whether an append is acknowledged as soon as it is in the log: no follower and no sync to wait for."""
         self.waiters: dict[Waiter, None] = {}
-        """Who waits for the high watermark or the role to change; a dict because sets have no order."""
+        """Waiters for the high watermark or the role to change; a dict because sets have no order."""
         self.end_waiters: dict[FollowerWaiter, None] = {}
         """Followers that wait for the end of the log to move."""
         self.wakes = host.wakes
         self._host = host
         self._refusals = Refusals(host.clock)
-        """What producers were told to send again."""
+        """The batches that producers have to send again."""
 
     # -- roles
 
     def become_leader(self, image: PartitionImage) -> None:
-        """Take the lead in a new epoch, or note a change of the in-sync set in this one."""
+        """Lead from now on in a new epoch, or take over a change of the in-sync set in this one."""
         local_id = self._host.broker_id
         assert image.leader_epoch >= self.leader_epoch
         assert image.leader == local_id
@@ -121,7 +121,7 @@ class Partition:
         self._settle()
         self._advance_high_watermark()
         if self.leadership is not None and self.leadership.may_ask(self.high_watermark, self.log.start_offset):
-            self._host.in_sync.ask(self)  # who caught up while another change was asked for has said so already
+            self._host.in_sync.ask(self)  # a follower may have caught up during another change
         self.wakes.wake(self.waiters)
         self.wakes.wake(self.end_waiters)
 
@@ -177,7 +177,7 @@ class Partition:
         return base_offset, append_time, log.start_offset
 
     def _explain(self, error: KafkaError) -> None:
-        """Raise what says more of a batch that was not appended: a gap is only one if the producer left it."""
+        """Raise a more precise error for a batch that was refused: a gap is only one if the producer caused it."""
         self._refusals.note(error)
         if error.code not in _BY_HISTORY:
             return
@@ -196,7 +196,7 @@ class Partition:
             self.wakes.wake(self.end_waiters)
 
     def append_own(self, batch: bytearray) -> int:
-        """Append a batch that this broker built, for `acks=all`; its base offset."""
+        """Append a batch that this broker built, for `acks=all`; returns its base offset."""
         if self.leadership is not None:
             self._check_enough_replicas(ACKS_ALL)
         base_offset = self.log.append_own(batch, self.leader_epoch)
@@ -204,16 +204,17 @@ class Partition:
         return base_offset
 
     def append_unsequenced(self, batch: bytearray, guard: VerificationGuard | None = None) -> int:
-        """Append a transactional batch that the broker wrote for a producer, for `acks=all`; its base offset."""
+        """Append a transactional batch of the broker for a producer, for `acks=all`; returns its base offset."""
         self._check_enough_replicas(ACKS_ALL)
         base_offset, _ = self.log.append_unsequenced(batch, self.leader_epoch, guard)
         self._appended()
         return base_offset
 
     def append_marker(self, marker: EndMarker) -> int:
-        """End a producer's transaction here, as its coordinator says; the offset to wait for with `acks=all`.
+        """End a producer's transaction here for its coordinator; returns the offset to wait for with `acks=all`.
 
-        INVALID_PRODUCER_EPOCH for a producer of the past, TRANSACTION_COORDINATOR_FENCED for such a coordinator.
+        INVALID_PRODUCER_EPOCH for a former epoch of the producer, TRANSACTION_COORDINATOR_FENCED for a former
+        coordinator.
         """
         self._check_enough_replicas(ACKS_ALL)
         base_offset, _ = self.log.append_marker(marker, self.leader_epoch)
@@ -223,24 +224,24 @@ class Partition:
     # -- verification of transactional appends (KIP-890)
 
     def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the coordinator must be asked before a transactional batch is appended: none is open here."""
+        """Whether the coordinator must verify a transactional batch before an append, as none is open here."""
         return self.log.needs_verification(producer_id, producer_epoch)
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, bumps_epochs: bool
     ) -> VerificationGuard | None:
-        """Before the coordinator is asked: what to present to `append` once it has agreed; None if none is needed.
+        """The guard to pass to `append` once the coordinator has agreed; None if no verification is needed.
 
         A marker that is written meanwhile makes it void, and the append fails with INVALID_TXN_STATE, unless it
-        surely ends an earlier transaction.
-        `bumps_epochs`: the client takes a new epoch at every end (transactions version 2).
+        surely ends an earlier transaction. `bumps_epochs`: the client takes a new epoch at every end (transactions
+        version 2).
         """
         return self.log.start_verification(producer_id, producer_epoch, base_sequence, bumps_epochs)
 
     def acknowledged(self, end_offset: int, acks: int, leader_epoch: int) -> bool:
-        """Whether what was appended below `end_offset` in that epoch is where `acks` promises.
+        """Whether what was appended below `end_offset` in that epoch is as safe as `acks` promises.
 
-        Raises the `KafkaError` to answer with once that cannot be known any more.
+        Raises the `KafkaError` to answer with once that can no longer be known.
         """
         failure = self.log.failure
         if failure is not None:
@@ -279,27 +280,27 @@ class Partition:
 
     @property
     def min_in_sync(self) -> int:
-        """Replicas that must be in sync for `acks=all`; never more than there are, or were before a move."""
+        """The replicas that must be in sync for `acks=all`; never more than there are, or were before a move."""
         image = self.image
         assert image is not None
         return min(self.log.config.min_insync_replicas, len(image.original or image.replicas))
 
     @property
     def surely_leads(self) -> bool:
-        """Whether nobody else can lead by now: for answers that nothing is written for."""
+        """Whether no other broker can be the leader: for answers for which nothing is written."""
         if self.leadership is None or self._host.lease.valid():
             return True
         return self.leadership.all_fetched_since(self._host.clock.monotonic() - self._host.silence_seconds)
 
     def check_lease(self) -> None:
-        """NOT_LEADER_OR_FOLLOWER if this leader may have been replaced unawares."""
+        """NOT_LEADER_OR_FOLLOWER if this leader may have been replaced without noticing."""
         if self.leadership is not None and not self._host.lease.valid():
             self._check_not_replaced()
 
     def _check_not_replaced(self) -> None:
-        """Without a lease there may be another leader, unless everybody who could be one still follows this one.
+        """Without a lease there may be another leader, unless all who could be one still follow this one.
 
-        What all of them confirm (`acks` above 1) needs no lease: none of them confirms to a leader of the past.
+        What all of them confirm (`acks` above 1) needs no lease: none of them confirms to a former leader.
         """
         assert self.leadership is not None
         if not self.leadership.all_fetched_since(self._host.clock.monotonic() - self._host.silence_seconds):
@@ -342,7 +343,7 @@ class Partition:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the in-sync set has confirmed where this epoch began (KIP-207): only then is the end known."""
+        """Whether the in-sync set has confirmed the start of this epoch (KIP-207): only then is the end known."""
         return self.leadership is None or self.high_watermark >= self.leadership.epoch_start
 
     @property
@@ -355,26 +356,26 @@ class Partition:
 
     @property
     def start(self) -> TimestampOffset:
-        """Where the log starts, and the epoch it was written in."""
+        """The start of the log, and its epoch."""
         offset = self.log.start_offset
         return TimestampOffset(-1, offset, self.log.leader_epochs.epoch_for(offset))
 
     def find_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """May block (it decompresses a batch). The first record that is as late as `timestamp`."""
+        """The first record that is not older than `timestamp`. May block: it decompresses a batch."""
         return self.log.find_offset_by_timestamp(timestamp)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
-        """May block likewise. The record with the largest timestamp, the first of them."""
+        """The first record with the largest timestamp. May block: it decompresses a batch."""
         return self.log.max_timestamp_offset()
 
     @property
     def size(self) -> int:
-        """Bytes of the log."""
+        """The size of the log in bytes."""
         return self.log.size
 
     @property
     def lag(self) -> int:
-        """Records that this replica still lacks of what is committed."""
+        """The number of committed records that this replica still lacks."""
         return max(0, self.high_watermark - self.log.end_offset)
 
     @property
@@ -385,10 +386,10 @@ class Partition:
         return self.log.producers.describe()
 
     def epoch_end(self, epoch: int, reader: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs part (KIP-101, 279).
+        """(epoch, end offset) of the largest epoch at or below `epoch`: where two logs diverge (KIP-101, 279).
 
-        For consumers too, that is in the whole log: a new leader's high watermark can be behind what they have
-        read, and would look to them as if records had been lost.
+        Consumers too get it for the whole log: a new leader's high watermark can be behind what they have read,
+        which would look to them as if records had been lost.
         """
         if reader != REPLICA:
             self.check_lease()
@@ -398,11 +399,11 @@ class Partition:
 
     @property
     def synced_end(self) -> int:
-        """Up to where this replica counts as having the records: the page cache, or the device if asked for."""
+        """The end of the records that count as stored: in the page cache, or on the device if required."""
         return self.log.recovery_point if self._synced_before_ack else self.log.end_offset
 
     def set_flusher(self, flusher: Flusher | None) -> None:
-        """The topic's flush policy is new, or has changed."""
+        """Set the topic's flush policy, which is new or has changed."""
         if self.flusher is not None:
             self.flusher.close()
         self.flusher = flusher
@@ -414,7 +415,7 @@ class Partition:
             self._advance_high_watermark()
 
     def config_changed(self) -> None:
-        """Fewer in-sync replicas may be needed now."""
+        """Check the waiters again: fewer in-sync replicas may be needed now."""
         if self.is_leader:
             self._advance_high_watermark()
             if self.leadership is not None and self.leadership.names_eligible:
@@ -422,7 +423,7 @@ class Partition:
                 self._host.in_sync.ask(self)
 
     def flushed(self) -> None:
-        """A sync has succeeded or failed: waiters must check again."""
+        """Called when a sync has succeeded or failed: waiters must check again."""
         if self.follows:
             self._host.following.stir(self)
         if self.log.failure is not None or not self.is_leader:
@@ -450,11 +451,11 @@ class Partition:
                     follower.noted()
 
     def follower_fetched(self, replica: int, offset: int, broker_epoch: int, poll: Poll) -> None:
-        """A follower asks for what comes from `offset` on in this epoch: it has everything before.
+        """A follower fetches from `offset` on in this epoch: it has everything before.
 
-        Unless that is more than there is: an empty log that begins further on, where a leader of before began, has
-        no epoch by which it could be found to differ (after an unclean election), and what is appended up to there
-        is not in it.
+        Unless `offset` is beyond the end: an empty log that begins further on, where a former leader began, has no
+        epoch by which the difference could be found (after an unclean election), and does not have what is
+        appended up to there.
         """
         leadership = self.leadership
         if leadership is None or not leadership.is_follower(replica):
@@ -478,7 +479,7 @@ class Partition:
             self._host.in_sync.ask(self)
 
     def follower_starts(self, replica: int, log_start: int) -> None:
-        """A follower told where its log starts."""
+        """Note the start of a follower's log."""
         leadership = self.leadership
         if leadership is not None and leadership.starts(replica, log_start) and self.waiters:
             self.wakes.wake(self.waiters)
@@ -489,7 +490,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The first offset that somebody still has who leads or may lead."""
+        """The lowest start of a log that leads or may lead."""
         start = self.log.start_offset
         return start if self.leadership is None else self.leadership.lowest_start(start)
 
@@ -498,10 +499,10 @@ class Partition:
         if self.leadership is not None:
             self.leadership.pending = None
             self._advance_high_watermark()
-            self.wakes.wake(self.waiters)  # nor is a deletion of records to wait for it
+            self.wakes.wake(self.waiters)  # a deletion of records does not wait for it either
 
     def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
-        """Where the reader's log parts from this one: (epoch, end offset), if it does not end inside this one."""
+        """(epoch, end offset) where the reader's log diverges from this one, unless it ends inside this one."""
         epoch, end_offset = self.log.leader_epochs.end_offset_for(last_epoch, self.log.end_offset)
         return None if epoch == last_epoch and offset <= end_offset else (epoch, end_offset)
 
@@ -515,7 +516,7 @@ class Partition:
             self.flusher.appended()
 
     def follow_marks(self, high_watermark: int, log_start: int) -> None:
-        """The leader told how far its log is committed, and where it starts."""
+        """Take over the leader's high watermark and the start of its log."""
         assert self.follows
         log = self.log
         reached = min(high_watermark, log.end_offset)
@@ -526,10 +527,10 @@ class Partition:
             log.delete_records_to(min(log_start, log.end_offset))
 
     def cut_to_leader(self, epoch: int, end_offset: int) -> None:
-        """Drop what the leader does not have: its log has `epoch` up to `end_offset` and differs after that.
+        """Truncate what the leader does not have: its log has `epoch` up to `end_offset` and differs after that.
 
-        Again and again, one epoch further back each time, until both logs agree (KIP-101, KIP-279). Never by the
-        high watermark; below it only after an unclean election.
+        Repeated, one epoch further back each time, until both logs agree (KIP-101, KIP-279). Never by the high
+        watermark; below it only after an unclean election.
         """
         assert self.follows
         log = self.log
@@ -548,25 +549,25 @@ class Partition:
             )
             self.high_watermark = log.end_offset
         elif dropped:
-            # How much of it was committed is not known after a crash: the high watermark is noted now and then.
+            # After a crash it is unknown how much was committed: the high watermark is noted now and then.
             logger.info("%s: dropped %d records that the leader lacks", self.topic_partition, dropped)
 
     def restart_at(self, offset: int) -> None:
-        """Restart the log at the leader's start: earlier records are gone there."""
+        """Restart the log at the leader's start: the leader no longer has earlier records."""
         assert self.follows
         logger.warning("%s: starting over at offset %d", self.topic_partition, offset)
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
 
     def delete_expired(self) -> int:
-        """Apply retention; how many segments went. Followers hear where the log starts now."""
+        """Apply retention; returns how many segments were deleted. Followers learn where the log starts now."""
         removed = self.log.delete_expired(self.high_watermark)
         if removed:
             self.wakes.wake(self.end_waiters)
         return removed
 
     def delete_records(self, offset: int) -> int:
-        """Let go of everything below `offset` (-1: the high watermark); the new low watermark."""
+        """Delete everything below `offset` (-1: the high watermark); returns the new low watermark."""
         config = self.log.config
         if config.compacted and not config.deletes:
             raise KafkaError(

@@ -19,7 +19,7 @@ from headrace.records.batch import HEADER_SIZE, parse_header
 from headrace.storage.log import Log
 
 EXCUSED_SECONDS = 2.0
-"""For as long after an election or a refusal."""
+"""How long after an election or a refusal a missing batch is excused."""
 LONG_AGO = float("-inf")
 
 _FOR_THE_MOMENT = frozenset(
@@ -29,32 +29,32 @@ _FOR_THE_MOMENT = frozenset(
 
 
 class Refusals:
-    """Of one partition."""
+    """The recent refusals of one partition."""
 
     __slots__ = ("_clock", "_words", "began_at", "lately", "refused_at")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.began_at = self.refused_at = LONG_AGO
-        """When this broker began to lead, and when it last refused a batch for the moment."""
+        """When this broker became the leader, and when it last refused a batch temporarily."""
         self._words: tuple[ErrorCode, str | None] | None = None
         self.lately = False
-        """Whether either may have been lately: the clock is looked at only then."""
+        """Whether either may be recent: only then is the clock read."""
 
     def begin(self) -> None:
-        """This broker leads from now on."""
+        """Note that this broker leads from now on."""
         self.began_at = self._clock.monotonic()
         self.lately = True
 
     def note(self, error: KafkaError) -> None:
-        """A batch was refused like this."""
+        """Note that a batch was refused with this error."""
         if error.code in _FOR_THE_MOMENT:
             self._words = error.code, error.message
             self.refused_at = self._clock.monotonic()
             self.lately = True
 
     def check_beginning(self, log: Log, batch: memoryview) -> None:
-        """Refuse a batch with which an unknown producer cannot have begun, if what came before may be missing."""
+        """Refuse a batch with which an unknown producer cannot have begun, if an earlier batch may be missing."""
         if max(self.began_at, self.refused_at) <= self._clock.monotonic() - EXCUSED_SECONDS:
             self.lately = False
         elif len(batch) >= HEADER_SIZE:
@@ -63,7 +63,7 @@ class Refusals:
                 self.excuse_gap(after_election=True)
 
     def excuse_gap(self, after_election: bool) -> None:
-        """Raise why the batch before may be missing, if that can be this broker's doing."""
+        """Raise why the batch before may be missing, if this broker may be the cause."""
         lately = self._clock.monotonic() - EXCUSED_SECONDS
         if after_election and self.began_at > lately:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker has just begun to lead")

@@ -1,8 +1,9 @@
-"""The partitions of this broker, kept in step with the metadata image (architecture D5): new image in, diff out.
+"""The partitions of this broker, consistent with the metadata image (architecture D5): new image in, diff out.
 
-The hot handlers look partitions up by the raw bytes of a topic's name or id, as they stand on the wire. Files
-are made and removed by a thread; the loop only ever sees partitions that are ready. One whose data directory
-failed, or whose log could not be made, is offline: it is not looked up any more, and clients are told why.
+The hot handlers look partitions up by the raw bytes of a topic's name or id, as they are on the wire. Files are
+created and removed by a thread; the loop only ever sees partitions that are ready. A partition whose data
+directory failed, or whose log could not be created, is offline: it is no longer looked up, and clients get the
+reason.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ReplicaSet:
         config_of: TopicLogConfig,
         fetchers: Fetchers | None = None,
     ) -> None:
-        """Without fetchers no partition is copied from elsewhere."""
+        """Without fetchers no partition is copied from other brokers."""
         self._host = host
         self.broker_id = host.broker_id
         self.in_sync_changes = host.in_sync_changes
@@ -52,13 +53,13 @@ class ReplicaSet:
         self._config_of = config_of
         self._fetchers = fetchers
         self._high_watermarks: dict[TopicPartition, int] = {}
-        """As they were when the broker stopped; each is used once."""
+        """The high watermarks when the broker stopped; each is used once."""
         self._untouched: dict[TopicPartition, None] = {}
-        """Logs as the start found them, until they have a role."""
+        """Logs as they were found at the start, until they have a role."""
         self._stale: dict[Partition, None] = {}
-        """Those of them that cannot be copied again for lack of space: they do not follow meanwhile."""
+        """Partitions with outdated logs that cannot be copied again for lack of space: they do not follow."""
         self._away_ms = 0
-        """How long ago this broker last wrote down where its logs stood."""
+        """How long ago this broker last recorded the state of its logs."""
         self._sync_rounds = SyncRounds(env)
         self.sending_limit: Side | None = None
         """How fast this broker sends to followers that are not in sync."""
@@ -67,26 +68,26 @@ class ReplicaSet:
         self.offline: dict[TopicPartition, TopicId] = {}
         """Partitions of this broker that are offline; its log says why."""
         self._image = MetadataImage(cluster_id="")
-        """What the partitions agree with."""
+        """The image with which the partitions agree."""
         self._target = self._image
         self._reconciling: asyncio.Task[None] | None = None
         self._listeners: list[ImageListener] = []
         self._elsewhere: set[tuple[TopicId, int]] = set()
         """Partitions whose logs may be in a directory that is missing: they are not created again."""
         self._moved_away: set[tuple[TopicId, int]] = set()
-        """Partitions that were offline here until other brokers took them: if they come back, they are made."""
+        """Partitions that were offline here until other brokers took them: they are created if they come back."""
         self._lost: LostLogs = {}
-        """Where partitions whose logs are gone continue, so that no offset is reused."""
+        """Where partitions continue whose logs are lost, so that no offset is used again."""
         self._retry = False
 
-    # -- keeping in step
+    # -- following the image
 
     def subscribe(self, listener: ImageListener) -> None:
-        """Call `listener(old, new)` each time the partitions have come to agree with a new image."""
+        """Call `listener(old, new)` each time the partitions agree with a new image."""
         self._listeners.append(listener)
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Called with a new image: agree with it soon. `settled` waits for that."""
+        """Adopt a new image soon. `settled` waits for that."""
         self._target = new
         if self._reconciling is None or self._reconciling.done():
             self._reconciling = self._env.background.start("Following the cluster's metadata", self._reconcile())
@@ -153,7 +154,7 @@ class ReplicaSet:
             for (topic_partition, topic), partition_log in zip(missing, logs, strict=True):
                 if partition_log is None:
                     self.offline[topic_partition] = topic.id
-                elif partition_log.failure is not None:  # by now; the others in its directory may be gone already
+                elif partition_log.failure is not None:  # already; the others in its directory may be gone too
                     self.offline[topic_partition] = topic.id
                     self._elsewhere.add((topic.id, topic_partition.partition))
                 else:
@@ -164,7 +165,7 @@ class ReplicaSet:
         self._update_configs(old, new, changed)
 
     def _new_partition(self, name: TopicPartition, topic_id: TopicId, partition_log: Log) -> Partition:
-        """With the high watermark it last knew, within what counts as written here."""
+        """A partition with its last known high watermark, up to the end of what counts as written here."""
         partition = Partition(name, topic_id, partition_log, self._host)
         self._set_flush_policy(partition)
         known = self._high_watermarks.pop(name, 0)
@@ -172,14 +173,14 @@ class ReplicaSet:
         return partition
 
     def load_high_watermarks(self) -> None:
-        """Blocking, once at start: up to where each log was known to be committed."""
+        """Read the high watermarks. Blocking, once at start."""
         for directory in self._directories.online:
             self._high_watermarks.update(directory.read_high_watermarks())
             self._untouched.update(dict.fromkeys(directory.logs))
             self._away_ms = max(self._away_ms, directory.away_ms())
 
     def save_high_watermarks(self) -> None:
-        """Blocking."""
+        """Write the high watermarks. Blocking."""
         marks = {partition.topic_partition: partition.high_watermark for partition in self.all()}
         for directory in self._directories.online:
             directory.write_high_watermarks({name: marks[name] for name in list(directory.logs) if name in marks})
@@ -208,7 +209,7 @@ class ReplicaSet:
         return self.broker_id in partition.replicas
 
     def _forget_offline(self, image: MetadataImage) -> None:
-        """What has moved to other brokers may be created again here if it comes back, on another disk."""
+        """Forget offline partitions that moved away: one that returns may be created on another disk."""
         gone = [(name, id) for name, id in self.offline.items() if not self._is_ours(id, name, image)]
         for name, topic_id in gone:
             del self.offline[name]
@@ -224,7 +225,7 @@ class ReplicaSet:
         )
 
     def _try_to_open(self, placed: Placed, image: MetadataImage) -> Log | None:
-        """In a thread. None if there is no room for the log, or if it may be in a directory that is missing."""
+        """The log. None if there is no space for it, or if it may be in a missing directory. In a thread."""
         topic_partition, topic = placed
         key = topic.id, topic_partition.partition
         is_elsewhere = key in self._elsewhere or (
@@ -244,7 +245,7 @@ class ReplicaSet:
         return list(dict.fromkeys(self.offline.values()))
 
     def retry_offline(self) -> None:
-        """What could not be made for want of room may be possible now."""
+        """Try again to open logs for which there was no space."""
         if self.offline and self._directories.online:
             self._retry = True
             self.follow(self._image, self._target)
@@ -280,12 +281,12 @@ class ReplicaSet:
             partition.set_flusher(Flusher(self._env, self._sync_rounds, partition, config) if needed else None)
 
     def _drop_all(self, partitions: list[Partition], image: MetadataImage) -> None:
-        """What moved to other brokers is kept for some time: until now it was one of the copies."""
+        """Remove partitions. Logs of those that moved away are kept for a while: until now they were a replica."""
         for partition in partitions:
             self._uninstall(partition)
             self._retire(partition)
             topic = image.topics_by_id.get(partition.topic_id)
-            # A large topic is deleted bit by bit: its last partitions go first.
+            # A large topic is deleted in parts: its last partitions are removed first.
             if topic is not None and partition.topic_partition.partition < len(topic.partitions):
                 self._directories.set_moved_aside(partition.topic_partition)
             else:
@@ -293,7 +294,8 @@ class ReplicaSet:
                 log.info("Dropped %s: its topic is gone", partition.topic_partition)
 
     def _retire(self, partition: Partition) -> None:
-        """In this order: without its flusher a leader would take what is not synced for acknowledged."""
+        """Retire a partition. The order matters: without its flusher a leader would acknowledge unsynced
+        records."""
         if self._fetchers is not None:
             self._fetchers.leave(partition)
         partition.resign()
@@ -320,7 +322,7 @@ class ReplicaSet:
                 self._follow_leader(partition, state)
 
     def _leads(self, state: PartitionImage, image: MetadataImage) -> bool:
-        """Not if this broker was elected before it restarted: it waits for an epoch of its own."""
+        """Whether this broker leads: not if it was elected before it restarted, when it waits for a new epoch."""
         if state.leader != self.broker_id:
             return False
         local = image.brokers.get(self.broker_id)
@@ -329,11 +331,12 @@ class ReplicaSet:
         )
 
     def _forget_if_stale(self, partition: Partition, state: PartitionImage) -> bool:
-        """Once after a start: a compacted log that was offline for long may hold values whose tombstones are gone.
+        """Once after a start, discard a compacted log that was offline for too long.
 
-        The leader has removed them by now, and nothing will ever tell this replica: it copies the log again.
-        A member of the in-sync set, or who may lead besides, does not: its log may be needed.
-        False if it should and cannot for want of room: then it must not follow, and it is tried again.
+        It may hold values whose tombstones are gone. The leader has removed both, and nothing will ever delete
+        these values here: the log is copied again. A member of the in-sync set, or an eligible replica, keeps its
+        log, which may be needed. Returns False if it should be discarded and cannot for lack of space: then the
+        partition must not follow, and it is tried again.
         """
         if partition.topic_partition not in self._untouched or not partition.follows:
             return True
@@ -385,7 +388,7 @@ class ReplicaSet:
 
     @property
     def image(self) -> MetadataImage:
-        """What the partitions agree with."""
+        """The image with which the partitions agree."""
         return self._image
 
     # -- looking up
@@ -410,11 +413,11 @@ class ReplicaSet:
 
     @property
     def doubted_leaders(self) -> set[int]:
-        """Clients had better wait for the next leader than be sent to these."""
+        """Leaders to which clients should not be sent: they had better wait for the next ones."""
         return self._fetchers.doubted if self._fetchers is not None else set()
 
     def why_not_leader(self, topic: bytes, index: int, *, by_id: bool) -> KafkaError:
-        """What to tell a client that came here for a partition we do not lead."""
+        """The error for a client that came here for a partition that this broker does not lead."""
         if by_id:
             known = self._target.topics_by_id.get(TopicId(topic))
         else:
@@ -428,17 +431,17 @@ class ReplicaSet:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def for_follower(self) -> ReplicaSet:
-        """What a client that reads as a follower finds. Behind a gate all but brokers are refused."""
+        """The partitions for a client that reads as a follower. Behind a gate only brokers may."""
         return self
 
     def all(self) -> Iterator[Partition]:
-        """Also in a thread, while the loop makes and removes some."""
+        """All partitions; also in a thread, while the loop adds and removes some."""
         for partitions in list(self.by_name.values()):
             yield from list(partitions.values())
 
 
 def _is_older(state: PartitionImage, known: PartitionImage | None) -> bool:
-    """Whether the leader heard of a later state from the controller itself."""
+    """Whether the leader got a later state from the controller itself."""
     return (
         known is not None
         and state.leader_epoch == known.leader_epoch

@@ -13,26 +13,26 @@ logger = logging.getLogger(__name__)
 
 class Waiter(Protocol):
     def wake(self) -> None:
-        """Something changed on a partition this waits on: look again."""
+        """Called when something changed on a partition that this waits on: check again."""
         ...
 
     def failed(self, error: Exception) -> None:
-        """`wake` raised, which is a bug: end this one only."""
+        """Called when `wake` raised, which is a bug: end only this waiter."""
         ...
 
 
 class FollowerWaiter(Waiter, Protocol):
-    """What waits for the end of the log to move."""
+    """A waiter for the end of the log to move."""
 
     def noted(self) -> None:
-        """The high watermark moved: tell it with the next answer."""
+        """Called when the high watermark moved: report it with the next answer."""
         ...
 
 
 class WakeList:
-    """Collects who must look again and calls each once, after the current request is done.
+    """Collects the waiters that must check again and calls each once, after the current request is done.
 
-    Calling at once would answer a poll with the first of several batches that arrived in one read, and would
+    Calling them at once would answer a poll with the first of several batches that arrived in one read, and would
     run one connection's sending inside another's receiving.
     """
 
@@ -49,7 +49,7 @@ class WakeList:
         self._due.update(waiters)
 
     def _run(self) -> None:
-        """Those that are woken by somebody woken have their turn too: a session wakes its polls."""
+        """Wake all, including waiters that are woken by other waiters: a session wakes its polls."""
         self._running = True
         while self._due:
             due, self._due = self._due, {}
@@ -59,7 +59,7 @@ class WakeList:
 
 
 def _wake(waiter: Waiter) -> None:
-    """One that raises is ended; the others are woken all the same."""
+    """Wake one waiter. If it raises, only that one is ended."""
     try:
         waiter.wake()
     except Exception as error:

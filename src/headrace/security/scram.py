@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MECHANISMS: dict[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""By name, the hash function."""
+"""The hash function of each mechanism."""
 MECHANISM_NUMBERS: dict[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""Kafka's, in requests."""
+"""The mechanisms by Kafka's numbers in requests."""
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
 SALT_BYTES = 24
@@ -69,11 +69,11 @@ def new_credential(
 
 
 class ScramShape(NamedTuple):
-    """What everybody sees of a credential before knowing the password."""
+    """The parts of a credential that everybody sees before proving to know the password."""
 
     iterations: int = MIN_ITERATIONS
     salt_bytes: int | None = SALT_BYTES
-    """None for a salt as Java's tools make it: a number of 130 bits in base 36."""
+    """The length of the salt; None for a salt as Java's tools make it: a number of 130 bits in base 36."""
 
     def salt(self, seed: bytes) -> bytes:
         if self.salt_bytes is None:
@@ -82,7 +82,7 @@ class ScramShape(NamedTuple):
 
 
 def shapes_of(credentials: Iterable[ScramCredential]) -> tuple[ScramShape, ...]:
-    """Those that users have, the usual ones first; our own if there are no users."""
+    """The shapes of the users' credentials, the most frequent first; our own if there are no users."""
     found = Counter(ScramShape(one.iterations, _salt_bytes(one.salt)) for one in credentials)
     return tuple(shape for shape, _ in found.most_common(MAX_SHAPES)) or (ScramShape(),)
 
@@ -101,7 +101,7 @@ def _in_base_36(number: int) -> bytes:
 
 
 class ScramServer:
-    """One authentication as the broker sees it: `step` twice, then `user` is who it is."""
+    """One authentication on the broker's side: call `step` twice, then `user` is who it is."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ScramServer:
         made_up = self._made_up(user)
         self._credential = found or made_up
         self._first = bare
-        # What is repeated of the header in the last message: nobody between us has changed it.
+        # The last message repeats the header: nobody between us has changed it.
         self._binding = base64.b64encode(text[: len(text) - len(bare)].encode()).decode()
         self._full_nonce = parts["r"] + self._nonce
         salt = base64.b64encode(self._credential.salt).decode()
@@ -174,9 +174,9 @@ class ScramServer:
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, said, self._function))
 
     def _made_up(self, user: str) -> ScramCredential:
-        """The same for a name whenever it is asked for, and another for every other.
+        """Made-up credentials: always the same for a name, and different for every other name.
 
-        The shape too stays the same while others come and go: the one that scores highest with the name.
+        The shape too stays the same while other users come and go: the one that scores highest with the name.
         """
         seed = hmac.digest(self._secret, user.encode(), "sha512")
         shape = max(self._shapes, key=lambda one: hmac.digest(seed, repr(tuple(one)).encode(), "sha256"))
@@ -185,7 +185,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """The same as the client sees it: `first`, then `final` with the answer, then `check` the last one."""
+    """One authentication on the client's side: `first`, `final` with the answer, `check` with the last one."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: bytes) -> None:
         self._mechanism = mechanism
@@ -220,7 +220,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, answer: bytes) -> None:
-        """Checks that the broker knows the password too."""
+        """Check that the broker knows the password too."""
         parts = _attributes(_text(answer))
         if not hmac.compare_digest(_decoded(parts.get("v", "")), self._signature):
             raise AuthenticationFailed("the broker does not know the password")
@@ -236,7 +236,7 @@ def _text(message: bytes) -> str:
 
 
 def _after_header(text: str) -> tuple[str, str]:
-    """Whom to act for, and the message without its header."""
+    """The name to act for, and the message without its header."""
     binding, comma, rest = text.partition(",")
     authorization, comma2, bare = rest.partition(",")
     if binding not in ("n", "y") or not comma or not comma2:

@@ -32,10 +32,10 @@ from headrace.wire.api_keys import ApiKey
 from headrace.wire.schema import Response
 
 MAX_LINES = 100
-"""For one request; the rest is counted."""
+"""The limit of lines for one request; the rest is counted."""
 
 AuditSubject = tuple[object, dict[str, object]]
-"""What finds its result in the response, and what a line says of it."""
+"""The key of a thing in the results, and the fields of its line."""
 AuditResults = Iterable[tuple[object, int]]
 
 
@@ -43,10 +43,10 @@ class AuditTrail:
     def __init__(self, clock: Clock, is_broker: Callable[[str, bytes, str], bool]) -> None:
         self._is_broker = is_broker
         self._lines = LineLimit(clock, audit)
-        """For what is refused, which anybody can cause without end."""
+        """The limit of lines about refused requests, which anybody can cause without end."""
 
     def cold(self, api: Api, handle: ColdHandler) -> ColdHandler:
-        """The handler of an API that changes something, with its lines; any other as it is."""
+        """The handler with its audit lines if the API changes something; any other handler unchanged."""
         told = CHANGES.get(api.key)
         if told is None:
             return handle
@@ -96,7 +96,7 @@ async def _answer(work: Response | Awaitable[Response]) -> Response:
 
 
 async def _first(context: Context, subjects: Iterable[AuditSubject]) -> tuple[list[AuditSubject], int]:
-    """Those that get a line, and how many more there are."""
+    """The subjects that get a line, and how many more there are."""
     first: list[AuditSubject] = []
     more = 0
     async for subject in context.each(subjects):
@@ -112,7 +112,7 @@ def _only_checks(request: Any) -> bool:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """As much of them as a line shows."""
+    """The texts as one, as far as a line shows them."""
     shown: list[str] = []
     length = 0
     for text in texts:
@@ -223,7 +223,7 @@ def _config(config: Any, of_broker: bool) -> str:
 
 
 def _is_secret(name: str, of_broker: bool) -> bool:
-    """Also with the prefix of a listener and a mechanism. A mistyped name may be that of a password."""
+    """Whether a setting is secret, with any prefixes of it. A mistyped name may be that of a password."""
     words = name.lower().split(".")
     known = [BROKER_SETTINGS.get(".".join(words[start:])) for start in range(len(words))]
     found = [setting for setting in known if setting is not None]
@@ -339,4 +339,4 @@ CHANGES: dict[int, tuple[Callable[[Any], Iterable[AuditSubject]], Callable[[Any]
     ApiKey.UPDATE_FEATURES: (_features, _by("feature", "results")),
     ApiKey.UNREGISTER_BROKER: (lambda request: [(None, {"broker": request.broker_id})], _nothing),
 }
-"""By API: what a request is about, and how each of it ended."""
+"""The subjects of a request and their results, by API."""

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from headrace.server.exchange import Exchange
 
 LINGER_SECONDS = 1.0
-"""What a client gets to read the answer to a failed login in, before its connection ends."""
+"""How long a client has to read the answer to a failed login before its connection ends."""
 
 
 class SaslLogin:
-    """Of one connection."""
+    """The login of one connection."""
 
     def __init__(self, guard: LoginGuard, exchange: Exchange, listener: SaslListener) -> None:
         self._guard = guard
@@ -47,7 +47,7 @@ class SaslLogin:
         self._failed = False
         self.for_ever = False
         self._expires = 0.0
-        """By the monotonic clock; 0 for never."""
+        """When the login expires, by the monotonic clock; 0 for never."""
 
     def valid(self, now: float) -> bool:
         return bool(self._user) and not self._failed and (not self._expires or now < self._expires)
@@ -90,7 +90,7 @@ class SaslLogin:
 
 
 def listeners_without_users(config: BrokerConfig, image: MetadataImage) -> list[str]:
-    """Those where no login is possible: they offer only SCRAM, and no user has a password for it."""
+    """The listeners where no login is possible: they offer only SCRAM, and no user has a password for it."""
     known = {mechanism for mechanisms in image.users.values() for mechanism in mechanisms}
     return [
         name
@@ -101,10 +101,10 @@ def listeners_without_users(config: BrokerConfig, image: MetadataImage) -> list[
 
 class LoginGuard:
     def __init__(self, broker: Broker, inner: Guard | None) -> None:
-        """`inner` is asked after the login: what the user may."""
+        """`inner` decides after the login what the user may do."""
         self._broker = broker
         self.inner = inner
-        """May be replaced before the dispatcher takes this guard again."""
+        """The guard after the login. May be replaced before the dispatcher uses this guard again."""
         self._lines = LineLimit(broker.env.clock, audit)
         self.now = broker.env.clock.monotonic
         self._delay = broker.config.integer("connection.failed.authentication.delay.ms") / 1000
@@ -114,7 +114,7 @@ class LoginGuard:
             for name, settings in broker.config.sasl.items()
             if settings.oauth is not None
         }
-        """Of tokens, by listener."""
+        """The keys for checking tokens, by listener."""
         self._listeners = {
             name: SaslListener(
                 settings.mechanisms,
@@ -177,7 +177,7 @@ class LoginGuard:
         return body if self.inner is None else self.inner.leave(exchange, api, context, body, seconds)
 
     def quick(self, api: Api, handle: HotHandler) -> None:
-        """Only the cold path looks at the login."""
+        """Does nothing: only the cold path checks the login."""
 
     def hot(self, api: Api, handle: HotHandler) -> HotHandler:
         permitted = handle if self.inner is None else self.inner.hot(api, handle)

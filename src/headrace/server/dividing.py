@@ -14,22 +14,23 @@ from headrace.wire.api_keys import ApiKey
 from headrace.wire.schema import Request, Response, Struct
 
 ELEMENTS = 500
-"""Of one part: the dearest take some 20 µs each."""
+"""The number of elements in one part: the slowest take some 20 µs each."""
 FEWER = 75
-"""Of one part, where each takes more."""
+"""The number of elements in one part where each takes longer."""
 
 S = TypeVar("S", bound=Struct)
 
 
 class Division(NamedTuple):
-    """Which array of a request is divided, and which of the response answers it; then those within, if any."""
+    """The array of a request that is divided, and its counterpart in the response; then the inner arrays, if
+    any."""
 
     asked: str
     answered: str
     asked_inside: str = ""
     answered_inside: str = ""
     most: int = ELEMENTS
-    """Elements of one part."""
+    """The number of elements in one part."""
 
 
 _PARTITIONS = Division("topics", "topics", "partitions", "partitions")
@@ -105,7 +106,7 @@ def join(whole: Response, part: Response, division: Division, goes_on: bool) -> 
 
 
 def _with(struct: S, name: str, values: object) -> S:
-    """The same with one field replaced."""
+    """A copy with one field replaced."""
     copy = object.__new__(type(struct))
     copy.__dict__.update(struct.__dict__)
     copy.__dict__[name] = values

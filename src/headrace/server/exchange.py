@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 GROWN_UP_TO = 256 * 1024
 """Frames up to this size are kept in a buffer that grows; longer ones get one of their own size."""
 OWN_BUFFER_FROM = 64 * 1024
-"""So much of a long frame must be there before it gets that buffer."""
+"""How much of a long frame must have arrived before it gets that buffer."""
 UNTOUCHED_FROM = 4 * 1024 * 1024
 """Frames above this are held in memory that the kernel gives page by page, as they arrive."""
 ANSWER_BYTES = 1024 * 1024
-"""Answers that one receive makes before they have to leave. Ranges of files do not count: they take no memory."""
+"""The answers that one receive may make before they are sent, without ranges of files, which take no memory."""
 WAITING_BYTES = 1024 * 1024
 """Requests and answers that may wait in order before no further request is handled."""
 _LENGTH = struct.Struct(">i")
 _TLS_HANDSHAKE = 0x1603
-"""What the first frame of a client that speaks TLS begins with; as a length it is above every limit."""
+"""The first bytes of a client that speaks TLS; as a length they are above every limit."""
 
 
 class Link(Protocol):
@@ -56,20 +56,20 @@ class Link(Protocol):
     def resume_reading(self) -> None: ...
 
     def answer(self) -> None:
-        """There is something in `ready`: empty it and send that, as soon as what was taken before is sent."""
+        """Send the content of `ready` and empty it, as soon as everything before is sent."""
         ...
 
     def close(self) -> None:
-        """Send what is ready, then end."""
+        """Send what is ready, then close."""
         ...
 
     def abort(self) -> None:
-        """End at once."""
+        """Close at once."""
         ...
 
 
 class _NoLink:
-    """What is left of a link that was lost."""
+    """Stands for a link that was lost."""
 
     def _ignore(self) -> None: ...
 
@@ -112,47 +112,47 @@ class Exchange:
         self.broker: Broker = dispatcher.broker
         self.listener = listener
         self.max_request_bytes = dispatcher.unproven_bytes.get(listener, dispatcher.max_request_bytes)
-        """Less before a login: an unknown client must not make us hold much memory."""
+        """The limit of a request. It is lower before a login: an unknown client must not take much memory."""
         self.principal = ANONYMOUS
         self.login: SaslConversation | None = None
-        """How it becomes somebody, on a listener with SASL."""
+        """The login of the client, on a listener with SASL."""
         self.view: object | None = None
-        """The gate's: what this principal may."""
+        """The gate's record of what this principal may do."""
         self.client_host = ""
         self.closed = False
         self.writable = True
-        """Set by the link: whether the peer takes what is sent."""
+        """Whether the peer takes what is sent. Set by the link."""
         self.target: memoryview | None = None
-        """Where the link should put what arrives next, if not into a buffer of its own."""
+        """Where the link should put the next bytes, if not into a buffer of its own."""
         self.ready: list[Piece] = []
-        """What the link should send."""
+        """The pieces that the link should send."""
         self.files_ready = False
-        """Whether there may be ranges of files in it."""
+        """Whether `ready` may contain ranges of files."""
         self._partial: bytearray | None = None
         """The beginning of a frame, length included."""
         self._needed = 4
-        """How long that frame is, as far as it is known."""
+        """The length of that frame, as far as it is known."""
         self._own: memoryview | None = None
-        """The frame that `target` is the rest of."""
+        """The frame of which `target` is the rest."""
         self._stash: memoryview | None = None
-        """Received but not to be handled yet."""
+        """Bytes that were received and must not be handled yet."""
         self._exclusive: FramedPending | None = None
         self._order: deque[FramedPending | Answered] | None = None
-        """Responses that wait for one before them, in order; absent when none does."""
+        """Responses that wait for an earlier one, in order; None if there are none."""
         self._order_bytes = 0
         self._in_line = False
-        """Whether our share of a turn was used up and we wait for the next one."""
+        """Whether our share of this turn is used up and we wait for the next one."""
         self._held_until = 0.0
-        """By the monotonic clock, while it is held back; else 0."""
+        """The end of a hold-back, by the monotonic clock; 0 if there is none."""
         self._answer_bytes = ANSWER_BYTES
-        """What one receive may make; nothing while it is held back, so that what came with it waits."""
+        """The limit of answers for one receive; 0 while held back, so that requests received meanwhile wait."""
         self._paused = False
-        """Whether the link was told to read no more."""
+        """Whether the link was told to stop reading."""
 
     # -- what the link calls
 
     def receive(self, data: memoryview) -> None:
-        """Bytes arrived, in a buffer that is used up when this returns."""
+        """Handle bytes that arrived, in a buffer that is reused when this returns."""
         try:
             if self._partial is None:
                 self._handle(data)
@@ -162,7 +162,7 @@ class Exchange:
             self.fail(error)
 
     def filled(self, count: int) -> None:
-        """So many bytes arrived in `target`."""
+        """`count` bytes arrived in `target`."""
         assert self.target is not None
         try:
             if count < len(self.target):
@@ -187,7 +187,7 @@ class Exchange:
         self.resume()
 
     def lost(self) -> None:
-        """The link is gone."""
+        """The link is lost."""
         self._end()
         self._link = _NoLink()
         self.login = self.view = None
@@ -198,11 +198,11 @@ class Exchange:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is handled or waited for."""
+        """Whether nothing is being handled or waited for."""
         return not self._order and not self._in_line and not self._held_until
 
     def prove(self, principal: str) -> None:
-        """It has said who it is."""
+        """The client has proved who it is."""
         self.principal = principal
         self.view = None
         self.max_request_bytes = self._dispatcher.max_request_bytes
@@ -273,7 +273,7 @@ class Exchange:
         self.resume()
 
     def hold_back(self, seconds: float) -> None:
-        """Handle no more of this client's requests for so long; what is answered already goes out."""
+        """Handle no more of this client's requests for that long; existing answers are still sent."""
         clock = self.broker.env.clock
         until = clock.monotonic() + seconds
         if not self._held_until:
@@ -291,7 +291,7 @@ class Exchange:
             self.let_go()
 
     def let_go(self) -> None:
-        """Hold it back no longer."""
+        """End the hold-back."""
         if self._held_until:
             self._held_until = 0.0
             self._answer_bytes = ANSWER_BYTES
@@ -312,7 +312,7 @@ class Exchange:
             self._needed = 4 + length
 
     def _complete(self, partial: bytearray, data: memoryview) -> None:
-        """Add what is missing of a frame and handle it, then the rest."""
+        """Complete a partial frame and handle it, then the rest."""
         if self._needed == 4:
             missing = 4 - len(partial)
             partial += data[:missing]
@@ -342,7 +342,7 @@ class Exchange:
             self._partial = None
 
     def _has_own_buffer(self, beginning: bytearray | memoryview) -> bool:
-        """Whether the frame that begins so was given a buffer of its size."""
+        """Whether the frame with this beginning was given a buffer of its size."""
         needed = self._needed
         if needed <= GROWN_UP_TO or len(beginning) < OWN_BUFFER_FROM:
             return False
@@ -356,13 +356,14 @@ class Exchange:
         return True
 
     def _count(self) -> None:
-        """Not while a large frame has a buffer of its own, which was counted whole when it was reserved."""
+        """Report how much is held, except while a large frame has its own buffer: that was counted as a whole when
+        it was reserved."""
         if self._own is None:
             held = len(self._partial or ()) + len(self._stash or ())
             self._dispatcher.memory.hold(self, held)
 
     def resume(self) -> None:
-        """Go on with what was put aside, then with reading, if nothing stands against it any more."""
+        """Continue with bytes that were put aside, then with reading, unless something prevents it."""
         if self.closed or not self.writable or self._exclusive is not None or self._in_line or self._held_until:
             return
         if self._stash is not None:
@@ -384,7 +385,7 @@ class Exchange:
     # -- the end
 
     def fail(self, error: Exception) -> None:
-        """The end of an exchange whose bytes make no sense, or on which our own code failed."""
+        """End an exchange whose bytes make no sense, or on which our own code failed."""
         lines = self._dispatcher.lines
         if isinstance(error, (ProtocolError, CloseConnection)):
             lines.say(logging.INFO, "Closed the connection of %s", str(error), self.client_host)
@@ -395,13 +396,13 @@ class Exchange:
         self._link.close()
 
     def hang_up(self) -> None:
-        """Enough was said."""
+        """Close the connection after the answers that are ready."""
         if not self.closed:
             self._end()
             self._link.close()
 
     def give_up(self, reason: str) -> None:
-        """The memory that this holds is needed for others."""
+        """Close the connection at once, because others need its memory."""
         self._dispatcher.lines.say(logging.WARNING, "Closed the connection of %s", reason, self.client_host)
         self._end()
         self._link.abort()
@@ -414,7 +415,7 @@ class Exchange:
     # -- answering
 
     def _take_place(self, reply: bytes | list[Piece]) -> None:
-        """Keep the order: behind those that wait, if any do."""
+        """Keep the order: put a reply behind those that wait, if there are any."""
         pieces: list[Piece] = reply if isinstance(reply, list) else [reply]
         if self._order is not None:
             waiting = Answered(pieces)
@@ -435,7 +436,7 @@ class Exchange:
         waiting.pending.when_done(self._deliver)
 
     def _deliver(self) -> None:
-        """A response that was waited for has come: send all that are now in front."""
+        """Called when a response has become ready: send all responses that are now in front."""
         order = self._order
         if order is None or self.closed:
             return

@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 OF_THE_DISK = frozenset({errno.EIO, errno.EUCLEAN, errno.ESTALE, errno.ENODEV, errno.ENXIO})
-"""Of the errors of a call that reads a file and sends it: those that no socket has."""
+"""Errors of a call that reads a file and sends it which can only come from the file: no socket has them."""
 _probe = (bytearray(1),)
 
 
 def _is_cached(piece: FileRange) -> bool:
-    """Whether the last byte can be had without waiting: what lies before it usually was used before it.
+    """Whether the last byte can be read without waiting: usually everything before it was read earlier.
 
-    The first one tells nothing: the search for the batch has just read its header.
+    The first byte proves nothing: the search for the batch has just read its header.
     """
     try:
         os.preadv(piece.file.fd, _probe, piece.position + piece.size - 1, os.RWF_NOWAIT)
@@ -45,7 +45,7 @@ def _is_cached(piece: FileRange) -> bool:
 
 
 def warm(piece: FileRange) -> None:
-    """Pull a range into the page cache (in a thread)."""
+    """Read a range into the page cache (in a thread)."""
     position, end = piece.position, piece.position + piece.size
     buffer = bytearray(min(piece.size, 1024 * 1024))
     while position < end:
@@ -67,7 +67,7 @@ class FileSender:
         self._pieces: deque[Piece] = deque()
         self._watching = False
         self._front_is_cached = False
-        """Whether the first piece was found in the page cache, or has been brought there."""
+        """Whether the first piece was found in the page cache, or has been read into it."""
         self.busy = False
 
     def send(self, pieces: list[Piece]) -> None:
@@ -103,7 +103,7 @@ class FileSender:
             self._done(failed)
 
     def _send_some(self) -> bool:
-        """Whether everything was sent; if not, a callback is set that continues."""
+        """Send as much as possible; returns whether all was sent. If not, a callback that continues is set."""
         left_this_turn = SEND_BYTES_PER_TURN
         pieces = self._pieces
         while pieces:
@@ -133,7 +133,7 @@ class FileSender:
                 pieces[0] = cast(bytes, piece)[sent:]
             left_this_turn -= sent
             if left_this_turn <= 0 and pieces:
-                self._watch()  # writable or not, others come first
+                self._watch()  # writable or not, other connections come first
                 return False
         return True
 
@@ -165,4 +165,4 @@ class FileSender:
 
 
 def _nobody_waits(failed: bool) -> None:
-    """The connection is gone."""
+    """Called instead of a waiter when the connection is closed."""

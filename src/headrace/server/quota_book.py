@@ -1,4 +1,4 @@
-"""Who has used how much of its quotas on this broker: an allowance for each kind and each who shares it."""
+"""The use of quotas on this broker: an allowance for each kind of quota and the clients that share it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from headrace.security.quota import (
 )
 
 MAX_CLIENTS = 10_000
-"""Pairs of principal and client id whose limits are remembered; then they are looked up again."""
+"""Pairs of principal and client id whose limits are remembered; beyond that they are looked up again."""
 MAX_REMEMBERED_BYTES = 4 * MAX_NAME_LENGTH
-"""Of a client id. A longer one cannot have a quota of its own, and stands here as its hash."""
+"""The longest client id that is kept. A longer one cannot have its own quota, and is stored as its hash."""
 MAX_SHOWN = 100
-"""Who is over a quota is shown by name in the metrics, as long as there are not more."""
+"""How many clients over a quota the metrics show by name; the others are counted together."""
 PERCENT = 100.0
 OTHERS: Sharing = ("", "")
 
 
 class ClientAllowances:
-    """Of one client: what limits it, shared with others where they fall under the same quota."""
+    """The allowances of one client, shared with others that fall under the same quota."""
 
     __slots__ = ("fetch", "mutations", "produce", "request")
 
@@ -44,13 +44,13 @@ class ClientAllowances:
         self.produce = produce
         self.fetch = fetch
         self.request = request
-        """Of seconds of the loop."""
+        """An allowance of seconds on the event loop."""
         self.mutations = mutations
 
 
 @dataclass(frozen=True, slots=True)
 class BurstSeconds:
-    """For how long what was not used can be saved up."""
+    """For how many seconds unused quota can be saved up."""
 
     rates: float
     mutations: float
@@ -71,7 +71,7 @@ class QuotaBook:
         self.take({})
 
     def take(self, quotas: QuotaTable) -> None:
-        """Other quotas hold from now on. Who has the same limit as before is remembered."""
+        """Use new quotas. Clients whose limit did not change keep their allowance."""
         self.produce = ClientQuotas(quotas, PRODUCER_BYTE_RATE)
         self.fetch = ClientQuotas(quotas, CONSUMER_BYTE_RATE)
         self.request = ClientQuotas(quotas, REQUEST_PERCENTAGE)
@@ -82,7 +82,7 @@ class QuotaBook:
         return bool(self.produce or self.fetch or self.request or self.mutations)
 
     def client(self, principal: str, client_id: bytes, now: float) -> ClientAllowances | None:
-        """None for a client without a limit."""
+        """The allowances of a client; None if it has no limit."""
         if len(client_id) > MAX_REMEMBERED_BYTES:
             client_id = _short(client_id)
         try:
@@ -116,7 +116,7 @@ class QuotaBook:
         return known
 
     def throttled(self, kind: str, principal: str, client_id: bytes, seconds: float) -> None:
-        """Somebody has to wait: for the metrics."""
+        """Count for the metrics that a client has to wait."""
         quotas = {
             PRODUCER_BYTE_RATE: self.produce,
             CONSUMER_BYTE_RATE: self.fetch,

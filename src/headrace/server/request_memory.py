@@ -1,14 +1,14 @@
-"""What requests hold while they arrive or wait to be handled (`queued.max.request.bytes`).
+"""The memory of requests while they arrive or wait to be handled (`queued.max.request.bytes`).
 
-Every byte that a client sent and that is not handled yet is counted. A large request, once a good part of it is
-there, is given a buffer of its whole size; those buffers together stay within the limit, and a request that does
+Every byte that a client sent and that is not handled yet is counted. A large request, once a good part of it has
+arrived, is given a buffer of its whole size; those buffers together stay within the limit, and a request that does
 not fit waits unread in its socket until others are done. One alone always fits: `socket.request.max.bytes` bounds
 it.
 
-What grows byte by byte, beginnings of requests and requests that wait for one before them, has a quarter of the
-limit beside that. It is never made to wait, since nobody could finish then. When it is too much, those who have
-sent nothing for the longest time lose their connection. So do those that made no progress for a while when a large
-request waits for what they hold.
+Memory that grows byte by byte, for beginnings of requests and requests that wait for an earlier one, may take
+another quarter of the limit. It is never made to wait, since nobody could finish then. When it is too much, the
+connections that have sent nothing for the longest time are closed. So are those that made no progress for a while
+when a large request waits for their memory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Protocol
 from headrace.env import Clock, Timer
 
 STALLED_SECONDS = 10.0
-"""Who sends nothing for so long, while others wait for the memory, gives it up."""
+"""A client that sends nothing for that long, while others wait for memory, loses its connection."""
 BURST_BYTES = 16 * 1024 * 1024
-"""So much in small pieces is a burst."""
+"""This much memory in small pieces is a burst."""
 BURST_END = 8
-"""A burst is over when only so small a part of it is left."""
+"""A burst is over when its peak has shrunk by this factor."""
 AFTER_BURST_SECONDS = 1.0
 GROWN_SHARE = 4
-"""The part of the limit that what grows may take: one fourth."""
+"""The divisor for the part of the limit that growing memory may take: one fourth."""
 
 
 class Holder(Protocol):
@@ -46,23 +46,23 @@ class _Share:
 
 class RequestMemory:
     def __init__(self, limit: int, clock: Clock, after_burst: Callable[[], None] = lambda: None) -> None:
-        """A negative limit is none. `after_burst` is called when much was held in small pieces and was let go."""
+        """A negative limit means none. `after_burst` is called after much was held in small pieces and freed."""
         self._limit = limit
         self._clock = clock
         self.reserved = 0
-        """In buffers of large requests."""
+        """Bytes in buffers of large requests."""
         self.grown = 0
-        """In what grows."""
+        """Bytes that grow one by one."""
         self._shares: dict[Holder, _Share] = {}
-        """In the order of their last progress."""
+        """What each holder has, in the order of their last progress."""
         self._waiting: dict[Holder, Callable[[], None]] = {}
         self._timer: Timer | None = None
         self._after_burst = after_burst
         self._most_grown = 0
-        """Since the last burst."""
+        """The peak of `grown` since the last burst."""
 
     def hold(self, holder: Holder, size: int) -> None:
-        """From now on it holds `size` bytes that grow, and nothing else."""
+        """Note that `holder` has `size` growing bytes from now on, and nothing else."""
         share = self._shares.pop(holder, None)
         if share is not None and share.is_reserved:
             self.reserved -= share.size
@@ -93,13 +93,13 @@ class RequestMemory:
         return True
 
     def progress(self, holder: Holder) -> None:
-        """Some of its buffer was filled."""
+        """Note that a part of its buffer was filled."""
         share = self._shares.pop(holder)
         share.changed = self._clock.monotonic()
         self._shares[holder] = share
 
     def forget(self, holder: Holder) -> None:
-        """Its connection is gone."""
+        """Release everything of a closed connection."""
         self._waiting.pop(holder, None)
         self.hold(holder, 0)
 
@@ -108,7 +108,7 @@ class RequestMemory:
             resume()
 
     def _make_room(self, growing: Holder) -> None:
-        """Connections that wait for memory cannot make progress, so they come last."""
+        """Close connections until there is room. Waiting ones cannot make progress, so they come last."""
         candidates = [holder for holder, share in self._shares.items() if not share.is_reserved]
         for holder in sorted(candidates, key=lambda holder: holder in self._waiting):
             if self.grown * GROWN_SHARE <= self._limit:

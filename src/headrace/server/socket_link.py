@@ -37,7 +37,7 @@ MAX_VECTOR = 64
 """More pieces than this are joined before they are sent. The kernel takes 1,024 at once."""
 
 scratch = memoryview(bytearray(SCRATCH_SIZE))
-"""Shared by every connection of the loop: its content is used up before the callback returns."""
+"""Shared by every connection of the loop: its content is consumed before the callback returns."""
 _into_scratch = (scratch,)
 outbox = memoryview(bytearray(SCRATCH_SIZE))
 """Shared too: small ranges of files are read into it, and sent or copied before the callback returns."""
@@ -107,7 +107,7 @@ class SocketLink(asyncio.BufferedProtocol):
     # -- receiving
 
     def _read(self) -> bool:
-        """What the transport would do; False leaves it to the transport, which knows what an end means."""
+        """Read as the transport would. False leaves it to the transport, which knows how to handle an end."""
         target = self._exchange.target
         try:
             count = os.readv(self._fd, _into_scratch if target is None else (target,))
@@ -122,7 +122,7 @@ class SocketLink(asyncio.BufferedProtocol):
         return True
 
     def _received(self, count: int) -> None:
-        """So many bytes are in the scratch buffer."""
+        """Handle `count` bytes in the scratch buffer."""
         self.active = True
         exchange = self._exchange
         exchange.receive(scratch[:count])
@@ -132,7 +132,7 @@ class SocketLink(asyncio.BufferedProtocol):
             self.answer()
 
     def _filled(self, count: int) -> None:
-        """So many bytes are in the buffer of a large frame."""
+        """Handle `count` bytes that arrived in the buffer of a large frame."""
         self.active = True
         self._exchange.filled(count)
         self._fill()
@@ -147,7 +147,7 @@ class SocketLink(asyncio.BufferedProtocol):
             try:
                 count = os.readv(self._fd, (exchange.target,))
             except OSError:
-                return  # nothing there yet, or the transport will notice the end itself
+                return  # nothing has arrived yet, or the transport will notice the end itself
             if count == 0:
                 return
             exchange.filled(count)
@@ -164,7 +164,7 @@ class SocketLink(asyncio.BufferedProtocol):
     # -- the end
 
     def close_if_idle(self) -> None:
-        """Called by the sweep: twice without a byte and with nothing to answer means it is abandoned."""
+        """Called by the sweep: twice without a byte and with nothing to answer means that it is abandoned."""
         if not self.active and self._exchange.is_idle and self._transport is not None:
             self._transport.close()
         self.active = False
@@ -192,7 +192,7 @@ class SocketLink(asyncio.BufferedProtocol):
             direct.answer(self._flush, len(self._exchange.ready))
 
     def _flush(self) -> None:
-        """A file that cannot be read ends this connection, not the turn of all others."""
+        """Send what is ready. A file that cannot be read ends this connection, not the turn of all others."""
         exchange = self._exchange
         ready = exchange.ready
         if not ready or not exchange.writable or self._transport is None:
@@ -206,7 +206,7 @@ class SocketLink(asyncio.BufferedProtocol):
                 return
             # Without files, all of it is bytes.
             joined: bytes = ready[0] if len(ready) == 1 else b"".join(ready)  # type: ignore[assignment, arg-type]
-            # Straight to the socket: the transport would check first what we know. It takes over what is left.
+            # Straight to the socket: the transport would first check what we know. It takes over the rest.
             try:
                 sent = os.write(self._fd, joined)
             except BlockingIOError:

@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 SAMPLE_SECONDS = 1.0
 PARTITIONS_PER_TURN = 2_000
-"""Looked at before others get their turn on the loop."""
+"""Partitions that are looked at before others get their turn on the loop."""
 GROUPS_PER_TURN = 200
 LOOKUPS_PER_SAMPLE = 20
 MAX_WANTED = 1_000
-"""Old positions whose time is still to be looked up; more are asked for again by the next who looks."""
+"""Old offsets whose time is still to be looked up; more are requested by the next request for lag."""
 
 Coordinators = Callable[[], Iterable[GroupCoordinator]]
 
@@ -46,7 +46,7 @@ class PartitionLag:
     current_offset: int
     log_end_offset: int
     lag_seconds: float | None
-    """None while it is not known: the position is from before this broker's start and not looked up yet."""
+    """None while it is unknown: the offset is from before this broker's start and has not been looked up yet."""
 
     @property
     def lag(self) -> int:
@@ -65,7 +65,7 @@ class GroupLag:
 
     @property
     def lag_seconds(self) -> float | None:
-        """Of the partition that is furthest behind; None if that of any is not known."""
+        """The lag of the partition that is furthest behind; None if the lag of any is unknown."""
         seconds = [partition.lag_seconds for partition in self.partitions]
         known = [one for one in seconds if one is not None]
         return max(known, default=0.0) if len(known) == len(seconds) else None
@@ -84,11 +84,11 @@ class Lag:
     # -- seeing
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Partitions may have been added or removed."""
+        """Take over that partitions may have been added or removed."""
         self._stale = True
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Take samples until cancelled."""
         while True:
             await self.sample()
             await self._look_up_wanted()
@@ -127,7 +127,7 @@ class Lag:
                 known[1].note_older(offset, self._sampled_ms if time_ms is None else time_ms)
 
     async def _timestamp(self, partition: Partition, offset: int) -> int | None:
-        """Of the batch that holds `offset`, or of the first that is left; None if it has none."""
+        """The timestamp of the batch that holds `offset`, or of the first that is left; None if it has none."""
         place = partition.log.batch_at(max(offset, partition.log.start_offset))
         if place is None:
             return None
@@ -135,7 +135,7 @@ class Lag:
         try:
             data = await self._env.run_blocking(lambda: read(place.file.fd, HEADER_SIZE, place.position))
         except OSError as error:
-            # Those who fetch from this log are told by their own reads.
+            # Clients that fetch from this log get the error from their own reads.
             log.warning("The age of offset %d of %s is not known: %s", offset, partition.topic_partition, error)
             return None
         timestamp = parse_header(data).max_timestamp if len(data) == HEADER_SIZE else -1
@@ -167,7 +167,7 @@ class Lag:
         )
 
     def _of_partition(self, place: TopicPartition, offset: int, now_ms: int) -> PartitionLag | None:
-        """None for a partition that this broker does not lead."""
+        """The lag in one partition; None if this broker does not lead it."""
         known = self._histories.get(place)
         if known is None:
             return None
@@ -185,7 +185,7 @@ def lag_json(groups: Iterable[GroupLag]) -> dict[str, Any]:
 
 
 def lag_families(groups: Sequence[GroupLag]) -> Iterator[Family]:
-    """With the names and labels of the common Kafka exporter, and one metric of Headrace."""
+    """Metrics with the names and labels of the common Kafka exporter, and one metric of Headrace."""
     rows = [
         (_labels(group, ("topic", one.topic), ("partition", one.partition)), one)
         for group in groups

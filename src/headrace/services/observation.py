@@ -23,7 +23,7 @@ class Observation:
         replicas: ReplicaSet,
         others: Sequence[Callable[[], Iterable[Family]]] = (),
     ) -> None:
-        """`others` add figures of their own."""
+        """`others` add metrics of their own."""
         self._others = others
         self._env = env
         self._metadata = metadata
@@ -32,7 +32,7 @@ class Observation:
         self.loop_lag = LoopLag()
 
     async def probe_loop(self) -> None:
-        """Until cancelled: ask to be woken and note how late that came."""
+        """Measure until cancelled how late the loop wakes us."""
         while True:
             due = self._env.clock.monotonic() + PROBE_SECONDS
             await self._env.clock.sleep(PROBE_SECONDS)
@@ -92,7 +92,8 @@ class Observation:
 
 
 def _transaction_families(partitions: list[Partition]) -> Iterator[Family]:
-    """Of partitions that this broker leads; the lag only where it is not 0, which is rare."""
+    """Metrics of transactions in partitions that this broker leads; the lag only where it is not 0, which is
+    rare."""
     led = [partition for partition in partitions if partition.is_leader]
     lags = [
         (partition.topic_partition, partition.high_watermark - partition.last_stable_offset) for partition in led

@@ -24,18 +24,18 @@ class OfflineReport:
         self._replicas = replicas
         self._full = full
         self._told: frozenset[tuple[TopicId, int]] | None = frozenset()
-        """What the store holds, or None if that is unknown: a report whose response was lost may be stored."""
+        """The content of the store, or None if that is unknown: a report whose response was lost may be stored."""
         self._session = 0
-        """Of how many sessions this is told; a report that was under way when one ended may be in either."""
+        """The current session's number: a report that was under way when one ended may be in either."""
         self._telling: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Something may have changed."""
+        """Report the offline partitions if they may have changed."""
         if self._current() != self._told and (self._telling is None or self._telling.done()):
             self._telling = self._env.background.start("Reporting offline partitions", self._tell())
 
     def tell_again(self) -> None:
-        """There is a new session: what the last one reported is gone, unless that was after this one began."""
+        """Report again in a new session: the last report is gone, unless it was made after this session began."""
         self._told = None
         self._session += 1
         self.look()

@@ -51,10 +51,10 @@ class Shard(Protocol):
     def name(self) -> str: ...
 
     def start(self) -> None:
-        """Load in the background."""
+        """Start loading in the background."""
 
     def resign(self) -> None:
-        """No longer the coordinator: waiting clients are told to look for the new one."""
+        """Stop being the coordinator: waiting clients are told to look for the new one."""
 
 
 S = TypeVar("S", bound=Shard)
@@ -77,11 +77,11 @@ class Shards(Generic[S]):
         self._make = make
         self._by_index: dict[int, S] = {}
         self._partition_count = 1
-        """Of the topic, when the shards were last brought in step."""
+        """The number of partitions of the topic when the shards were last updated."""
         self._closed = False
 
     def follow(self, new: MetadataImage) -> bool:
-        """This broker's partitions agree with `new`: load and unload shards accordingly. False once closed."""
+        """Load and unload shards, as this broker's partitions agree with `new`. False once closed."""
         if self._closed:
             return False
         topic = new.topics.get(self._topic)
@@ -104,14 +104,14 @@ class Shards(Generic[S]):
         return True
 
     def close(self) -> None:
-        """The broker stops: waiting clients are told to look for another coordinator."""
+        """Stop with the broker: waiting clients are told to look for another coordinator."""
         self._closed = True
         for shard in self._by_index.values():
             shard.resign()
         self._by_index.clear()
 
     def __iter__(self) -> Iterator[S]:
-        """A copy: shards may be added and removed meanwhile."""
+        """The shards, as a copy: some may be added and removed meanwhile."""
         return iter(list(self._by_index.values()))
 
     def at(self, index: int) -> S | None:
@@ -123,7 +123,7 @@ class Shards(Generic[S]):
         return self._by_index.get(partition_of(key, self._partition_count))
 
     def of(self, key: str) -> S:
-        """The same; NOT_COORDINATOR if it is another broker's."""
+        """The shard of a key; NOT_COORDINATOR if another broker has it."""
         shard = self.find(key)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -145,6 +145,6 @@ class Shards(Generic[S]):
 
 
 def segment_bytes(config: BrokerConfig, name: str) -> str:
-    """What a broker setting says of an internal topic's segments, and at least what any topic's must have."""
+    """A broker setting for the segments of an internal topic, raised to the minimum of `segment.bytes`."""
     least = TOPIC_SETTINGS["segment.bytes"].minimum
     return str(max(config.integer(name), int(least or 0)))

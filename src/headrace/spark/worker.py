@@ -26,15 +26,15 @@ REUSED_WORKER = "SPARK_REUSE_WORKER"
 """Set by Spark in its Python workers."""
 KEPT_BYTES = 64 * 1024 * 1024
 MAPPED_FROM_BYTES = 32 * 1024 * 1024
-"""The most that glibc takes; above this, memory comes from the kernel and goes back."""
+"""The maximum that glibc accepts; larger memory comes from the kernel and is returned to it."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""As in malloc.h."""
+"""The options' numbers in malloc.h."""
 OF_SPARK = ("pyspark", "py4j", "spark-core")
-"""How the archives are called that Spark puts on the path; one of them is a jar of thousands of classes."""
+"""The names of the archives that Spark puts on the path; one of them is a jar of thousands of classes."""
 
 
 def settle_worker() -> None:
-    """To be called at the end of a task. Does nothing outside a worker."""
+    """Call this at the end of a task. Does nothing outside a worker."""
     if os.environ.get(REUSED_WORKER):
         _set_aside_modules()
         keep_freed_memory()
@@ -49,7 +49,7 @@ def _set_aside_modules() -> None:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Up to KEPT_BYTES, with glibc; other C libraries have no such setting."""
+    """Keep up to KEPT_BYTES of freed memory, with glibc; other C libraries have no such setting."""
     with suppress(AttributeError, OSError):
         set_option = ctypes.CDLL(None).mallopt
         set_option(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
@@ -57,7 +57,7 @@ def keep_freed_memory() -> None:
 
 
 def drop_finders() -> None:
-    """Of Spark's own archives only, which never change while a worker lives; every package in one has its own."""
+    """Drop the finders of Spark's own archives, one per package, which never change while a worker lives."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter) and _archive(finder).startswith(OF_SPARK):
             del sys.path_importer_cache[path]

@@ -44,7 +44,8 @@ Offsets = dict[TopicPartition, int]
 
 
 class DirectoryCheckpoints:
-    """Everything here blocks. `logs` is always the owner's live mapping: it is looked at under the lock."""
+    """The checkpoints of one directory. Everything here blocks. `logs` is always the owner's live mapping, and is
+    read under the lock."""
 
     __slots__ = (
         "_closed",
@@ -65,14 +66,14 @@ class DirectoryCheckpoints:
         self._disk = disk
         self._path = path
         self._writing = Lock()
-        """The clock, a move, a cleaning and a stop all write, each from a thread of its own."""
+        """The timer, a move, a cleaning and a stop all write, each from a thread of its own."""
         self._closed = False
         self._ids: dict[TopicPartition, TopicId] | None = None
-        """As the file has them; None if there is none."""
+        """The topic ids in the file; None if there is no file."""
         self._marks: Offsets = {}
-        """The high watermarks, as their file has them."""
+        """The high watermarks in their file."""
         self._marked: Mapping[TopicPartition, TopicId] = {}
-        """Whose those are."""
+        """The topic ids to which those belong."""
         self._points: Offsets = {}
         self._starts: Offsets = {}
         self._starts_known = True
@@ -82,7 +83,7 @@ class DirectoryCheckpoints:
     # At start
 
     def read(self, has_logs: bool = False, was_closed: bool = False) -> None:
-        """`was_closed`: the last stop was clean, and has written all of them."""
+        """Read the files. `was_closed`: the last stop was clean, and has written all of them."""
         ids = read_topic_ids(self._disk, f"{self._path}/{TOPIC_IDS}")
         if ids is None:
             self._tell_if_unreadable(TOPIC_IDS)
@@ -127,20 +128,20 @@ class DirectoryCheckpoints:
         )
 
     def topic_id(self, partition: TopicPartition) -> TopicId:
-        """Whose log the last checkpoint saw there; NO_TOPIC_ID if it does not say."""
+        """The topic id of the log in the last checkpoint; NO_TOPIC_ID if it has none."""
         return (self._ids or {}).get(partition, NO_TOPIC_ID)
 
     def hints(self, partition: TopicPartition, topic_id: TopicId, stop: LastStop) -> LoadHints:
-        """What is known of the log of a topic; nothing if the numbers are those of another one."""
+        """The recorded facts about the log of a topic; nothing if they belong to another topic."""
         if self._ids is not None and self._ids.get(partition) != topic_id:
             return LoadHints(power_lost=stop.power_lost, starts_known=self._starts_known)
         written = self._written.get(partition, 0)
         return LoadHints(
-            # A log without a recovery point was made after the last checkpoint.
+            # A log without a recovery point was created after the last checkpoint.
             clean=stop.clean and partition in self._points,
             start_offset=self._starts.get(partition, 0),
             recovery_point=self._points.get(partition, 0),
-            # Only in the same boot is what was written but not synced still there.
+            # Data that was written but not synced is only certain within the same boot.
             verified_point=written if stop.same_boot else 0,
             first_dirty_offset=self._dirty.get(partition, -1),
             written_offset=written,
@@ -149,7 +150,7 @@ class DirectoryCheckpoints:
         )
 
     def read_high_watermarks(self, logs: Logs) -> Offsets:
-        """Those of the logs that are there, each within its log."""
+        """The high watermarks of the existing logs, each limited to its log."""
         found = {}
         for partition, offset in self._read(HIGH_WATERMARKS).items():
             log = logs.get(partition)
@@ -168,13 +169,13 @@ class DirectoryCheckpoints:
     # While it runs
 
     def write(self, logs: Logs) -> None:
-        """From where recovery must scan after a crash, where each log starts, and whose it is."""
+        """Write where recovery must begin after a crash, where each log starts, and its topic id."""
         with self._writing:
             if not self._closed:
                 self._write_all(logs)
 
     def write_dirty_offsets(self, logs: Logs) -> None:
-        """Where each log that was ever compacted is dirty from, if that is not written down yet."""
+        """Write where each log that was ever compacted is dirty from, if that is not written yet."""
         with self._writing:
             if self._closed:
                 return
@@ -182,11 +183,12 @@ class DirectoryCheckpoints:
             if all(ids.get(name) == log.topic_id for name, log in held if log.first_dirty_offset >= 0):
                 self._write_dirty_offsets(held)
             else:
-                # Without its id beside it the number would not be believed.
+                # Without its topic id the number would not be believed.
                 self._write_all(logs)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int], logs: Logs) -> None:
-        """With the rest if it is not known yet whose they are: after a crash they were believed of any log."""
+        """Write the high watermarks. If their topic ids are not written yet, write everything: after a crash they
+        would be believed of any log."""
         with self._writing:
             if self._closed:
                 return
@@ -198,7 +200,7 @@ class DirectoryCheckpoints:
                 self._write_all(logs)
 
     def close(self) -> None:
-        """Threads that are still at work write nothing after this."""
+        """Close: threads that are still running write nothing after this."""
         with self._writing:
             self._closed = True
 
@@ -221,7 +223,7 @@ class DirectoryCheckpoints:
         ids = {partition: log.topic_id for partition, log in held}
         self._drop_marks_of_others(ids)
         self._write_ids(ids)
-        # What was read at the start is of no more use.
+        # The values from the start are no longer needed.
         self._points, self._starts, self._written = {}, {}, {}
 
     def _write_dirty_offsets(self, held: list[tuple[TopicPartition, Log]]) -> None:
@@ -231,7 +233,7 @@ class DirectoryCheckpoints:
             self._dirty = offsets
 
     def _drop_marks_of_others(self, ids: Mapping[TopicPartition, TopicId]) -> None:
-        """High watermarks of topics that were created again since must not pass for those of their successors."""
+        """Drop high watermarks of topics that were created again: they must not pass for their successors'."""
         others = [name for name in self._marks if name in ids and self._marked.get(name) != ids[name]]
         if others:
             self._marks = {name: offset for name, offset in self._marks.items() if name not in others}

@@ -20,7 +20,7 @@ class OpenFile:
     def __init__(self, disk: Disk, path: str, flags: int, health: DirectoryHealth | None = None) -> None:
         self._disk = disk
         self.health = health
-        """Of its data directory, for readers that use it later in another place."""
+        """The health of its data directory, for readers that use the file later in another place."""
         self.fd = -1
         self.fd = disk.open(path, flags)
 
@@ -32,7 +32,7 @@ class OpenFile:
             raise
 
     def failed(self, error: OSError) -> None:
-        """Reading from it failed."""
+        """Report that reading from it failed."""
         if self.health is not None:
             self.health.judge(error)
 
@@ -58,7 +58,7 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 
 def write_at(disk: Disk, path: str, position: int, data: bytes, sync: bool = False) -> None:
-    """Put `data` at the end of the `position` bytes that are kept of a file; at 0 the file is rewritten."""
+    """Write `data` after the first `position` bytes of a file, which are kept; at 0 the file is rewritten."""
     file = OpenFile(disk, path, READ_WRITE | CREATE | (0 if position else TRUNCATE))
     _write_fully(disk, file.fd, data, position)
     if sync:
@@ -66,7 +66,7 @@ def write_at(disk: Disk, path: str, position: int, data: bytes, sync: bool = Fal
 
 
 def copy_range(disk: Disk, fd: int, position: int, end: int, path: str) -> None:
-    """The bytes of an open file from one position to another, into a new one."""
+    """Copy a range of an open file into a new file."""
     target, written = OpenFile(disk, path, READ_WRITE | CREATE | TRUNCATE), 0
     while position < end and (part := disk.pread(fd, min(_CHUNK_BYTES, end - position), position)):
         _write_fully(disk, target.fd, part, written)

@@ -1,8 +1,8 @@
-"""All data directories of a broker as one: a new log goes where the fewest are.
+"""All data directories of a broker as one: a new log goes to the directory with the fewest logs.
 
-One that fails (R-LOG-8) takes only its own logs with it. If one is missing at start, a log that is not found may
-be in it: it is then not created elsewhere, but stays offline until the directory is back. Two copies of a log,
-or a directory that belongs to somebody else, are for an operator to decide.
+A directory that fails (R-LOG-8) takes only its own logs with it. If one is missing at start, a log that is not
+found may be in it: it is then not created elsewhere, but stays offline until the directory is back. Two copies of
+a log, or a directory that belongs to another broker, are for an operator to decide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirectories:
-    """Opening, loading, checkpointing and closing block: they belong at start, at stop, or in a thread."""
+    """The data directories. Opening, loading, checkpointing, closing block: only at start, stop, or in a
+    thread."""
 
     def __init__(self, env: Env, paths: Sequence[str], node_id: int) -> None:
         self._env = env
@@ -35,7 +36,7 @@ class LogDirectories:
         self._opened: list[LogDirectory] = []
         self._loaded = False
         self.cordoned: frozenset[str] = frozenset()
-        """Of the paths: they get no new logs, as long as there is another."""
+        """The paths that are cordoned: they get no new logs, as long as there is another."""
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._directories)
@@ -45,7 +46,7 @@ class LogDirectories:
         return [directory for directory in self._directories if directory.failure is None]
 
     def open(self, cluster_id: str, config_of: ConfigOf) -> None:
-        """Take every directory for this process and bring back the logs in them. At least one must work."""
+        """Lock every directory for this process and load the logs in them. At least one must work."""
         for directory in self._directories:
             _unless_it_fails(directory, partial(self._take, directory, cluster_id))
         places = [Place(one.path, one.resources.strays, one.same_boot) for one in self.online]
@@ -63,16 +64,16 @@ class LogDirectories:
 
     @property
     def may_have_lost(self) -> bool:
-        """Whether records may be gone that this broker had confirmed."""
+        """Whether records that this broker had confirmed may be lost."""
         return any(directory.may_have_lost for directory in self._directories)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Of those that can be used."""
+        """The ids of the directories that can be used."""
         return tuple(directory.directory_id for directory in self.online)
 
     def trust(self) -> None:
-        """Blocking. See `LogDirectory.trust`."""
+        """Call `LogDirectory.trust` for all directories. Blocking."""
         for directory in self.online:
             directory.trust()
 
@@ -82,7 +83,7 @@ class LogDirectories:
         return len(self.online) < len(self._directories)
 
     def check_no_log_twice(self) -> None:
-        """After the logs of deleted topics were removed: one that is left twice is for an operator to decide."""
+        """Refuse two copies of a log: an operator must decide. Call it after deleted topics were removed."""
         seen: dict[TopicPartition, LogDirectory] = {}
         for directory in self.online:
             for partition in directory.logs:
@@ -95,7 +96,7 @@ class LogDirectories:
     def open_log(
         self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, start_offset: int = 0
     ) -> Log:
-        """The log of a partition, made if there is none. One of another topic of the same name is set aside."""
+        """The log of a partition, created if there is none. One of another topic of this name is set aside."""
         directory = self._holder(partition)
         if directory is not None:
             log = directory.logs[partition]
@@ -119,30 +120,30 @@ class LogDirectories:
         return self._holder(partition) is not None
 
     def lies_in_a_failed_one(self, partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Whether a directory had its log until it failed."""
+        """Whether a directory that has failed had the log."""
         failed = [directory for directory in self._directories if directory.failure is not None]
         logs = [directory.logs[partition] for directory in failed if partition in directory.logs]
         return any(log.topic_id in (topic_id, NO_TOPIC_ID) for log in logs)
 
     def holds_all(self, partition: TopicPartition) -> bool:
-        """Whether its log is here, as long as it was when that was last noted."""
+        """Whether the log is here, and not shorter than at the last record of its length."""
         directory = self._holder(partition)
         return directory is not None and partition not in directory.shorter
 
     def delete_log(self, partition: TopicPartition) -> None:
-        """One in a directory that is offline is left there: the next start finds that its topic is gone."""
+        """Delete a log. One in an offline directory stays: the next start finds that its topic was deleted."""
         directory = self._holder(partition)
         if directory is not None:
             _unless_it_fails(directory, partial(directory.delete_log, partition))
 
     def set_moved_aside(self, partition: TopicPartition) -> None:
-        """Its partition has moved to other brokers: the log is kept for some time, and no longer used."""
+        """Set a log aside whose partition has moved to other brokers: it is kept for a while, but not used."""
         directory = self._holder(partition)
         if directory is not None:
             _unless_it_fails(directory, partial(directory.set_moved_aside, partition))
 
     def set_strays_aside(self, why_stray: Callable[[Log], str | None]) -> int:
-        """Set aside the logs for which there is a reason; how many they were."""
+        """Set aside the logs for which there is a reason; returns their number."""
         logs = [(directory, log) for directory in self.online for log in directory.logs.values()]
         strays = [(directory, log, why) for directory, log in logs if (why := why_stray(log)) is not None]
         for directory, log, why in strays:
@@ -150,7 +151,7 @@ class LogDirectories:
         return len(strays)
 
     def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
-        """How far a log that is not here reached at the last checkpoint; 0 if that is unknown."""
+        """The end that a log which is not here had at the last checkpoint; 0 if that is unknown."""
         return max(directory.known_end(partition, topic_id) for directory in self.online)
 
     def _holder(self, partition: TopicPartition) -> LogDirectory | None:
@@ -177,14 +178,14 @@ class LogDirectories:
                 await self._env.run_blocking(work)
 
     async def remove_strays(self, keep_ms: int, keep_moved_ms: int) -> None:
-        """Those that were set aside so long ago."""
+        """Remove the logs that were set aside for longer than these times."""
         for directory in self.online:
             strays = directory.resources.strays
             if due := [*strays.take_due(keep_ms), *strays.take_due(keep_moved_ms, MOVED)]:
                 await self._env.run_blocking(partial(strays.remove, due))
 
     def close(self) -> None:
-        """A directory whose logs were not all brought back is left for the next start to recover."""
+        """Close the directories. If not all logs were loaded, the next start has to recover them."""
         for directory in self._opened:
             directory.close(clean=self._loaded)
         self._opened = []

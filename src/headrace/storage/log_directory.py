@@ -75,14 +75,14 @@ class LogDirectory:
         self.cluster_id = ""
         self.directory_id = ""
         self.clean_stop = False
-        """The process that used the directory last stopped cleanly (or it is new)."""
+        """Whether the last process that used the directory stopped cleanly (or the directory is new)."""
         self.same_boot = False
-        """It ran under the same boot of the kernel: nothing it wrote can have been lost with the page cache."""
+        """Whether that was in the same boot of the kernel: then nothing was lost with the page cache."""
         self._power_lost = False
         self.may_have_lost = False
-        """Records that were confirmed may be gone, of any log: a reboot after an unclean stop."""
+        """Whether confirmed records of any log may be lost: after a reboot without a clean stop."""
         self.shorter: set[TopicPartition] = set()
-        """Logs that had reached further, until the cluster knows."""
+        """Logs that were longer before, until the cluster knows."""
         self._lock: int | None = None
         self._resources = StorageResources.create(env, path)
         self._checkpoints = DirectoryCheckpoints(env.disk, path)
@@ -98,18 +98,18 @@ class LogDirectory:
 
     @property
     def is_full(self) -> bool:
-        """There was no space for a write since `has_room_again`."""
+        """Whether there was no space for a write since `has_room_again`."""
         return self._resources.health.is_full
 
     def has_room_again(self) -> None:
         self._resources.health.is_full = False
 
     def fail(self, error: OSError) -> None:
-        """Use it no more until the process starts again."""
+        """Stop using the directory until the process starts again."""
         self._resources.health.fail(error)
 
     def judge(self, error: OSError) -> None:
-        """Something failed in it: for a full disk that is all, anything else takes it offline."""
+        """Handle an error in the directory: a full disk is only noted, anything else takes it offline."""
         self._resources.health.judge(error)
 
     @property
@@ -117,7 +117,7 @@ class LogDirectory:
         return self._resources.env.disk
 
     def open(self, cluster_id: str, node_id: int) -> None:
-        """Take the directory for this process, or raise DirectoryRefused. Loads nothing yet."""
+        """Lock the directory for this process, or raise DirectoryRefused. Loads nothing yet."""
         self._disk.make_directory(self.path)
         self._lock = self._disk.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
@@ -133,7 +133,7 @@ class LogDirectory:
         self._read_markers()
 
     def load(self, config_of: ConfigOf) -> None:
-        """Bring back every log, scanning only what a crash left unverified; then run."""
+        """Load every log, scanning only what a crash left unverified, and mark the directory as running."""
         disk, began = self._disk, self._resources.env.clock.monotonic()
         kinds = disk.list_entries(self.path)
         self._set_aside_what_is_no_file(kinds, OF_A_DIRECTORY)
@@ -172,7 +172,7 @@ class LogDirectory:
         config = config_of(partition, topic_id)
         log = load_log(directory, partition, topic_id, config, self._resources, hints)
         if log.end_offset < hints.known_end:
-            # A cut behind a leader may have done it, or a copy that was begun again: it has to catch up once more.
+            # A truncation behind a leader may be the reason, or a new copy: it has to catch up once more.
             self.shorter.add(partition)
             logger.warning(
                 "%s ends at offset %d, and had reached %d: records may be lost",
@@ -181,7 +181,7 @@ class LogDirectory:
         self.logs[partition] = log
 
     def known_end(self, partition: TopicPartition, topic_id: TopicId) -> int:
-        """How far the log of a topic reached at the last checkpoint; 0 if it was not here."""
+        """The end that the log of a topic had at the last checkpoint; 0 if it was not here."""
         is_known = topic_id != NO_TOPIC_ID and self._checkpoints.topic_id(partition) == topic_id
         stop = LastStop(clean=False, same_boot=False, power_lost=self._power_lost)
         return self._checkpoints.hints(partition, topic_id, stop).known_end if is_known else 0
@@ -195,7 +195,7 @@ class LogDirectory:
         return log
 
     def delete_log(self, partition: TopicPartition) -> None:
-        """The log is gone at once; its files are removed after `file.delete.delay.ms`, or at the next start."""
+        """Delete a log at once; its files are removed after `file.delete.delay.ms`, or at the next start."""
         log = self.logs.pop(partition)
         log.abandon()
         unique = self._resources.env.rng.bytes(16).hex()
@@ -205,7 +205,7 @@ class LogDirectory:
         self._resources.graveyard.add_directory(doomed, log.config.file_delete_delay_ms)
 
     def set_log_aside(self, partition: TopicPartition, why: str) -> None:
-        """The log is gone, and its files are kept for some time under a name that says so."""
+        """Remove a log; its files are kept for some time under a name that says so."""
         log = self.logs.pop(partition)
         log.abandon()
         self._resources.strays.set_aside(log.directory, why, partition.partition)
@@ -223,28 +223,28 @@ class LogDirectory:
         return (lambda: graveyard.remove(due)) if due else None
 
     def flush_rolled(self) -> None:
-        """Sync the segments that were closed since the last time, so that recovery need not scan them."""
+        """Sync the segments that were closed since the last call, so that recovery need not scan them."""
         for partition, log in list(self.logs.items()):
             if self.logs.get(partition) is log:
                 log.flush(log.active_base_offset)
 
     def checkpoint(self) -> None:
-        """Blocking. Write down from where recovery must scan after a crash, and where each log starts."""
+        """Write down where recovery must begin after a crash, and where each log starts. Blocking."""
         self._checkpoints.write(self.logs)
 
     def write_dirty_offsets(self) -> None:
-        """Blocking. Where each log that was ever compacted is dirty from, if that is not written down yet."""
+        """Write down where each log that was ever compacted is dirty from, if that is not done yet. Blocking."""
         self._checkpoints.write_dirty_offsets(self.logs)
 
     def away_ms(self) -> int:
-        """Blocking. How long ago the high watermarks were last written down; 0 if they never were."""
+        """How long ago the high watermarks were last written; 0 if they never were. Blocking."""
         path = f"{self.path}/{HIGH_WATERMARKS}"
         if not self._disk.exists(path):
             return 0
         return max(self._resources.env.clock.wall_ms() - self._disk.modified_ms(path), 0)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Blocking."""
+        """Write the high watermarks. Blocking."""
         self._checkpoints.write_high_watermarks(offsets, self.logs)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
@@ -270,7 +270,7 @@ class LogDirectory:
         for log in self.logs.values():
             log.save_state(final=True)
         assert self._lock is not None
-        # With ten thousand logs one call for the whole volume takes seconds, and one for every file a minute.
+        # With ten thousand logs one sync of the whole volume takes seconds, and one for every file a minute.
         if self._disk.sync_volume(self._lock):
             for log in self.logs.values():
                 log.mark_synced()
@@ -307,7 +307,7 @@ class LogDirectory:
         self.may_have_lost = self._power_lost
 
     def _set_aside_what_is_no_file(self, kinds: Mapping[str, EntryKind], names: Iterable[str]) -> list[str]:
-        """Those of the names that something else has."""
+        """Set aside the entries with these names that are not files; returns their names."""
         odd = [name for name in names if kinds.get(name, EntryKind.FILE) is not EntryKind.FILE]
         for name in odd:
             self._resources.strays.set_aside(f"{self.path}/{name}", "this is not a file")
@@ -333,7 +333,7 @@ class LogDirectory:
         return isinstance(data, dict) and bool(data.get("mayHaveLost"))
 
     def trust(self) -> None:
-        """Blocking. The cluster knows that records may be lost: the next start need not tell it."""
+        """Note that the cluster knows that records may be lost: the next start need not report it. Blocking."""
         self.shorter.clear()
         if self.may_have_lost:
             self.may_have_lost = False
@@ -349,7 +349,7 @@ class LogDirectory:
         write_atomically(self._disk, f"{self.path}/{name}", json.dumps(content).encode())
 
     def _mark_running(self) -> None:
-        """From here on a stop is unclean until `close` says otherwise."""
+        """Mark the directory as in use: from now on a stop is unclean until `close` marks it as clean."""
         self._write_marker(RUNNING)
         if self._disk.exists(f"{self.path}/{CLEAN_STOP}"):
             self._disk.unlink(f"{self.path}/{CLEAN_STOP}")

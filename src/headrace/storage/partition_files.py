@@ -39,16 +39,16 @@ logger = logging.getLogger(__name__)
 _TEMPORARY = ".tmp"
 _LEFTOVERS = (DELETED, CLEANED)
 _FAR_BYTES = 4 * 1024 * 1024
-"""So much is not read at every start only to be sure where a segment ends."""
+"""The limit of what is read at every start only to be sure where a segment ends."""
 _OF_A_SEGMENT = (*SEGMENT_SUFFIXES, SNAPSHOT)
 _is_ordinary = re.compile(
     r"0[0-8][0-9]{18}\.(?:log|index|timeindex|txnindex|snapshot)|partition\.metadata|leader-epoch-checkpoint"
 ).fullmatch
-"""Nearly all that there is: a start with ten thousand logs looks at each name once."""
+"""Matches nearly all names: a start with ten thousand logs looks at each name once."""
 
 
 def find_files(resources: StorageResources, directory: str) -> list[str]:
-    """The names of all files there, after what a crash left half done is finished and what is odd is set aside."""
+    """The names of all files there, after interrupted swaps were finished and odd files set aside."""
     disk, strays = resources.env.disk, resources.strays
     names = []
     for name, kind in disk.list_entries(directory).items():
@@ -72,7 +72,7 @@ def _looks_like_ours(name: str) -> bool:
 
 
 def _has_no_offset(name: str) -> bool:
-    """A file that a start would act on, by its suffix, and cannot."""
+    """Whether a file has a suffix that a start would act on, and no valid offset."""
     stem, dot, suffix = name.partition(".")
     if is_offset(stem):
         return False
@@ -108,7 +108,7 @@ def find_segments(
         if is_leftover:
             disk.unlink(f"{directory}/{name}")
     if len(segments) > 1 and not segments[0].size and hints.may_have_lost(segments[0].base_offset):
-        # Lost with the page cache. What is left behind the hole would pass for the whole log.
+        # Lost with the page cache. The segments behind the hole would pass for the whole log.
         lost = f"the records before it, from offset {segments[0].base_offset} on, are lost"
         for segment in segments[1:]:
             set_aside_segment(resources, segment, lost)
@@ -123,10 +123,10 @@ def _is_leftover(name: str) -> bool:
 
 
 def _that_follow(resources: StorageResources, segments: list[Segment], names: set[str]) -> list[Segment]:
-    """Without those that somebody put between the others.
+    """The segments without those that somebody put between the others.
 
     A segment is doubted if it is empty and another follows, or if it has no index: a roll leaves one. To look at
-    all of them would cost a start with many segments too much.
+    all of them would take too long at a start with many segments.
     """
     kept: list[Segment] = []
     for segment in segments:
@@ -143,7 +143,7 @@ def _that_follow(resources: StorageResources, segments: list[Segment], names: se
 
 
 def _end_of(disk: Disk, segment: Segment) -> int:
-    """The offset after the last batch, if that is beyond doubt; else where the segment begins.
+    """The offset after the last batch, if that is beyond doubt; else the base offset of the segment.
 
     A batch's own offset is not under its checksum: it counts only where the index, or the name of the file, says
     the same, and the rest of the file follows without a gap.
@@ -166,7 +166,7 @@ def _end_of(disk: Disk, segment: Segment) -> int:
 
 
 def set_aside_segment(resources: StorageResources, segment: Segment, why: str) -> None:
-    """Its batches; the other files of a segment can be rebuilt from them."""
+    """Set aside the batches of a segment; its other files can be rebuilt from them."""
     disk = resources.env.disk
     segment.drop_caches(resources)
     resources.strays.set_aside(segment.path(LOG), why)

@@ -31,11 +31,11 @@ MAX_SEQUENCE = 2**31 - 1
 NO_TRANSACTION = -1
 HEARD = -1
 EPOCH_BUMPS_SINCE = 2
-"""The version of transactions (KIP-890) from which on every end of a transaction takes a new epoch."""
+"""The version of transactions (KIP-890) since which every end of a transaction takes a new epoch."""
 
 
 class BatchMark(NamedTuple):
-    """One batch of a producer, enough to recognise it when it is repeated."""
+    """A batch of a producer, with enough to recognise it when it is repeated."""
 
     last_sequence: int
     last_offset: int
@@ -66,7 +66,7 @@ class ProducerEntry:
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.last_timestamp = -1
         self.silent_since = HEARD
-        """Since when it is known, by the clock of this broker, that nothing came of it."""
+        """The time, by this broker's clock, since which the producer is known to be silent."""
         self.transaction_first_offset = NO_TRANSACTION
         self.batches: list[BatchMark] = []
         """The last five of this epoch, the oldest first; empty if it only ended transactions."""
@@ -77,21 +77,21 @@ class ProducerEntry:
 
 
 class VerificationGuard:
-    """The right of a producer's epoch to open a transaction here, once; known by its identity."""
+    """The right of a producer's epoch to open a transaction here, once; compared by identity."""
 
     __slots__ = ("bumps_epochs", "lowest_sequence", "producer_epoch", "refused", "since_ms")
 
     def __init__(self, producer_epoch: int, base_sequence: int, bumps_epochs: bool, now_ms: int) -> None:
         self.producer_epoch = producer_epoch
         self.lowest_sequence = base_sequence
-        """Of all batches that asked: one that comes after it must not be the first to be stored."""
+        """The lowest sequence of all batches that requested it: no later one may be the first to be stored."""
         self.bumps_epochs = bumps_epochs
         self.since_ms = now_ms
         self.refused = False
-        """The coordinator does not know this epoch as its producer's: one that it knows may be lower."""
+        """Whether the coordinator does not know this epoch as its producer's: its own may be lower."""
 
     def outlives(self, marker_epoch: int) -> bool:
-        """Whether a marker in that epoch ends an earlier transaction than the one that this is about to open.
+        """Whether a marker in that epoch ends an earlier transaction than the one that this guard is for.
 
         With new epochs at every end the marker of the transaction before has the epoch of this one. It comes late
         where a leader changed: the coordinator agrees to this transaction once that marker is written.
@@ -117,10 +117,10 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
         self._guards: dict[int, VerificationGuard] = {}
         self._open_transactions: dict[int, int] = {}
-        """Where each open transaction begins, in this order, and whose it is."""
+        """The producer of each open transaction, by the offset at which it begins, in this order."""
         self._ended_transactions: deque[tuple[int, int]] = deque()
-        """Where a transaction began and where its marker is, in the order of the markers, until all in-sync
-        replicas have the marker."""
+        """The first offset of ended transactions and the offset of their markers, in the order of the markers,
+        until all in-sync replicas have the marker."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -129,7 +129,7 @@ class ProducerStates:
         return producer_id in self._entries
 
     def check(self, header: BatchHeader, guard: VerificationGuard | None = None) -> BatchMark | None:
-        """May this batch of a producer be appended? The earlier batch if it is a duplicate."""
+        """Check whether a batch of a producer may be appended; returns the earlier batch if it is a duplicate."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             if header.attributes & TRANSACTIONAL:
@@ -146,7 +146,7 @@ class ProducerStates:
         return None
 
     def check_unsequenced(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
-        """The same for a transactional batch of the broker itself, for a producer: it has no sequence."""
+        """Check a transactional batch that the broker itself writes for a producer: it has no sequence."""
         entry = self._entries.get(header.producer_id)
         if entry is not None:
             self._check_not_fenced(header.producer_id, header.producer_epoch, entry)
@@ -161,7 +161,7 @@ class ProducerStates:
             )
 
     def _check_epoch(self, header: BatchHeader, entry: ProducerEntry) -> None:
-        """Of a batch that is not in the known epoch."""
+        """Check a batch whose epoch is not the known one."""
         self._check_not_fenced(header.producer_id, header.producer_epoch, entry)
         if header.base_sequence != 0:
             raise KafkaError(
@@ -173,7 +173,7 @@ class ProducerStates:
     def _check_transaction(
         self, header: BatchHeader, entry: ProducerEntry | None, guard: VerificationGuard | None
     ) -> None:
-        """Of a batch with a good sequence that is transactional, or whose producer has a transaction open."""
+        """Check a batch in sequence that is transactional, or whose producer has an open transaction here."""
         if not header.attributes & TRANSACTIONAL:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -219,14 +219,14 @@ class ProducerStates:
         return entry.transaction_first_offset != NO_TRANSACTION and entry.epoch == producer_epoch
 
     def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
-        """Must the coordinator be asked before a transactional batch is appended?"""
+        """Whether the coordinator must be asked before a transactional batch is appended."""
         entry = self._entries.get(producer_id)
         return entry is None or not self._is_open(entry, producer_epoch)
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, bumps_epochs: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """What the batch must present once the coordinator has agreed; None if it need not be asked."""
+        """The guard that the batch must have once the coordinator has agreed; None if it need not be asked."""
         if not self.needs_verification(producer_id, producer_epoch):
             return None
         guard = self._guards.get(producer_id)
@@ -245,13 +245,13 @@ class ProducerStates:
         return guard
 
     def check_marker(self, marker: EndMarker) -> None:
-        """May the coordinator end a transaction like this? It is fenced by a later one, the producer by its epoch.
+        """Check whether the coordinator may end a transaction with this marker.
 
-        With new epochs at every end the marker's epoch is above that of the records, so that one of an earlier
-        transaction, which was on its way for long, does not end this one (KIP-1228). A marker that is repeated
-        after it has done its work is accepted.
+        A later coordinator fences it, and the epoch fences the producer. With new epochs at every end the marker's
+        epoch is above that of the records, so that a late marker of an earlier transaction does not end this one
+        (KIP-1228). A marker that is repeated after it has done its work is accepted.
 
-        UNKNOWN_SERVER_ERROR for one of no producer, as in Kafka.
+        UNKNOWN_SERVER_ERROR for an invalid producer id, as in Kafka.
         """
         entry = self._entries.get(marker.producer_id)
         if marker.producer_id == NO_PRODUCER_ID or (entry is None and marker.producer_epoch < 0):
@@ -298,7 +298,7 @@ class ProducerStates:
                 self._open_transactions[base_offset] = header.producer_id
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int) -> int:
-        """Remember the end of a transaction; where it began, or NO_TRANSACTION if it wrote nothing here."""
+        """Note the end of a transaction; returns where it began, or NO_TRANSACTION if it wrote nothing here."""
         entry = self._entry(header)
         guard = self._guards.get(header.producer_id)
         if guard is not None and not guard.outlives(header.producer_epoch):
@@ -325,7 +325,7 @@ class ProducerStates:
         return entry
 
     def _forget_oldest(self) -> None:
-        """Make room: a tenth of those without a transaction go, the ones that were silent longest."""
+        """Make room: forget a tenth of the producers without a transaction, those that were silent longest."""
         idle = [
             (entry.silent_since == HEARD, entry.silent_since, entry.last_timestamp, producer_id)
             for producer_id, entry in self._entries.items()
@@ -339,14 +339,14 @@ class ProducerStates:
         return len(self._open_transactions)
 
     def oldest_transaction_written_at(self) -> int | None:
-        """When the producer whose open transaction began first last wrote; None if none is open."""
+        """The last write of the producer whose open transaction began first; None if none is open."""
         for producer_id in self._open_transactions.values():
             return self._entries[producer_id].last_timestamp
         return None
 
     @property
     def all_settled(self) -> bool:
-        """Whether no transaction is open, nor waits for its marker to be committed."""
+        """Whether no transaction is open or waits for its marker to be committed."""
         return not self._open_transactions and not self._ended_transactions
 
     def first_open_transaction(self) -> int:
@@ -354,7 +354,7 @@ class ProducerStates:
         return next(iter(self._open_transactions), NO_TRANSACTION)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
-        """Where the oldest transaction begins that is open or whose marker may be lost, or NO_TRANSACTION."""
+        """The start of the oldest transaction that is open or whose marker may be lost, or NO_TRANSACTION."""
         self.committed_to(high_watermark)
         first = self.first_open_transaction()
         for began, _ in self._ended_transactions:
@@ -362,7 +362,7 @@ class ProducerStates:
         return first
 
     def committed_to(self, high_watermark: int) -> None:
-        """Markers below the high watermark stay: forget the transactions they ended."""
+        """Forget the transactions whose markers are below the high watermark: these can no longer be lost."""
         ended = self._ended_transactions
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
@@ -370,8 +370,8 @@ class ProducerStates:
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have not written for that long and have no open transaction.
 
-        The timestamps of their records do not count: they may be years old. A producer is silent from the first
-        look on that finds nothing new of it.
+        The timestamps of their records do not count: they may be years old. A producer is silent since the first
+        check that finds nothing new.
         """
         expired = []
         for producer_id, entry in self._entries.items():
@@ -400,7 +400,7 @@ class ProducerStates:
         ]
 
     def snapshot(self) -> list[SnapshotEntry]:
-        """A row for each batch that is remembered, those of a producer in their order.
+        """A row for each remembered batch, those of a producer in their order.
 
         Kafka writes the last one only, and after a restart takes a repeated batch before it for a gap, upon which
         clients begin a new epoch and send it again: a duplicate. Readers that expect one row keep the last.
@@ -408,7 +408,7 @@ class ProducerStates:
         return [row for producer_id, entry in self._entries.items() for row in _snapshot_rows(producer_id, entry)]
 
     def load(self, rows: list[SnapshotEntry]) -> None:
-        """Begin from a snapshot."""
+        """Start from a snapshot."""
         assert not self._entries
         for row in rows:
             entry = self._entries.get(row.producer_id)

@@ -31,12 +31,12 @@ KEEP_FOR_EVER = -1
 
 
 def name_before_aside(name: str) -> str:
-    """The name that something had before it was set aside; that of anything else is its own."""
+    """The name that something had before it was set aside; other names are unchanged."""
     return name[:-_END_CHARACTERS] if _END.fullmatch(name[-_END_CHARACTERS:]) else name
 
 
 class Strays:
-    """The strays of one data directory, and since when they are there. Any thread may add one."""
+    """The strays of one data directory, and since when they exist. Any thread may add one."""
 
     __slots__ = ("_env", "_since_ms")
 
@@ -45,11 +45,11 @@ class Strays:
         self._since_ms: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Without what has moved to other brokers: nothing is wrong with that."""
+        """The number of strays, without logs that have moved to other brokers: they are no problem."""
         return sum(not path.endswith(MOVED) for path in self._since_ms)
 
     def add(self, path: str) -> None:
-        """One that was found. Where the name tells no time (Kafka's do not), it counts from now."""
+        """Add a stray that was found. If its name contains no time (Kafka's do not), it counts from now."""
         match = _END.fullmatch(path[-_END_CHARACTERS:])
         try:
             since = datetime.strptime(match[1] if match else "", _STAMP).replace(tzinfo=UTC)
@@ -59,7 +59,7 @@ class Strays:
             self._since_ms[path] = int(since.timestamp() * 1000)
 
     def name_for(self, path: str, number: int | None = None, kind: str = STRAY) -> str:
-        """A new name beside the old one. With `number` that stays, and what comes before it is cut if need be."""
+        """A new name beside the old one. `number` stays; the part before it is shortened if necessary."""
         since = datetime.fromtimestamp(self._env.clock.wall_ms() / 1000, UTC).strftime(_STAMP)
         tail = "" if number is None else f"-{number}"
         end = f"{tail}.{since}-{self._env.rng.bytes(4).hex()}{kind}"
@@ -67,7 +67,8 @@ class Strays:
         return f"{directory}/{name.removesuffix(tail)[: _MAX_FILE_NAME - len(end)]}{end}"
 
     def set_aside(self, path: str, why: str, number: int | None = None, beside: str | None = None) -> str:
-        """Rename what should not be there, say so, and remember it. Its new path, like its own or another's."""
+        """Rename, log and remember what should not be there. Returns the new path, named like `beside` if
+        given."""
         aside = self.name_for(beside or path, number)
         self._env.disk.rename(path, aside)
         self.add(aside)
@@ -82,7 +83,7 @@ class Strays:
         logger.info("%s has moved to other brokers. It is kept for some time as %s", path, os.path.basename(aside))
 
     def copy_aside(self, fd: int, position: int, end: int, path: str, why: str) -> None:
-        """The bytes of an open file that will be cut off; on a full disk they are lost."""
+        """Copy the bytes of an open file that will be cut off; on a full disk they are lost."""
         aside, disk = self.name_for(path), self._env.disk
         try:
             copy_range(disk, fd, position, end, aside)
@@ -97,7 +98,7 @@ class Strays:
         logger.warning("%s: %s. They were set aside as %s", path, why, os.path.basename(aside))
 
     def take_due(self, keep_ms: int, kind: str = STRAY) -> list[str]:
-        """Those of a kind whose time has come; the caller removes them with `remove`."""
+        """The strays of a kind whose time is over; the caller removes them with `remove`."""
         if keep_ms == KEEP_FOR_EVER:
             return []
         before = self._env.clock.wall_ms() - keep_ms
@@ -111,7 +112,7 @@ class Strays:
         return due
 
     def remove(self, paths: list[str]) -> None:
-        """Blocking. One that is gone already (with its topic, or by hand) counts as removed."""
+        """Delete files or directories. One that is already gone counts as removed. Blocking."""
         disk = self._env.disk
         for path in paths:
             try:

@@ -78,7 +78,7 @@ def missing() -> str | None:
 class Host:
     number: int
     namespace: int
-    """A descriptor."""
+    """A descriptor of its network namespace."""
 
     @property
     def address(self) -> str:
@@ -95,21 +95,21 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """Put before a command, it runs on this host."""
+        """A prefix with which a command runs on this host."""
         return ["nsenter", f"--net=/proc/{os.getpid()}/fd/{self.namespace}", "--"]
 
     def run(self, *command: str) -> None:
         _run(*self.prefix, *command)
 
     def unplug(self) -> None:
-        """The host disappears for everybody, silently."""
+        """Make the host unreachable for all others, silently."""
         _run("ip", "link", "set", self.link, "down")
 
     def plug(self) -> None:
         _run("ip", "link", "set", self.link, "up")
 
     def slow(self) -> str:
-        """Both directions of its link; says how slow. A kernel without netem has no delays, only narrow links."""
+        """Slow down both directions of its link; returns how much. Without netem there are no delays."""
         delayed = ("netem", "delay", f"{DELAY_MS}ms", f"{DELAY_MS // 4}ms")
         narrow = ("tbf", "rate", SLOW_BITS, "burst", "1600", "latency", f"{QUEUE_MS}ms")
         try:
@@ -131,7 +131,7 @@ class Host:
 
 
 class Hosts:
-    """So many hosts, and this thread in the middle of them (`hub`)."""
+    """`count` hosts, and this thread in the middle of them (`hub`)."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -194,17 +194,17 @@ class Hosts:
             sender.run(*command, "dev", "eth0")
 
     def cut(self, sender: Host, receiver: Host) -> None:
-        """What `sender` sends to `receiver` is lost."""
+        """Lose everything that `sender` sends to `receiver`."""
         self._send_to(sender, receiver, NOBODY)
 
     def part(self, one: Host, others: Sequence[Host]) -> None:
-        """Nothing between them, either way."""
+        """Lose everything between them, in both directions."""
         for other in others:
             self.cut(one, other)
             self.cut(other, one)
 
     def heal(self) -> None:
-        """Everything reaches everybody again, at full speed."""
+        """Let everything reach everybody again, at full speed."""
         for host in self.all:
             host.plug()
             host.full_speed()

@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def program(name: str) -> str:
-    """From the PATH, or the newest version of Debian's package."""
+    """The path of a program: the newest version of Debian's package, or from the PATH."""
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: path.parts[4].zfill(4))
     found = str(versions[-1]) if versions else shutil.which(name)
     if found is None:
@@ -85,7 +85,7 @@ class PostgresProcess(ServerProcess):
         )
 
     def _serves(self) -> bool:
-        """A connection is accepted before the server is ready: it must answer a start of a session."""
+        """Whether it answers the start of a session: it accepts connections before it is ready."""
         import psycopg
 
         try:
@@ -96,7 +96,7 @@ class PostgresProcess(ServerProcess):
 
 
 def _other_user() -> str | None:
-    """Whom root has to become for it."""
+    """The user that root has to become to start it; None without root."""
     if os.geteuid() != 0:
         return None
     try:

@@ -1,8 +1,8 @@
 """A standalone Spark cluster as processes of this machine: a master, and workers that start executors.
 
-All of it is what the PySpark package brings: `spark-class` runs the classes of a real cluster. Everything listens
-on loopback addresses, at free ports, and writes below one directory. Workers may have an address each: Spark runs
-no second attempt of a task on the host of the first.
+It uses only the PySpark package: `spark-class` runs the classes of a real cluster. Everything listens on loopback
+addresses, at free ports, and writes below one directory. Workers may have an address each: Spark runs no second
+attempt of a task on the host of the first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 WAIT_S = 400.0
 POLL_S = 0.05
 LOOK_S = 0.25
-"""Between two looks at results, which take time from Spark."""
+"""The pause between two checks of results, which take time from Spark."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 _BEGUN = re.compile(r"Running (task \S+ in stage \S+) \(TID (\d+)")
 _ENDED = re.compile(r"(?:Finished|Exception in|Executor killed) task \S+ in stage \S+ \(TID (\d+)")
@@ -84,7 +84,7 @@ class SparkWorker(SparkDaemon):
         return [pid for pid in children(self.pid) if EXECUTOR in command_of(pid)]
 
     def executor_logs(self) -> list[Path]:
-        """Of all that ran here, the newest last."""
+        """The logs of all executors that ran here, the newest last."""
         found = (self.root / "applications").glob("app-*/*/stderr")
         return sorted(found, key=lambda log: log.stat().st_ctime_ns)
 
@@ -144,7 +144,7 @@ class SparkCluster:
 
 
 def cluster_environment(java: str, scratch: Path) -> dict[str, str]:
-    """For everything that belongs to the cluster, the driver too."""
+    """The environment for everything that belongs to the cluster, the driver too."""
     return os.environ | {
         "JAVA_HOME": java,
         "SPARK_LOCAL_IP": HOST,
@@ -165,7 +165,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def command_of(pid: int) -> str:
-    """Empty when there is no such process any more."""
+    """The command line of a process; empty if it no longer exists."""
     return _text(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
 
 
@@ -184,7 +184,7 @@ def tasks_in_hand(log: Path) -> list[str]:
 
 
 def kill_in_the_middle_of_a_task(worker: SparkWorker) -> list[str]:
-    """kill -9 for the executor of a worker, and what it was doing: it is held still while we look."""
+    """Kill the executor of a worker with kill -9 during a task; returns its tasks. It is stopped while we look."""
     deadline_s = time.monotonic() + WAIT_S
     while time.monotonic() < deadline_s:
         for pid in worker.executors():

@@ -13,7 +13,7 @@ from headrace.cli.common.output import note
 
 TAIL_LINES = 5
 WHOLE_LINES = 50
-"""Of a log that will not be kept."""
+"""How many lines of a log are shown that will not be kept."""
 
 
 def start_in_background(arguments: list[str], files: BrokerRunFiles, keeps_log: bool) -> None:

@@ -64,7 +64,7 @@ def decommission(target: Target, way: Way, broker: int) -> None:
 
     Stop it when this command says so. Afterwards its id can be used by a new broker.
     """
-    _drain(target, way, broker, must_exist=False)  # one that is dead and empty can still be forgotten
+    _drain(target, way, broker, must_exist=False)  # a broker that is dead and empty can still be removed
     if way.dry_run or way.no_wait:
         return
     run(target, lambda cluster: _forget_when_stopped(cluster, broker, target.timeout_given))
@@ -96,7 +96,7 @@ def _drain(target: Target, way: Way, broker: int, must_exist: bool) -> None:
 
 
 def _waiting(view: ClusterView, wanted: Wanted, broker: int) -> str:
-    """Of the partitions that also have a replica on a broker that is down: a move ends once all are in sync."""
+    """A sentence about partitions with another replica on a broker that is down: moves wait for it."""
     down = sorted({one for to in wanted.values() for one in to if one not in view.brokers})
     if not down:
         return ""
@@ -111,7 +111,7 @@ def _waiting(view: ClusterView, wanted: Wanted, broker: int) -> str:
 
 
 def _fewer(view: ClusterView, wanted: Wanted) -> str:
-    """Of the topics with replicas that nobody else can take: nothing brings them back by itself."""
+    """A sentence about topics with replicas that no other broker can take: nothing restores them automatically."""
     before = assignment(view)
     factors = {name.topic: len(before[name]) for name, to in wanted.items() if len(to) < len(before[name])}
     if not factors:

@@ -12,11 +12,11 @@ MAX_FAILED_STARTS = 5
 
 
 class Restarts:
-    """Of one worker."""
+    """The restarts of one worker."""
 
     def __init__(self) -> None:
         self.failed_starts = 0
-        """In a row, without ever being ready."""
+        """How often it failed in a row, without ever being ready."""
         self._ends = 0
         self._ready_at: float | None = None
 

@@ -22,7 +22,7 @@ _BROKER = re.compile(r"broker-(\d+)")
 
 
 class BrokerRunFiles(NamedTuple):
-    """Of one broker in one data directory."""
+    """The run files of one broker in one data directory."""
 
     broker_id: int
     directory: Path
@@ -41,7 +41,7 @@ class BrokerRunFiles(NamedTuple):
                 (self.directory / name).unlink()
 
     def remove_if_mine(self) -> None:
-        """If another broker is running here, the files are its own and stay."""
+        """Remove the files, unless they are those of another broker that is running here."""
         if self._written_pid(PID) == os.getpid():
             self.remove()
 

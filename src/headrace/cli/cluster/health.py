@@ -61,7 +61,7 @@ def health(target: Target, format: str) -> None:
 
 
 async def _silent_brokers(cluster: Cluster, view: ClusterView) -> dict[int, ClientError]:
-    """Those of the cluster that cannot be reached from here, and why."""
+    """The brokers of the cluster that cannot be reached from here, and why."""
     silent = {}
     for broker in view.brokers:
         try:
@@ -99,7 +99,7 @@ async def _partitions(cluster: Cluster, view: ClusterView, silent: Collection[in
 
 
 def store_findings(setting: str, why: Callable[[str], str | None] = why_unreachable) -> list[Finding]:
-    """Whether ZooKeeper has a majority, as far as it can be seen from here; `setting` is zookeeper.connect."""
+    """Which ZooKeeper servers can be reached from here, as findings. `setting` is zookeeper.connect."""
     servers = parse_zookeeper_connect(setting).servers if setting else ()
     lost = [server for server in servers if why(server) is not None]
     if not servers:

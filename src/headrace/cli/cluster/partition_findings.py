@@ -13,7 +13,7 @@ SHOWN = 5
 SKEW = 1.5
 """How many times its share a broker may lead before it is reported."""
 FEWEST_TO_COMPARE = 4
-"""Leaders for each broker, below which differences say nothing."""
+"""The minimum of leaders per broker: below it differences say nothing."""
 
 Named = tuple[str, PartitionView]
 
@@ -35,8 +35,8 @@ def absent_brokers(view: ClusterView) -> list[Finding]:
 def partition_findings(
     view: ClusterView, minimums: Mapping[str, int], silent: Collection[int] = ()
 ) -> list[Finding]:
-    """`minimums` is min.insync.replicas by topic, of those that have fewer in sync than replicas; `silent` brokers
-    are members of the cluster and cannot be reached."""
+    """`minimums` is min.insync.replicas by topic, for the topics with fewer replicas in sync than they have;
+    `silent` brokers are members of the cluster and cannot be reached."""
     partitions = _all(view)
     cut_off = [(name, one) for name, one in partitions if one.leader in silent]
     doubtful = any(broker in silent for _, one in partitions for broker in one.in_sync)
@@ -88,7 +88,7 @@ def partition_findings(
 
 
 def _bring_back(view: ClusterView, offline: Sequence[Named]) -> str:
-    """Which replicas could lead again, and what to do for that."""
+    """Which replicas could lead again, and how to bring them back."""
     holders = sorted({broker for _, one in offline for broker in one.in_sync})
     down = [str(broker) for broker in holders if broker not in view.brokers]
     failed = sorted({broker for _, one in offline for broker in one.in_sync if _disk_failed(view, one, broker)})
@@ -108,12 +108,12 @@ def _bring_back(view: ClusterView, offline: Sequence[Named]) -> str:
 
 
 def _disk_failed(view: ClusterView, partition: PartitionView, broker: int) -> bool:
-    """The broker is alive but has lost this replica."""
+    """Whether the broker is alive but has lost this replica."""
     return broker in partition.offline and broker in view.brokers
 
 
 def _behind(view: ClusterView, lagging: Sequence[Named]) -> str:
-    """`3 (12, down), 1 (4, failed or full disk)`."""
+    """The brokers whose replicas are behind, how many, and why: `3 (12, down), 1 (4, failed or full disk)`."""
     counts: Counter[tuple[int, str]] = Counter()
     for _, one in lagging:
         for broker in one.missing:
@@ -140,7 +140,7 @@ def leader_skew(view: ClusterView) -> list[Finding]:
 
 
 def topics_not_in_sync(view: ClusterView) -> list[str]:
-    """Those that may have too few replicas in sync for acks=all."""
+    """The topics that may have too few replicas in sync for acks=all."""
     return [
         topic.name
         for topic in view.topics.values()
@@ -165,7 +165,7 @@ def _count(partitions: list[Named]) -> str:
 
 
 def _some(partitions: Iterable[Named]) -> str:
-    """By topic: `orders 0, 1, 2; payments 0.`"""
+    """Partitions by topic, such as `orders 0, 1, 2; payments 0.`"""
     by_topic: dict[str, list[int]] = {}
     for name, one in partitions:
         by_topic.setdefault(name, []).append(one.number)

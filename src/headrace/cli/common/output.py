@@ -37,18 +37,18 @@ class Column(NamedTuple):
     wide: bool = False
     """Shown by --format wide only."""
     show: Callable[[Any], str] | None = None
-    """How people read a value that is not None; programs get it as it is."""
+    """Formats a value that is not None for people; programs get it as it is."""
     important: bool = False
-    """Left out last where there is no room for all, though others are further to the left."""
+    """Whether it is omitted last when there is no room for all columns, even if others are further to the left."""
 
 
 def count(key: str, title: str, wide: bool = False) -> Column:
-    """How many: with thousands separated. Ids, offsets and partitions are `number`s: they are copied."""
+    """A column of counts, with thousands separated. Ids, offsets and partitions are `number`s: they are copied."""
     return Column(key, title, True, wide, count_text)
 
 
 def elapsed(key: str, title: str, wide: bool = False) -> Column:
-    """Seconds, as people read them."""
+    """A column of seconds, as people read them."""
     return Column(key, title, True, wide, duration_text)
 
 
@@ -109,7 +109,7 @@ def emit_rows(rows: Sequence[Row], columns: Sequence[Column], format: str, empty
 
 
 def emit_data(data: Any, format: str) -> None:
-    """For programs: one document, or with jsonl one object per line."""
+    """Print one document for programs, or with jsonl one object per line."""
     if format == "json":
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     elif format == "jsonl":
@@ -140,7 +140,7 @@ def headings_in_bold() -> bool:
 
 
 def terminal_width() -> int | None:
-    """How long a line may be on a terminal; a pipe takes it as it is."""
+    """How long a line may be on a terminal; None for a pipe, which takes lines of any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -172,7 +172,7 @@ def _with_room(rows: Sequence[Row], columns: Sequence[Column], limit: int | None
 
 
 def _widths(rows: Sequence[Row], columns: Sequence[Column], limit: int | None) -> list[int]:
-    """Of the columns that are shown, from the left."""
+    """The widths of the columns that are shown, from the left."""
     widths = [max([len(column.title), *(len(shown_cell(row, column)) for row in rows)]) for column in columns]
     if limit is None:
         return widths
@@ -204,7 +204,7 @@ _UNITS = (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def duration_text(seconds: float) -> str:
-    """Of the largest unit and the next: 3y, 2d 4h, 2h 14m, 1m 5s, 3.2s, 40ms."""
+    """A duration in its largest unit and the next one: 3y, 2d 4h, 2h 14m, 1m 5s, 3.2s, 40ms."""
     if seconds < 1:
         return f"{round(seconds * 1000)}ms"
     if seconds < 10:
@@ -218,7 +218,7 @@ def duration_text(seconds: float) -> str:
 
 
 def count_text(value: Any) -> str:
-    """With at most two decimals, and none of a whole number."""
+    """A number with at most two decimals; a whole number has none."""
     if isinstance(value, float):
         return f"{value:,.2f}".rstrip("0").rstrip(".")
     return f"{value:,}" if isinstance(value, int) else cell(value)

@@ -38,7 +38,7 @@ REBALANCE_TIMEOUT_MS = 60_000
 COMMIT_INTERVAL_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
 LONGEST_WAIT_MS = 500
-"""Of a Fetch: heartbeats are sent between two."""
+"""The longest wait of a Fetch: heartbeats are sent between two of them."""
 _THROWN_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
 
 
@@ -53,7 +53,7 @@ class GroupMember:
     interval_s: float = 0.0
     held: frozenset[int] = frozenset()
     reported: frozenset[int] | None = None
-    """What the coordinator was last told that we hold; None: tell it."""
+    """The partitions that were last reported to the coordinator as ours; None: report them."""
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         request = ConsumerGroupHeartbeatRequest(
@@ -77,11 +77,11 @@ class GroupReading:
     member: GroupMember
     reader: RecordReader
     done: dict[TopicPartition, int] = field(default_factory=dict)
-    """Positions that are not committed yet."""
+    """Offsets that are not committed yet."""
     next_beat_s: float = 0.0
     next_commit_s: float = 0.0
     ends: Mapping[TopicPartition, int] | None = None
-    """Where to stop; None: never."""
+    """Where to stop; None: do not stop."""
 
     def at_end(self) -> bool:
         """Whether it has partitions, and has read each up to the end that it had at the start."""
@@ -107,7 +107,7 @@ class GroupReading:
             error = kafka_error(answer.error_code, answer.error_message)
             if error.code not in _THROWN_OUT:
                 raise error
-            # Removed from the group: its partitions may belong to another member by now.
+            # Removed from the group: its partitions may belong to another member already.
             self.done.clear()
             self._hold(frozenset(), {})
             member.epoch, member.reported = JOIN_EPOCH, None
@@ -139,7 +139,7 @@ class GroupReading:
         self.member.held = partitions
 
     async def _begin(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The committed offsets, or for partitions without one the place that the user chose."""
+        """The committed offsets, or for partitions without one the start that the user chose."""
         if not places:
             return {}
         committed = await fetch_offsets(self.cluster, self.member.group)
@@ -220,7 +220,7 @@ async def _print(run: GroupReading, output: Format) -> int:
 
 
 def _reached(fetched: Fetched, printed: int, left: int | None) -> int:
-    """The position after the printed records; the others are left to the next member."""
+    """The offset after the printed records; the others are left to the next member."""
     if left is None or printed < left:
         return fetched.next_offset
     for number, record in enumerate(fetched.records()):

@@ -69,7 +69,7 @@ class PositionView:
     place: TopicPartition
     current_offset: int | None
     log_end_offset: int | None
-    """None where the partition has no leader now, or is gone."""
+    """None where the partition has no leader at the moment, or was deleted."""
     lag_seconds: float | None
     member: MemberView | None
 
@@ -87,13 +87,13 @@ class GroupWithLag:
 
     @property
     def lag(self) -> int | None:
-        """Over the partitions that have a position; None if none has."""
+        """The sum over the partitions whose lag is known; None if there are none."""
         known = [position.lag for position in self.positions if position.lag is not None]
         return sum(known) if known else None
 
     @property
     def lag_seconds(self) -> float | None:
-        """Of the partition that is furthest behind."""
+        """The lag of the partition that is furthest behind."""
         return max((one.lag_seconds for one in self.positions if one.lag_seconds is not None), default=None)
 
     @property
@@ -102,7 +102,7 @@ class GroupWithLag:
 
 
 async def group_of(cluster: Cluster, group_id: str) -> GroupView:
-    """The group, or an error that names the nearest one that exists."""
+    """The group, or an error that names the most similar one that exists."""
     try:
         described, connection = await describe_group(cluster, group_id)
     except KafkaError as error:
@@ -181,7 +181,7 @@ def _places(assignment: consumer.Assignment) -> tuple[TopicPartition, ...]:
 
 
 async def all_lags(cluster: Cluster) -> list[GroupWithLag]:
-    """The lag of every group; one that is deleted in the meantime is left out."""
+    """The lag of every group; one that is deleted in the meantime is omitted."""
     return await lags_of(cluster, [one.id for one in await list_groups(cluster) if one.type in KNOWN_TYPES], True)
 
 
@@ -211,7 +211,7 @@ def _all_places(group: GroupView, offsets: Iterable[TopicPartition]) -> set[Topi
 
 
 async def ranges_of(cluster: Cluster, places: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """(first offset, end offset) of those partitions that exist and have a leader."""
+    """(first offset, end offset) of each of the partitions that exists and has a leader."""
     if not places:
         return {}
     view = await cluster.metadata(sorted({place.topic for place in places}))
@@ -232,9 +232,9 @@ PlacedOffset = tuple[TopicPartition, int]
 async def _ages(
     cluster: Cluster, groups: Sequence[Mapping[TopicPartition, int]], ranges: Ranges
 ) -> dict[PlacedOffset, float]:
-    """How old in seconds the first record is that each group has not read; 0 for a group that has read all.
+    """The age in seconds of the first record that each group has not read; 0 for a group that has read all.
 
-    Groups in the same partition are asked for one after the other: a Fetch can name a partition only once.
+    Groups in the same partition are looked up one after the other: a Fetch can name a partition only once.
     """
     now_ms = cluster.env.clock.wall_ms()
     ages: dict[PlacedOffset, float] = {}
@@ -324,7 +324,7 @@ def by_topic(places: Iterable[TopicPartition]) -> list[dict[str, Any]]:
 
 
 def assignment_text(assignment: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """`topic:0,2;other:1`, as Kafka's tool has it."""
+    """The assignment as Kafka's tool writes it: `topic:0,2;other:1`."""
     if not assignment:
         return None
     return ";".join(f"{one['topic']}:{','.join(map(str, one['partitions']))}" for one in assignment)

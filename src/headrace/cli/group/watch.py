@@ -49,7 +49,7 @@ LagKey = tuple[str, str, int | None]
 
 
 class Sum(NamedTuple):
-    """Of one topic, or one partition, of a group."""
+    """The figures of one topic, or one partition, of a group."""
 
     group: GroupWithLag
     lag: int | None

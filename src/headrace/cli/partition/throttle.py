@@ -16,11 +16,11 @@ ALL = "*"
 
 
 Pairs = dict[tuple[str, str], list[str]]
-"""By topic and setting: partition:broker pairs."""
+"""The partition:broker pairs by topic and setting."""
 
 
 async def limit(cluster: Cluster, moves: Sequence[Move], bytes_per_second: int) -> Pairs:
-    """On every broker that sends or gets copies, for these partitions. The pairs that were not limited before."""
+    """Limit the brokers that send or receive copies of these partitions. Returns the newly limited pairs."""
     added = await limit_topics(cluster, moves)
     await limit_brokers(cluster, {one for move in moves for one in (*move.before, *move.after)}, bytes_per_second)
     return added
@@ -34,7 +34,7 @@ async def limit_brokers(cluster: Cluster, brokers: Iterable[int], bytes_per_seco
 
 
 async def limit_topics(cluster: Cluster, moves: Sequence[Move]) -> Pairs:
-    """In addition to what other moves of the same topics have limited."""
+    """Limit these moves in addition to others of the same topics. Returns what was added."""
     added: Pairs = {}
     for topic in dict.fromkeys(move.partition.topic for move in moves):
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -53,7 +53,7 @@ async def limit_topics(cluster: Cluster, moves: Sequence[Move]) -> Pairs:
 
 
 def _pairs(moves: Sequence[Move]) -> dict[str, list[str]]:
-    """Who sends and who gets copies of one topic."""
+    """Which brokers send and which receive copies of one topic."""
     return {
         LEADERS: [f"{move.partition.partition}:{one}" for move in moves for one in move.before],
         FOLLOWERS: [f"{move.partition.partition}:{one}" for move in moves for one in move.adding],
@@ -61,7 +61,7 @@ def _pairs(moves: Sequence[Move]) -> dict[str, list[str]]:
 
 
 async def lift_pairs(cluster: Cluster, added: Pairs, moving: Collection[TopicPartition]) -> None:
-    """Of one plan, but not of partitions that are moving again. The topics' other pairs stay."""
+    """Remove the pairs of one plan, but not those of partitions that are moving again. Other pairs stay."""
     alive = (await cluster.metadata()).topics
     for (topic, name), pairs in added.items():
         done = [one for one in pairs if TopicPartition(topic, int(one.partition(":")[0])) not in moving]
@@ -74,7 +74,7 @@ async def lift_pairs(cluster: Cluster, added: Pairs, moving: Collection[TopicPar
 
 
 async def lift(cluster: Cluster, topics: Iterable[str]) -> list[str]:
-    """Take the limits away from all brokers and these topics; what was limited."""
+    """Remove the limits from all brokers and from these topics; returns the names of what was limited."""
     limited = await limits(cluster, topics)
     for resource, names in limited.values():
         await alter_configs(cluster, resource, [(name, ConfigOperation.DELETE, None) for name in names])
@@ -82,7 +82,7 @@ async def lift(cluster: Cluster, topics: Iterable[str]) -> list[str]:
 
 
 async def limits(cluster: Cluster, topics: Iterable[str]) -> dict[str, tuple[ConfigResource, list[str]]]:
-    """The settings that limit brokers and these topics, by `broker 1`, `topic t`."""
+    """The settings that limit brokers and these topics, by `broker 1` or `topic t`."""
     view = await cluster.metadata()
     found = {}
     for broker in view.brokers:
@@ -97,7 +97,7 @@ async def limits(cluster: Cluster, topics: Iterable[str]) -> dict[str, tuple[Con
 
 
 async def _values(cluster: Cluster, resource: ConfigResource) -> dict[str, str]:
-    """The pairs that a topic has, by setting, of those that are set."""
+    """The pairs of a topic by setting, for the settings that are set."""
     entries = await describe_configs(cluster, resource, (LEADERS, FOLLOWERS))
     return {entry.name: entry.value or "" for entry in entries if entry.source == "topic"}
 

@@ -82,7 +82,7 @@ def _described(format: str, columns: int, records: int, malformed: int) -> str:
 
 
 async def latest_values(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
-    """Of the latest records, spread evenly over the partitions."""
+    """The values of the latest records, spread evenly over the partitions."""
     places = [TopicPartition(topic, one.number) for one in (await topic_of(cluster, topic)).partitions]
     ranges = await offset_ranges(cluster, places, READ_COMMITTED)
     each = -(-count // len(places))

@@ -25,24 +25,24 @@ class BrokerDisk(NamedTuple):
     """None if the broker does not say."""
     free_bytes: int | None
     used_bytes: int
-    """By its replicas."""
+    """The bytes of its replicas."""
 
 
 class MeasuredCluster(NamedTuple):
     disks: Mapping[int, BrokerDisk]
-    """By broker."""
+    """The disk of each broker."""
     topics: int
     partitions: int
     replicas: int
     replication: int
-    """Of most partitions."""
+    """The replication factor of most partitions."""
     groups: int
     write_rate: float
     """Bytes per second, without replicas."""
     fastest_partition: float
     """Bytes per second."""
     retention_s: float | None
-    """Of the topic that takes the most space; None if it keeps everything."""
+    """The retention time of the topic that takes the most space; None if it keeps everything."""
 
 
 async def measure(cluster: Cluster, clock: Clock, seconds: float) -> MeasuredCluster:

@@ -18,7 +18,7 @@ LARGEST_TIMESTAMP_MS = (1 << 63) - 1
 FIELDS = frozenset(
     {"topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers"}
 )
-"""Of a record in JSON. Its topic and offset are those of where it was read: they are not used."""
+"""The fields of a record in JSON. Its topic and offset are those of where it was read: they are not used."""
 
 
 class LineReader(Protocol):
@@ -62,7 +62,7 @@ class JsonRules:
     """Each line is a complete record."""
 
     repartition: bool = False
-    """The key decides where a record goes, whatever partition it names."""
+    """Whether the key decides where a record goes, even if the record names a partition."""
     timestamp_ms: int | None = None
 
     def placed(self, line: bytes, now_ms: int) -> PlacedRecord:
@@ -114,7 +114,7 @@ def _integer(found: Mapping[str, Any], name: str, least: int, most: int) -> int 
 
 
 def _data(found: Mapping[str, Any], name: str) -> bytes | None:
-    """Text as it is, an object or a list as the JSON text of it, bytes that are not UTF-8 in base64."""
+    """Text as it is, an object or a list as its JSON text, bytes that are not UTF-8 in base64."""
     encoded = found.get(f"{name}_base64")
     if encoded is not None:
         if found.get(name) is not None:
@@ -137,7 +137,7 @@ def _data(found: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """A list of names and values, or for people who write them an object."""
+    """Headers from a list of names and values, or from an object, which is easier to write by hand."""
     if given is None:
         return ()
     if isinstance(given, dict):

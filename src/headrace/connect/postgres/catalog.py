@@ -55,7 +55,7 @@ class TableInfo(NamedTuple):
     oid: int
     partitioned: bool
     key: tuple[str, ...]
-    """The index that is its replica identity, or its primary key; empty if it has neither."""
+    """The columns of its replica identity index, or of its primary key; empty if it has neither."""
 
 
 class TableColumn(NamedTuple):
@@ -68,9 +68,9 @@ class SlotInfo(NamedTuple):
     lost: bool
     """The server has removed what the slot still needed (`max_slot_wal_keep_size`)."""
     retained_bytes: int
-    """How much of the log the server keeps because of the slot."""
+    """How many bytes of its log the server keeps because of the slot."""
     behind_bytes: int
-    """How far what we confirmed is behind."""
+    """How far our confirmed position is behind."""
 
 
 def connect(conninfo: str) -> psycopg.Connection:
@@ -84,7 +84,7 @@ def connect(conninfo: str) -> psycopg.Connection:
 
 @contextmanager
 def problems_told() -> Iterator[None]:
-    """Errors of PostgreSQL as those of a connector."""
+    """Raises errors of PostgreSQL as errors of a connector."""
     try:
         yield
     except psycopg.Error as error:
@@ -98,7 +98,7 @@ def _table_info(row: Sequence[object]) -> TableInfo:
 
 
 def row_texts(result: pq.abc.PGresult, row: int) -> RowTexts:
-    """As the server writes them: the same text that the change stream has."""
+    """The values as the server writes them: the same text as in the change stream."""
     values = (result.get_value(row, column) for column in range(result.nfields))
     return tuple(None if value is None else bytes(value) for value in values)
 
@@ -123,7 +123,7 @@ class Catalog:
             )
 
     def tables(self, wanted: Iterable[str]) -> list[TableInfo]:
-        """Those of the names; `schema.*` stands for all of a schema."""
+        """The tables with these names; `schema.*` stands for all tables of a schema."""
         found: dict[TableName, TableInfo] = {}
         for text in wanted:
             schema, table = parse_table_name(text)
@@ -134,7 +134,7 @@ class Catalog:
         return list(found.values())
 
     def table(self, name: TableName) -> TableInfo | None:
-        """As it is now."""
+        """The table as it is now."""
         rows = self._rows(_TABLES, name.schema, name.table, name.table)
         return _table_info(rows[0]) if rows else None
 
@@ -142,7 +142,7 @@ class Catalog:
         return [TableColumn(str(name), int(str(oid))) for name, oid in self._rows(_COLUMNS, table.oid)]
 
     def values_now(self, table: TableName, key: Mapping[str, str | None], names: Sequence[str]) -> RowTexts | None:
-        """Of the row with that key, as the server writes them; None if it is gone by now, or a column is."""
+        """The values of the row with that key, as the server writes them; None if it or a column is gone."""
         wanted = sql.SQL(", ").join(map(sql.Identifier, names))
         same = sql.SQL(" AND ").join(
             sql.SQL("{} = {}").format(sql.Identifier(name), text) for name, text in key.items()
@@ -162,7 +162,7 @@ class Catalog:
     # --- publications
 
     def published(self, name: str) -> set[TableName] | None:
-        """The tables of a publication; None if it is not there."""
+        """The tables of a publication; None if it does not exist."""
         if self._value("SELECT count(*) FROM pg_publication WHERE pubname = %s", name) == 0:
             return None
         rows = self._rows("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", name)
@@ -199,7 +199,7 @@ class Catalog:
             self._rows("SELECT pg_drop_replication_slot(%s)", name)
 
     def flushed_lsn(self) -> str:
-        """How far the log is written that a stream can have."""
+        """The LSN up to which the log is written, and can be streamed."""
         return str(self._value("SELECT pg_current_wal_flush_lsn()::text"))
 
     def keeps_all(self) -> bool:

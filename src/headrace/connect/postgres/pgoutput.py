@@ -40,12 +40,12 @@ RowTexts = tuple[ColumnText, ...]
 
 
 class MalformedMessage(Exception):
-    """What came is not pgoutput as we know it."""
+    """The data is not pgoutput as we know it."""
 
 
 class BeginMessage(NamedTuple):
     final_lsn: int
-    """Where the commit is."""
+    """The LSN of the commit."""
     commit_ms: int
     xid: int
 
@@ -53,14 +53,14 @@ class BeginMessage(NamedTuple):
 class CommitMessage(NamedTuple):
     commit_lsn: int
     end_lsn: int
-    """Behind the commit: where reading continues."""
+    """The LSN after the commit, where reading continues."""
 
 
 class RelationColumn(NamedTuple):
     name: str
     type_oid: int
     in_identity: bool
-    """Part of the replica identity: sent with every update and delete."""
+    """Whether it is part of the replica identity, which is sent with every update and delete."""
 
 
 class RelationMessage(NamedTuple):
@@ -68,18 +68,18 @@ class RelationMessage(NamedTuple):
     schema: str
     table: str
     identity: str
-    """d: the primary key; n: nothing; f: all columns; i: an index."""
+    """The replica identity. d: the primary key; n: nothing; f: all columns; i: an index."""
     columns: tuple[RelationColumn, ...]
 
 
 class ChangeMessage(NamedTuple):
     kind: str
-    """insert, update or delete."""
+    """One of insert, update and delete."""
     relation_id: int
     old: RowTexts | None
-    """Of an update: only if the key changed, or with the identity of all columns."""
+    """The old row. For an update, only if the key changed, or if all columns are the replica identity."""
     old_is_key: bool
-    """Only the columns of the identity are in `old`."""
+    """Whether `old` has only the columns of the identity."""
     new: RowTexts | None
 
 
@@ -91,7 +91,7 @@ StreamMessage = BeginMessage | CommitMessage | RelationMessage | ChangeMessage |
 
 
 def decode(data: bytes) -> StreamMessage | None:
-    """None for a message that says nothing to us."""
+    """Decode a message; None if we do not need it."""
     try:
         decoder = _DECODERS.get(data[:1])
         return None if decoder is None else decoder(data)
@@ -191,7 +191,7 @@ _DECODERS: dict[bytes, Callable[[bytes], StreamMessage]] = {
 
 
 def lsn_text(lsn: int) -> str:
-    """As PostgreSQL writes it."""
+    """An LSN as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 

@@ -26,12 +26,12 @@ SESSION = (
     "-c client_encoding=UTF8 -c datestyle=ISO -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3 "
     "-c intervalstyle=iso_8601"
 )
-"""So that values have the same text whatever the settings of the server, the database and the user are."""
+"""Settings that give values the same text whatever the settings of the server, the database and the user are."""
 _DATA = struct.Struct(">cqqq")
 _KEEPALIVE = struct.Struct(">cqqb")
 _STATUS = struct.Struct(">cqqqqb")
 _MAY_PASS = ("55006", "42710", "42P07", "42701")
-"""A slot that is in use; an object, a table or a column that somebody else has just made."""
+"""SQLSTATEs that may pass: a slot that is in use; an object, table or column that was just created."""
 _USER_MUST_ACT = ("28", "42", "0A", "22", "3D")
 """Classes of SQLSTATE that do not pass: password, rights and names, not supported, values, the database."""
 
@@ -48,7 +48,7 @@ class Keepalive(NamedTuple):
 
 class NewSlot(NamedTuple):
     consistent_lsn: int
-    """Commits before it are in the snapshot, those from it on in the stream."""
+    """Commits before it are in the snapshot, commits from it on in the stream."""
     snapshot: str | None
 
 
@@ -65,7 +65,7 @@ class ReplicationConnection:
         self._pgconn.finish()
 
     def create_slot(self, name: str, *, temporary: bool) -> NewSlot:
-        """A temporary one goes with the connection, and has a snapshot that lives until the next command."""
+        """Create a slot. A temporary one ends with the connection; its snapshot lives until the next command."""
         kind = f'"{name}" TEMPORARY' if temporary else f'"{name}"'
         action = "EXPORT_SNAPSHOT" if temporary else "NOEXPORT_SNAPSHOT"
         (row,) = self._rows(f"CREATE_REPLICATION_SLOT {kind} LOGICAL pgoutput {action}")
@@ -79,7 +79,7 @@ class ReplicationConnection:
         )
 
     def receive(self, timeout_s: float) -> StreamData | Keepalive | None:
-        """What comes next within that time."""
+        """The next message that arrives within that time."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -100,7 +100,7 @@ class ReplicationConnection:
             self._consume()
 
     def report(self, flushed_lsn: int, *, reply_wanted: bool = False) -> None:
-        """Everything before is stored: the server may remove it."""
+        """Report that everything before this position is stored: the server may remove it."""
         clock_us = (time.time_ns() // 1_000_000 - POSTGRES_EPOCH_MS) * 1000
         status = _STATUS.pack(b"r", flushed_lsn, flushed_lsn, flushed_lsn, clock_us, reply_wanted)
         try:
@@ -152,7 +152,7 @@ def _received(data: bytes) -> StreamData | Keepalive | None:
 
 
 def problem_of(state: str, told: str) -> Exception:
-    """The error for the run that an error of PostgreSQL stands for."""
+    """The error of the run for an error of PostgreSQL."""
     told = told.removeprefix("ERROR:").strip()
     if state in _MAY_PASS or not state.startswith(_USER_MUST_ACT):
         return TryAgain(f"PostgreSQL says: {told}")
@@ -160,7 +160,7 @@ def problem_of(state: str, told: str) -> Exception:
 
 
 def connect_problem(told: str) -> Exception:
-    """A server that is down may come back; a wrong password or certificate stays wrong."""
+    """The error for a failed connection: a server may come back, but a wrong password stays wrong."""
     final = (
         "authentication failed",
         "does not exist",

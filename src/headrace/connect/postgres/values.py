@@ -45,7 +45,7 @@ def column_type(type_oid: int) -> ColumnType:
 
 
 def json_object(columns: Iterable[tuple[str, int, ColumnText]]) -> bytes:
-    """Of (name, type, text); values that were not sent are left out."""
+    """A JSON object of (name, type, text); values that were not sent are omitted."""
     parts = [
         f"{json.dumps(name, ensure_ascii=False)}:{json_value(type_oid, text)}"
         for name, type_oid, text in columns
@@ -77,7 +77,7 @@ def _number(text: str) -> str:
 
 
 def _float(text: str) -> str:
-    """A whole number of JSON has no negative zero."""
+    """A float as JSON: a whole number of JSON has no negative zero."""
     return "-0.0" if text == "-0" else _number(text)
 
 

@@ -26,22 +26,22 @@ ADDRESSES = "`postgresql://...`, `mysql://...` or `sqlite:path`."
 
 class FoundTable(NamedTuple):
     columns: Mapping[str, ColumnType | None]
-    """None: of any type."""
+    """The type of each column; None is any type."""
     unique: Sequence[frozenset[str]]
-    """Sets of columns of which no two rows have the same, the primary key first."""
+    """Sets of columns whose values are unique, the primary key first."""
     primary_key: tuple[str, ...]
 
 
 class SqlDatabase(ABC):
     mark: str
-    """Stands for a parameter."""
+    """The mark that stands for a parameter."""
     types: Mapping[ColumnType, str]
     key_types: Mapping[ColumnType, str] = {}
-    """Where a column of a primary key has another type."""
+    """The types that differ in a column of a primary key."""
     same_types: frozenset[tuple[ColumnType, ColumnType]] = frozenset()
     """(asked for, found): types that the database does not tell apart."""
     name_type = "varchar({})"
-    """Of names up to a length, in which upper and lower case differ."""
+    """The type of names up to a given length, in which upper and lower case differ."""
 
     @abstractmethod
     def transaction(self) -> Any:
@@ -52,7 +52,7 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def change(self, statement: str, values: Row = ()) -> int:
-        """How many rows were changed."""
+        """Run a statement; returns how many rows were changed."""
 
     @abstractmethod
     def change_many(self, statement: str, rows: Sequence[Row]) -> None: ...
@@ -92,14 +92,14 @@ class SqlDatabase(ABC):
 
 
 def quoted(name: str) -> str:
-    """As in the standard."""
+    """A name, quoted as in the standard."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
 def check_address(address: str) -> None:
-    """Whether it names a kind of database that there is; nothing is opened."""
+    """Check that it names a supported kind of database; nothing is opened."""
     if not address.startswith((*POSTGRES, *MYSQL, SQLITE)):
-        kind = _KIND.match(address)  # what is no address may be a password
+        kind = _KIND.match(address)  # an invalid address may be a password
         what = f"{kind[1]} is not supported" if kind else "it is not an address"
         raise ConnectorError(f"connection: {what}; write postgresql://..., mysql://... or sqlite:PATH")
 

@@ -14,7 +14,7 @@ from headrace.connect.schema import ColumnType
 
 
 def json_object(columns: Iterable[tuple[str, Any]]) -> bytes:
-    """Of names and values; numbers keep all of their digits."""
+    """A JSON object of names and values; numbers keep all of their digits."""
     return ("{" + ",".join(f"{json.dumps(name)}:{json_value(value)}" for name, value in columns) + "}").encode()
 
 
@@ -45,7 +45,7 @@ def position_value(value: Any) -> Any:
 
 
 def parameter_of(stored: Any) -> Any:
-    """From a position: what a database compares with the value that it was made of."""
+    """A stored position as the parameter that a database compares with the value it was made from."""
     return base64.b64decode(stored[_BYTES]) if isinstance(stored, dict) else stored
 
 
@@ -58,7 +58,7 @@ def parse_row(data: bytes) -> dict[str, Any]:
 
 
 def column_value(value: Any, type: ColumnType | None) -> Any:
-    """What a column of that type stores for a value from JSON."""
+    """The value that a column of that type stores for a value from JSON."""
     if value is None:
         return None
     if type == "bytes" and isinstance(value, str):
@@ -73,7 +73,7 @@ def column_value(value: Any, type: ColumnType | None) -> Any:
 
 
 def _json_text(value: Any) -> str:
-    """As `json.dumps`, with all digits of numbers."""
+    """The text of `json.dumps`, with all digits of numbers."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_json_text(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):

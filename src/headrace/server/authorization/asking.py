@@ -1,7 +1,7 @@
-"""One request's principal, asking for rights: what rules are given, and what they give back.
+"""The rights of one request's principal: what rules get, and what they return.
 
-A rule looks at a decoded request before its handler does. It takes out what the principal may not, and says
-what the handler's response lacks then; or it answers by itself, and the handler is not called.
+A rule looks at a decoded request before its handler does. It removes what the principal may not do, and adds the
+errors for that to the handler's response; or it answers by itself, and the handler is not called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.wire.schema import Response
 
 T = TypeVar("T")
 Completion = Callable[[Any], None]
-"""Adds what was taken out of the request to the handler's response."""
+"""Adds the results for what was removed from the request to the handler's response."""
 Ruling = Response | Completion | None
 Rule = Callable[["Asking", Any], Ruling]
 
@@ -42,7 +42,7 @@ class Asking:
         *,
         makes_topics: bool,
     ) -> None:
-        """`denied` is called for every refusal. `makes_topics`: whether asking for a topic may create it."""
+        """`denied` is called for every refusal. `makes_topics`: whether a request for a topic may create it."""
         self.makes_topics = makes_topics
         self.rights = rights
         self._image = image
@@ -51,7 +51,7 @@ class Asking:
 
     @property
     def image(self) -> MetadataImage:
-        """The present one: a response may name topics that were created while the request waited."""
+        """The current image: a response may name topics that were created while the request waited."""
         return self._image()
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
@@ -77,7 +77,7 @@ class Asking:
             raise refusal(NOT_ON_CLUSTER)
 
     def sees(self, name: str) -> bool:
-        """For lists of everything, where what is not allowed is just not there."""
+        """Whether a list may contain the topic: lists of everything just omit what is not allowed."""
         return self.rights.may(Operation.DESCRIBE, Resource.TOPIC, name)
 
     def name_of(self, topic_id: TopicId) -> str | None:
@@ -85,13 +85,13 @@ class Asking:
         return None if topic is None else topic.name
 
     def topic_or_id(self, operation: Operation, name: str | None, topic_id: TopicId) -> bool:
-        """By name or by id. An unknown id is left to the handler, which reports it."""
+        """Check the topic by name or by id. An unknown id is left to the handler, which reports it."""
         if topic_id != NO_TOPIC_ID:
             name = self.name_of(topic_id)
         return name is None or self.topic(operation, name)
 
     def operations(self, resource: Resource, name: str, bits: int) -> int:
-        """Of the operations that the bits stand for, those that are allowed."""
+        """The allowed ones among the operations in `bits`."""
         possible = [operation for operation in Operation if bits >> operation & 1]
         return sum(1 << operation for operation in possible if self.rights.may(operation, resource, name))
 
@@ -109,7 +109,8 @@ MESSAGES = {
 
 
 def completed(left: object, complete: Completion, response: type[Response]) -> Ruling:
-    """Where nothing is left of the request, its handler is not called: it might make something all the same."""
+    """The ruling for the rest of a request. The handler of an empty one is not called: it might create
+    something."""
     if left:
         return complete
     answer = response()
@@ -118,7 +119,7 @@ def completed(left: object, complete: Completion, response: type[Response]) -> R
 
 
 def split(items: Iterable[T], allowed: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """What is allowed, and what is not."""
+    """The allowed items, and the others."""
     yes: list[T] = []
     no: list[T] = []
     for item in items:

@@ -33,12 +33,12 @@ from headrace.wire.messages.describe_log_dirs import DescribeLogDirsRequest, Des
 ALTER, DESCRIBE = Operation.ALTER, Operation.DESCRIBE
 ALTER_CONFIGS, DESCRIBE_CONFIGS = Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS
 WHOLE_ERROR_SINCE = 1
-"""Of ElectLeaders."""
+"""The version of ElectLeaders from which on there is an error for the whole request."""
 MESSAGE = MESSAGES[NOT_ON_CLUSTER]
 
 
 def describe_cluster(asking: Asking, request: DescribeClusterRequest) -> Ruling:
-    """Who is connected knows the brokers anyway: only the operations are the principal's own."""
+    """Any connected client knows the brokers anyway: only the operations depend on the principal."""
 
     def complete(response: DescribeClusterResponse) -> None:
         if response.cluster_authorized_operations != NOT_REQUESTED:
@@ -138,7 +138,7 @@ def alter_user_scram_credentials(asking: Asking, request: users.AlterUserScramCr
 
 
 def _config_refusal(asking: Asking, operation: Operation, kind: int, name: str) -> ErrorCode | None:
-    """Why the settings of a resource may not be seen or changed. What is not known is the handler's to refuse."""
+    """Why the settings of a resource may not be read or changed. Unknown kinds are left to the handler."""
     if kind == ResourceType.TOPIC:
         return None if asking.topic(operation, name) else NOT_THIS_TOPIC
     if kind == ResourceType.GROUP:
@@ -172,7 +172,7 @@ Altering = TypeVar("Altering", altering.AlterConfigsRequest, incremental.Increme
 
 
 def alter_configs(asking: Asking, request: Altering) -> Ruling:
-    """Whole sets of settings and single ones."""
+    """For whole sets of settings and for single ones."""
 
     def refusal(resource: altering.AlterConfigsResource | incremental.AlterConfigsResource) -> ErrorCode | None:
         return _config_refusal(asking, ALTER_CONFIGS, resource.resource_type, resource.resource_name)

@@ -38,22 +38,22 @@ from headrace.wire.messages.sync_group import SyncGroupRequest
 
 READ, DESCRIBE, DELETE = Operation.READ, Operation.DESCRIBE, Operation.DELETE
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-"""What FindCoordinator can ask for."""
+"""The types of keys that FindCoordinator looks up."""
 MANY_KEYS_SINCE = 4
 MANY_GROUPS_SINCE = 8
 MESSAGES_SINCE = 6
-"""Of DescribeGroups."""
+"""The version of DescribeGroups from which on there are error messages."""
 
 
 def member(asking: Asking, request: Any) -> Ruling:
-    """Of the group that the request is about."""
+    """The rule for a member of the group that the request is about."""
     if not asking.group(READ, request.group_id):
         raise refusal(NOT_THIS_GROUP)
     return None
 
 
 def consumer_group_heartbeat(asking: Asking, request: ConsumerGroupHeartbeatRequest) -> Ruling:
-    """A pattern may match topics that the member must not see: their partitions are left out."""
+    """A pattern may match topics that the member must not see: their partitions are omitted."""
     member(asking, request)
     names = request.subscribed_topic_names or ()
     if not all(asking.topic(DESCRIBE, name) for name in names):
@@ -112,7 +112,7 @@ def offset_fetch(asking: Asking, request: fetching.OffsetFetchRequest) -> Ruling
             group.topics = topics
 
     def complete(response: fetching.OffsetFetchResponse) -> None:
-        # In the order of the request, in which the same group may stand twice.
+        # In the order of the request, in which the same group may appear twice.
         for group, all_of_it, hidden in zip(response.groups, everything, refused, strict=True):
             if all_of_it:
                 group.topics = [topic for topic in group.topics if _sees(asking, topic)]
@@ -163,7 +163,8 @@ def _offset_fetch_of_one(asking: Asking, request: fetching.OffsetFetchRequest) -
 def _not_fetched(
     asking: Asking, topics: list[fetching.OffsetFetchRequestTopic], code: ErrorCode
 ) -> list[fetching.OffsetFetchResponseTopic]:
-    """Before version 2 there is no field for an error of the group, so each partition gets it."""
+    """The response to a refused fetch. Before version 2 there is no field for an error of the group, so each
+    partition gets it."""
     if code == NOT_THIS_GROUP and asking.version >= 2:
         return []
     return [
@@ -226,7 +227,7 @@ def describe_groups(asking: Asking, request: describing.DescribeGroupsRequest) -
 
 
 def consumer_group_describe(asking: Asking, request: describing_consumers.ConsumerGroupDescribeRequest) -> Ruling:
-    """A group with a topic that the principal must not know of is not described at all, as in Kafka."""
+    """A group with a topic that the principal must not see is not described at all, as in Kafka."""
     request.group_ids, denied = split(request.group_ids, lambda name: asking.group(DESCRIBE, name))
 
     def complete(response: describing_consumers.ConsumerGroupDescribeResponse) -> None:
@@ -272,7 +273,7 @@ def _limit_operations(
 
 
 def list_groups(asking: Asking, request: listing.ListGroupsRequest) -> Ruling:
-    """All of them with the right on the cluster, else those that the principal may describe."""
+    """All groups with the right on the cluster, else those that the principal may describe."""
     if asking.rights.on_cluster(DESCRIBE):
         return None
 

@@ -27,7 +27,7 @@ from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 BETWEEN_BROKERS_SINCE = 4
-"""AddPartitionsToTxn: from there on brokers ask it, for many transactions at once."""
+"""The version of AddPartitionsToTxn from which on brokers use it, for many transactions at once."""
 
 
 def init_producer_id(asking: Asking, request: InitProducerIdRequest) -> Ruling:
@@ -46,7 +46,7 @@ def init_producer_id(asking: Asking, request: InitProducerIdRequest) -> Ruling:
 
 
 def add_partitions_to_txn(asking: Asking, request: adding.AddPartitionsToTxnRequest) -> Ruling:
-    """All or nothing: beside a topic that is not allowed, the others are not attempted."""
+    """All or nothing: if one topic is not allowed, the others are not attempted."""
     if asking.version >= BETWEEN_BROKERS_SINCE:
         asking.require_cluster(Operation.CLUSTER_ACTION)
         return None
@@ -124,7 +124,7 @@ def txn_offset_commit(asking: Asking, request: committing.TxnOffsetCommitRequest
 
 
 def write_txn_markers(asking: Asking, request: marking.WriteTxnMarkersRequest) -> Ruling:
-    """Of coordinators; an operator ends a hanging transaction with the right to alter the cluster (KIP-664)."""
+    """For coordinators. The right to alter the cluster suffices to end a hanging transaction (KIP-664)."""
     if asking.rights.on_cluster(Operation.ALTER) or asking.cluster(Operation.CLUSTER_ACTION):
         return None
     return marking.WriteTxnMarkersResponse(

@@ -1,8 +1,9 @@
-"""What a listener shows its clients and whom it trusts: TLS contexts that are exchanged while the broker runs.
+"""The certificates of listeners and their trusted authorities, exchanged while the broker runs.
 
-New ones come from dynamic settings (`listener.name.NAME.ssl.*`) and from files that changed. They are made in a
-thread, and if they cannot be made, the old ones stay. Connections that are open keep what they have, but for
-those whose certificate says who they are: when what is trusted changes they end, so that who was revoked is out.
+New TLS contexts come from dynamic settings (`listener.name.NAME.ssl.*`) and from files that changed. They are
+created in a thread, and if that fails, the old ones stay. Open connections keep theirs, but for those whose
+certificate determines the principal: they end when the trusted certificates change, so that revoked clients lose
+access.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsContexts:
-    """What settings come to."""
+    """The TLS contexts for some settings."""
 
     settings: ListenerTls
     server: ssl.SSLContext
     client: ssl.SSLContext
-    """For connections to the same listener of other brokers."""
+    """The context for connections to the same listener of other brokers."""
     seen: tuple[tuple[int, ...], ...]
-    """Of the files, when they were read."""
+    """The fingerprint of the files from before they were read."""
 
     @classmethod
     def make(cls, settings: ListenerTls) -> TlsContexts:
-        """`TlsFault` if it cannot be."""
+        """Create the contexts; `TlsFault` if that is impossible."""
         material = settings.material
-        seen = fingerprint(material)  # before they are read: who changes them meanwhile is noticed
+        seen = fingerprint(material)  # before they are read: changes in the meantime are noticed
         return cls(settings, server_context(material), client_context(material), seen)
 
     @property
     def trust(self) -> object:
-        """Another one if others are trusted."""
+        """A value that differs if the trusted certificates do."""
         trusted = self.settings.material.trusted
         return trusted, self.seen[-1] if trusted is not None and trusted.location else ()
 
 
 class TlsIdentity:
-    """Of one listener."""
+    """The TLS contexts of one listener."""
 
     def __init__(self, listener: ConfiguredListener, settings: ListenerTls) -> None:
         self.listener = listener
@@ -60,7 +61,7 @@ class TlsIdentity:
         self._settings = settings
         self._contexts: TlsContexts | None = None
         self._refused: tuple[tuple[int, ...], ...] = ()
-        """Files that were read and could not be used."""
+        """The fingerprint of files that were read and could not be used."""
 
     @property
     def contexts(self) -> TlsContexts:
@@ -68,7 +69,7 @@ class TlsIdentity:
         return self._contexts
 
     def load(self) -> None:
-        """Make what the settings ask for; `TlsFault` if that cannot be."""
+        """Create the contexts for the settings; `TlsFault` if that is impossible."""
         if not self.listener.loopback and is_for_this_machine(self._settings.material):
             raise TlsFault(
                 "its certificate was made by `headrace tls dev` for this machine only. Use one of your own "
@@ -84,7 +85,7 @@ class TlsIdentity:
         await self.exchange(env, self.contexts.settings, "their files have changed")
 
     async def exchange(self, env: Env, settings: ListenerTls, why: str) -> None:
-        """Use these from now on, if they can be used."""
+        """Use these settings from now on, if they can be used."""
         self._refused = await env.run_blocking(partial(fingerprint, settings.material))
         try:
             made = await env.run_blocking(partial(TlsContexts.make, settings))
@@ -99,7 +100,7 @@ class TlsIdentity:
 
 
 class TlsIdentities:
-    """Of all listeners of a broker that have TLS."""
+    """The TLS contexts of all listeners of a broker that have TLS."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -114,7 +115,7 @@ class TlsIdentities:
         return self._by_name.get(listener)
 
     async def watch(self, env: Env) -> None:
-        """Look for files that changed, from time to time."""
+        """Check regularly whether files have changed."""
         interval_s = self._config.integer("headrace.tls.reload.interval.ms") / 1000
         while self._by_name and interval_s > 0:
             await env.clock.sleep(interval_s)
@@ -123,7 +124,7 @@ class TlsIdentities:
                     await identity.reload(env)
 
     def follow(self, env: Env, old: MetadataImage, new: MetadataImage) -> None:
-        """What dynamic settings say."""
+        """Apply the dynamic settings of an image."""
         if old is not new and old.broker_configs is new.broker_configs:
             return
         given = DynamicConfigs.of(new.broker_configs, self._config.node_id).broker

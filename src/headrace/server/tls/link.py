@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from headrace.server.tls.identity import TlsContexts
 
 RECORD_BYTES = 16 * 1024
-"""The most that a record, and so a read, gives."""
+"""The largest payload of a record, and so of a read."""
 GATHERED_BYTES = OWN_BUFFER_FROM
-"""Records that are there are handed over together, up to where a large frame gets a buffer of its own."""
+"""Records that have arrived are handed over together, up to the size at which a frame gets a buffer of its own."""
 READ_BYTES_PER_TURN = 1024 * 1024
 WAITED_FOR_BYTES = 256 * 1024
 """How much of a large frame must arrive before the selector reports it: an event for every record costs more
 than to decrypt it."""
 WITHIN_OPENSSL_BYTES = 18 * 1024
-"""Of the record that it has begun to read, OpenSSL may hold so much already."""
+"""How many bytes of a record OpenSSL may hold while it has read only a part of it."""
 LINGER_SECONDS = 1.0
-"""What a peer gets to read in why its handshake failed."""
+"""How long a peer has to read why its handshake failed."""
 CLOSE_SECONDS = 10.0
-"""What a peer gets to take the last answer in."""
+"""How long a peer has to take the last answer."""
 
 
 class Handshakes(Protocol):
-    """Who bounds them."""
+    """Limits the number of handshakes."""
 
     def ended(self, link: TlsLink) -> None: ...
 
@@ -78,7 +78,7 @@ class TlsLink:
         self._dispatcher = dispatcher
         self._owner = owner
         self._handshakes: Handshakes | None = handshakes
-        """None once it is done."""
+        """None once the handshake is done."""
         self._contexts = contexts
         self._exchange = Exchange(dispatcher, self, owner.listener)
         self._loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ class TlsLink:
         self._held_back = False
         """Whether it had to wait before it could begin."""
         self._refused = False
-        """Whether its handshake failed, and it is given time to read why."""
+        """Whether its handshake failed, and it has some time to read why."""
         self._timer: Timer | None = None
 
     @property
@@ -105,7 +105,7 @@ class TlsLink:
         return self._tls is not None and self._contexts.settings.names_principals and self._has_certificate()
 
     def begin(self, tcp: socket.socket, host: str, handshake_seconds: float) -> bool:
-        """Take an accepted socket; False if there are too many."""
+        """Take an accepted socket; False if there are too many connections."""
         self._exchange.client_host = host
         if not self._owner.admit(self):
             tcp.close()
@@ -114,7 +114,7 @@ class TlsLink:
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._tls = self._contexts.server.wrap_socket(tcp, server_side=True, do_handshake_on_connect=False)
-        except OSError:  # it has gone already
+        except OSError:  # it is already closed
             tcp.close()
             self._owner.forget(self)
             return False
@@ -127,7 +127,7 @@ class TlsLink:
         return True
 
     def hold_back(self, seconds: float) -> None:
-        """Read nothing of it for so long, the handshake included: the exchange resumes the reading."""
+        """Read nothing from it for that long, the handshake included: the exchange resumes the reading."""
         self._held_back = True
         self._exchange.hold_back(seconds)
 
@@ -159,7 +159,7 @@ class TlsLink:
         self._shake_hands()
 
     def _refuse(self, why: str) -> None:
-        """Let the peer read why: what it has sent meanwhile must not make the kernel throw that away."""
+        """Let the peer read why: bytes that it has sent meanwhile must not make the kernel discard the reason."""
         self._owner.say(logging.WARNING, "Closed the connection of %s", why, self.client_host)
         assert self._tls is not None
         self._refused = True
@@ -205,7 +205,7 @@ class TlsLink:
         return bool(self._tls.getpeercert())
 
     def _name_principal(self) -> str | None:
-        """What is wrong with it, if it cannot be named."""
+        """Set the principal from the certificate; returns what is wrong if no rule fits."""
         settings = self._contexts.settings
         if not settings.names_principals:
             return None
@@ -223,7 +223,7 @@ class TlsLink:
     # -- receiving
 
     def _readable(self) -> bool:
-        """Called by the selector, or by the loop. Always dealt with here."""
+        """Called by the selector, or by the loop. Always handles the event."""
         if self._handshakes is None:
             self._receive()
         elif self._refused:
@@ -242,7 +242,7 @@ class TlsLink:
                 left -= count
                 if not more:
                     break
-        except (OSError, ValueError):  # the peer has ended it, rightly or not
+        except (OSError, ValueError):  # the peer has closed it, properly or not
             self.abort()
             return
         target = exchange.target
@@ -254,7 +254,7 @@ class TlsLink:
             self._loop.call_soon(self._receive_more)
 
     def _let_come(self, missing: int) -> None:
-        """Of a large frame that still comes: it takes as many bytes of the socket at least."""
+        """Set how many bytes must arrive before the selector reports the rest of a large frame."""
         least = min(missing - WITHIN_OPENSSL_BYTES, WAITED_FOR_BYTES)
         least = least if least > RECORD_BYTES else 1
         if least != self._low_water and self._tls is not None:
@@ -262,7 +262,7 @@ class TlsLink:
             self._tls.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def _read_some(self) -> tuple[int, bool]:
-        """So many bytes came, and whether there may be more."""
+        """Read once; returns the number of bytes, and whether there may be more."""
         exchange = self._exchange
         target = exchange.target
         if target is not None:
@@ -276,10 +276,10 @@ class TlsLink:
         return count, more
 
     def _fill(self, buffer: memoryview, missing: int) -> tuple[int, bool]:
-        """With the records that are there; how many bytes they are, and whether there may be more.
+        """Fill `buffer` with the records that have arrived; returns the bytes, and whether there may be more.
 
-        A record that is not full usually ends a request: nothing comes after it. But not if there are more than
-        `missing` bytes to come; then the next one probably is there too.
+        A record that is not full usually ends a request: nothing comes after it. But if more than `missing` bytes
+        are still to come, the next record has probably arrived too.
         """
         assert self._tls is not None
         tls, count, size = self._tls, 0, len(buffer)
@@ -291,7 +291,7 @@ class TlsLink:
             if not got:
                 if not count:
                     raise ConnectionResetError
-                break  # handled first; the next read tells again
+                break  # handled first; the next read returns the end again
             count += got
             if got != RECORD_BYTES and not (0 < missing < size - count) and not tls.pending():
                 return count, False
@@ -324,13 +324,13 @@ class TlsLink:
     # -- the end
 
     def close_if_idle(self) -> None:
-        """Called by the sweep: twice without a byte and with nothing to answer means it is abandoned."""
+        """Called by the sweep: twice without a byte and with nothing to answer means that it is abandoned."""
         if not self.active and self._exchange.is_idle:
             self.close()
         self.active = False
 
     def close(self) -> None:
-        """After what is ready was sent, if the peer takes it in time."""
+        """Close after what is ready was sent, if the peer takes it in time."""
         if self._closing or self._tls is None:
             return
         if self._handshakes is not None:
@@ -411,7 +411,7 @@ class TlsLink:
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Small answers together: each write is a record of its own."""
+    """Small answers joined: each write is a record of its own."""
     if len(pieces) == 1 or any(type(piece) is FileRange for piece in pieces):
         return pieces
     if sum(map(len, pieces)) > JOINED_UP_TO:

@@ -49,25 +49,25 @@ FOLLOWER_READS = 11
 STORAGE_ERROR_SINCE = 6
 """Older clients give up at KAFKA_STORAGE_ERROR; at NOT_LEADER_OR_FOLLOWER they look for another leader."""
 STEP_PARTITIONS = 1_000
-"""Looked at in one turn of the loop: some milliseconds."""
+"""Partitions that are read in one turn of the loop: some milliseconds."""
 
 PartitionAnswer = tuple[Watched, tuple[int, int, int, int, int], FileRange | None, "Aside | None"]
-"""A partition, (index, error, high watermark, last stable offset, log start), its data, and what is rare."""
+"""A partition, (index, error, high watermark, last stable offset, log start), its data, and the rare fields."""
 
 
 class Aside(NamedTuple):
     preferred_replica: int = NO_REPLICA
     tags: bytes = NO_TAGS
     aborted: Sequence[AbortedRow] = ()
-    """Transactions of which a reader of committed records must leave out what it is sent."""
+    """Aborted transactions whose records a reader of committed records must skip."""
 
 
 HELD_BACK = Aside()
-"""Of a follower whose copy is limited: nothing for now."""
+"""The answer for a follower whose copying is limited: nothing for now."""
 
 
 class FetchBroker(Protocol):
-    """What a plan needs of the broker."""
+    """The broker as a plan needs it."""
 
     @property
     def id(self) -> int: ...
@@ -84,7 +84,7 @@ class FetchBroker(Protocol):
 
 
 class Readings:
-    """What has been read so far: answers, bytes of data, bytes left, and whether an error must be told at once."""
+    """The results so far: answers, bytes of data, bytes left, and whether an error must be reported at once."""
 
     __slots__ = ("answers", "final", "left", "size")
 
@@ -121,9 +121,9 @@ class FetchPlan:
         watched: list[Watched] | None = None,
         listener: str = "",
     ) -> None:
-        """`watched` are the partitions of a full request; without them only the news of the session is told.
+        """`watched` are the partitions of a full request; without them only the news of the session is reported.
 
-        `listener` is the one it came in on: other leaders are named by their addresses there.
+        `listener` is the one that the request came in on: other leaders are named by their addresses there.
         """
         self.broker = broker
         self._listener = listener
@@ -146,7 +146,7 @@ class FetchPlan:
 
     @property
     def full(self) -> bool:
-        """Whether every partition is answered, or only those with news."""
+        """Whether every partition is answered, not only those with news."""
         return self._watched is not None
 
     def _due(self) -> Iterable[Watched]:
@@ -162,11 +162,11 @@ class FetchPlan:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Whether there are partitions to wait for."""
         return bool(self._watched) if self.session is None else bool(self.session.watchlist)
 
     def partitions(self) -> Iterable[Partition]:
-        """Of a full request: those that were found."""
+        """The partitions of a full request that were found."""
         return [watched.partition for watched in self._watched or () if watched.partition is not None]
 
     # -- reading
@@ -194,11 +194,11 @@ class FetchPlan:
                 continue
             data = answer[2]
             if data is not None:
-                size = data[2]  # by its place: a named tuple's fields are slow to get
+                size = data[2]  # by index: the fields of a named tuple are slow
                 readings.size += size
                 readings.left -= size
             elif self._watched is None and readings.left > 0 and not self._is_news(answer):
-                # Whatever happens there from now on puts it back.
+                # Any later change there puts it back.
                 assert self.session is not None
                 self.session.settle(watched)
                 continue
@@ -236,7 +236,7 @@ class FetchPlan:
         return watched, (watched.index, 0, high_watermark, stable, log_start), data, aside
 
     def _look_aside(self, watched: Watched, partition: Partition) -> Aside | None:
-        """Note a follower; tell a reader where its log differs, or which replica is nearer to it."""
+        """Note a follower's fetch; find out where a reader's log diverges, or which replica is nearer to it."""
         if watched.last_epoch >= 0:
             parted = partition.divergence(watched.offset, watched.last_epoch)
             if parted is not None:
@@ -256,7 +256,7 @@ class FetchPlan:
         return None
 
     def _limit_for(self, partition: Partition) -> Side | None:
-        """What a replica gets of it is limited, or not: one that is in sync never is."""
+        """The limit for a replica's copying; None if there is none, as for every replica that is in sync."""
         limit = self._replicas.sending_limit
         if limit is None or not limit.active or not limit.limits(partition, self.parameters.replica_id):
             return None
@@ -295,7 +295,7 @@ class FetchPlan:
         )
 
     def _remember(self, session: FetchSession, answer: PartitionAnswer) -> bool:
-        """Note what the response tells the client; False if nothing is new and it is left out."""
+        """Note what the response tells the client; False if nothing is new and it is omitted."""
         watched, (_, code, high_watermark, _, log_start), data, _ = answer
         told = self.full or self._is_news(answer)
         watched.sent_high_watermark = high_watermark
@@ -334,7 +334,7 @@ class FetchPlan:
     # -- in steps
 
     def steps(self, last_call: bool) -> Iterator[Body | None]:
-        """The same as `read` and `body`, a step at a time: Nones, and at the end the body if it is to be sent."""
+        """`read` and `body` in steps: yields None for each, and at last the body if it is to be sent."""
         readings = self._begin()
         due = iter(list(self._due()))
         while step := list(islice(due, STEP_PARTITIONS)):
@@ -363,7 +363,7 @@ class FetchPlan:
 
 
 class _Layout:
-    """A response of any number of topics, as pieces."""
+    """A response with any number of topics, as pieces."""
 
     def __init__(self, plan: FetchPlan, answers: list[PartitionAnswer]) -> None:
         self._version, self._committed = plan.version, plan.committed

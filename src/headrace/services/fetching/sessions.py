@@ -27,7 +27,7 @@ _EVICTION_IDLE_SECONDS = 120.0
 
 
 class Watched:
-    """One partition in a fetch: what is wanted, and what the client was last told."""
+    """One partition in a fetch: what the client wants, and what it was last told."""
 
     __slots__ = (
         "index",
@@ -56,7 +56,7 @@ class Watched:
         before = self.offset
         _, _, self.leader_epoch, self.offset, self.last_epoch, self.max_bytes, self.log_start = want
         if self.offset <= before:
-            self.sent_high_watermark = -1  # named again: the client may have dropped what it was told before
+            self.sent_high_watermark = -1  # sent again: the client may have dropped what it was told before
 
     def attach(self, partition: Partition | None) -> None:
         """Read from this partition from now on; None for no partition."""
@@ -66,9 +66,9 @@ class Watched:
             self.listen()
 
     def listen(self) -> None:
-        """In a session: hear of the partition's changes, until one is noted that no poll waits for.
+        """In a session: wait for the partition's changes, until one is noted for which no poll waits.
 
-        So a session that nobody uses any more costs a partition one call, not one for each append.
+        So an abandoned session costs a partition one call, not one for each append.
         """
         session, partition = self.session, self.partition
         if session is None or partition is None:
@@ -77,7 +77,7 @@ class Watched:
             partition.waiters[self] = None
             return
         for other in list(partition.end_waiters):
-            # A follower that comes again has left its former session behind.
+            # A follower that returns has left its former session behind.
             if isinstance(other, Watched) and other.session is not session and other.is_of(session.replica_id):
                 del partition.end_waiters[other]
         partition.end_waiters[self] = None
@@ -91,7 +91,7 @@ class Watched:
             self.partition.end_waiters.pop(self, None)
 
     def wake(self) -> None:
-        """The partition has news: the session's next poll looks at it, and one that waits does so now."""
+        """The partition has news: the session's next poll looks at it, and a waiting poll does so now."""
         session, partition = self.session, self.partition
         if session is not None and partition is not None:
             session.changed[self] = None
@@ -101,7 +101,7 @@ class Watched:
                 self._deafen()
 
     def noted(self) -> None:
-        """News that can wait for the next answer."""
+        """The partition has news that can wait for the next answer."""
         if self.session is not None:
             self.session.changed[self] = None
 
@@ -131,21 +131,22 @@ class FetchSession:
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.replica_id = max(parameters.replica_id, CONSUMER_REPLICA_ID)
-        """The broker that follows; a consumer's is -1."""
+        """The broker id of a follower; -1 for a consumer."""
         self.watchlist: Watchlist = {want[:2]: Watched(want, self) for want in parameters.wants}
         self.changed: dict[Watched, None] = dict.fromkeys(self.watchlist.values())
-        """Those that may have news, in the order in which they take their turns."""
+        """The partitions that may have news, in the order in which they take their turns."""
         self.polls: dict[Waiter, None] = {}
         """Polls of this session that wait for news."""
         self.last_used = now
         self._answered = (NEVER, NEVER)
-        """When the last two polls were answered, the later one last."""
+        """When the last two polls were answered, the older one first."""
         self.followed_at = NEVER
-        """A follower's: when it surely still asked here. A poll proves nothing by its arrival, since it may have
-        been under way for as long as a network was cut. But it was sent after all answers but one had come."""
+        """For a follower, the last time at which it certainly still fetched here. A poll proves nothing by its
+        arrival, since it may have been under way for as long as a network was cut. But it was sent after all
+        answers but one had arrived."""
 
     def answered(self, now: float) -> None:
-        """A response is sent now."""
+        """Note that a response is sent now."""
         self._answered = (self._answered[1], now)
 
     def polled(self, now: float) -> None:
@@ -166,12 +167,12 @@ class FetchSession:
             self._forget(self.watchlist.pop(key, None))
 
     def settle(self, watched: Watched) -> None:
-        """The client knows all of it: look again when the partition has news."""
+        """Note that the client is up to date: look again when the partition has news."""
         self.changed.pop(watched, None)
         watched.listen()
 
     def wait(self, poll: Waiter) -> None:
-        """A poll waits for news of any partition."""
+        """Let a poll wait for news of any partition."""
         self.polls[poll] = None
         for watched in self.changed:
             watched.listen()
@@ -194,11 +195,11 @@ class FetchSessions:
         self._env = env
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
-        """Least recently used first."""
+        """The sessions, least recently used first."""
         self._watched = 0
-        """Partitions in all of them."""
+        """The number of partitions in all sessions."""
         self.steps = StepQueue(env.clock)
-        """Where fetches of very many partitions, with a session or without, take turns."""
+        """The queue in which fetches of very many partitions, with a session or without, take turns."""
 
     def __len__(self) -> int:
         return len(self._sessions)

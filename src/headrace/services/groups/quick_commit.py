@@ -29,17 +29,17 @@ from headrace.services.reply import Pending
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 1024
-"""Of one batch of commits; what is more begins another."""
+"""The limit of one batch of commits; further commits begin another."""
 
 AnswerOf = Callable[[ErrorCode], bytes]
-"""The response that says this of every position."""
+"""Returns the response that has this result for every offset."""
 Member = tuple[str, int, str, str | None]
 """Group id, generation or epoch, member id, instance id."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHost:
-    """What commits need of their shard."""
+    """The parts of its shard that commits need."""
 
     coordinator: GroupCoordinator
     locks: GroupLocks
@@ -60,13 +60,13 @@ class QuickCommit(Pending):
 
     @property
     def body(self) -> bytes:
-        """Once it is done."""
+        """The response. Only once it is done."""
         body = self.result()
         assert type(body) is bytes
         return body
 
     def tell(self, error: ErrorCode) -> None:
-        """The others that share the batch must not suffer from what goes wrong here."""
+        """Answer the client. An error here must not affect the others that share the batch."""
         self.complete_with(self.answer_of, error)
 
 
@@ -79,13 +79,13 @@ class CommitBatch:
         self._host = host
         self.now_ms = now_ms
         self.flushes = host.writer.flushes
-        """Of the writer when this began: it grows until the next one."""
+        """The writer's count of flushes when this began: it grows until the next flush."""
         self.limit = min(MAX_BYTES, host.writer.batch_limit()) - HEADER_SIZE
         self.records: list[NewRecord] = []
         self.size = 0
         self.commits: list[QuickCommit] = []
         self.groups: set[str] = set()
-        """Those that it holds."""
+        """The groups whose locks it holds."""
 
     @property
     def outcome(self) -> CommitBatch:
@@ -125,7 +125,7 @@ class CommitBatch:
 
 
 class QuickCommits:
-    """Of one shard."""
+    """The quick commits of one shard."""
 
     def __init__(self, clock: Clock, host: CommitHost) -> None:
         self._clock = clock

@@ -66,7 +66,7 @@ _TIMESTAMP = struct.Struct(">q")
 _CONTROL_KEY = struct.Struct(">hh")
 _NO_TAGS = b"\0"
 _PLAIN_OFFSET = struct.Struct(">hqixqx")
-"""A position without metadata and tags: what nearly all of them are."""
+"""An offset without metadata and tags, as nearly all of them are."""
 _NEW_PLAIN_OFFSET = struct.Struct(">hqibqb")
 """The same with the marks around the timestamp."""
 _PLAIN_SIZE = _PLAIN_OFFSET.size
@@ -76,7 +76,7 @@ _PLAIN_MARKS = b"\1\0"
 _TOPIC_ID_TAG = b"\1\0\x10"
 
 REMEMBERED_TOPICS = 4_096
-"""Of groups, whose positions are written again and again."""
+"""How many topics of groups have a cached key: their offsets are written again and again."""
 
 Pair = tuple[bytes, bytes | None]
 
@@ -98,7 +98,7 @@ def decode(key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -
 
 
 def decode_batch(batch: memoryview) -> Iterator[Event]:
-    """The events of a batch, those of a transaction marked as such."""
+    """The events of a batch; those of a transaction have its producer id."""
     header = parse_header(batch)
     if header.attributes & CONTROL:
         yield from (_decode_marker(record.key, header.producer_id) for record in read_records(batch))
@@ -128,7 +128,7 @@ def _offset_key(event: OffsetDeleted) -> bytes:
 
 @lru_cache(REMEMBERED_TOPICS)
 def _key_of_topic(group_id: str, topic_name: str) -> bytes:
-    """What the keys of a group's positions in one topic begin with."""
+    """The beginning of the keys of a group's offsets in one topic."""
     group, topic = group_id.encode(), topic_name.encode()
     return b"".join((_KEY_START.pack(1, len(group)), group, _LENGTH.pack(len(topic)), topic))
 

@@ -1,4 +1,4 @@
-"""What the broker's settings mean to groups: to the state machines, and to the shell around them."""
+"""The broker's settings for groups: for the state machines, and for the shell around them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MINUTE_MS = 60_000
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
     codec: int
-    """Of the batches: offsets.topic.compression.codec."""
+    """The codec of batches: offsets.topic.compression.codec."""
     commit_timeout_ms: int
     load_buffer_bytes: int
     append_linger_ms: int = -1
-    """group.coordinator.append.linger.ms: -1 for what one turn of the loop brings."""
+    """group.coordinator.append.linger.ms; -1 collects what one turn of the loop brings."""
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
@@ -53,7 +53,7 @@ class GroupConfigsFeed:
         self._settings: Mapping[str, GroupSettings] = {}
 
     def current(self) -> Mapping[str, GroupSettings]:
-        """The same object until they change."""
+        """The settings of groups that have their own. The same object until they change."""
         configs = self._image().group_configs
         if configs is not self._configs:
             self._configs = configs

@@ -37,7 +37,7 @@ from headrace.storage.producer_state import VerificationGuard
 log = logging.getLogger(__name__)
 
 RECORD_OVERHEAD = 32
-"""More than the lengths, deltas and attributes of a record take."""
+"""An upper bound for the lengths, deltas and attributes of a record."""
 MAX_BATCH_BYTES = 512 * 1024
 
 
@@ -45,20 +45,20 @@ class DecisionWaiter(Protocol):
     """A caller that waits for a decision to be stored."""
 
     def stored(self) -> None:
-        """It has happened: apply it."""
+        """The decision is stored: apply it."""
 
     def failed(self, error: ErrorCode) -> None:
-        """It has not happened and will not."""
+        """The decision is not stored and will not be."""
 
     def delayed(self, error: ErrorCode) -> None:
-        """It may still happen, but callers should not be kept waiting."""
+        """It may still be stored, but callers should not be kept waiting."""
 
     def lost(self) -> None:
-        """Our own code failed: whether it has happened is only to be found in the log."""
+        """Our own code failed: only the log shows whether it is stored."""
 
 
 _new_tuple = tuple.__new__
-"""Makes a named tuple without a call into Python: every commit comes here."""
+"""Creates a named tuple without a call into Python: every commit uses it."""
 
 
 class Write(Protocol):
@@ -69,7 +69,7 @@ class Write(Protocol):
 
     @property
     def size(self) -> int:
-        """Of the records, with what each adds."""
+        """The size of the records, including the overhead of each."""
 
     @property
     def outcome(self) -> DecisionWaiter: ...
@@ -98,27 +98,27 @@ class DecisionWriter:
         self._timeout = settings.commit_timeout_ms / 1000
         self._linger_ms = settings.append_linger_ms
         self.flushes = 0
-        """How often all that had come was appended: what came before a flush is on its way."""
+        """The number of flushes: everything that came before a flush is on its way."""
         self._queue: list[Write] = []
         self._queued_bytes = 0
         self._flush_timer: Timer | None = None
         self._appended: deque[_Appended] = deque()
-        """In the order of the log, the first not yet replicated."""
+        """Appended batches in the order of the log, the first one not yet replicated."""
         self._alarm: Timer | None = None
         self._closed = False
 
     def write(self, events: Iterable[Event], now_ms: int, outcome: DecisionWaiter) -> None:
-        """Store a decision's records; `outcome` hears of it, during this call if nothing is to be collected."""
+        """Store a decision's records; `outcome` is notified, during this call if nothing is collected."""
         records: list[NewRecord] = []
         size = add_records(records, events, now_ms)
         self.write_records(records, size, outcome)
 
     def write_records(self, records: list[NewRecord], size: int, outcome: DecisionWaiter) -> None:
-        """The same with records that are made already; their size with what each adds."""
+        """Like `write`, with existing records and their size, including the overhead of each."""
         self.add(_new_tuple(_Write, (records, size, outcome)))
 
     def add(self, write: Write) -> None:
-        """The same as one thing. Until the next flush it may grow (`grown`)."""
+        """Like `write`, for an existing `Write`. Until the next flush it may grow (`grown`)."""
         first = not self._queue
         self._queue.append(write)
         self._queued_bytes += write.size
@@ -131,13 +131,13 @@ class DecisionWriter:
             self._flush_timer = self._clock.call_later(self._linger_ms / 1000, self._flush)
 
     def grown(self, size: int) -> None:
-        """A write in the queue has become larger."""
+        """Note that a write in the queue has grown."""
         self._queued_bytes += size
         if self._linger_ms >= 0 and self._queued_bytes >= self.batch_limit():
             self._flush()
 
     def flush(self) -> None:
-        """Append now what has come."""
+        """Append now everything that has come."""
         if self._queue:
             self._flush()
 
@@ -165,7 +165,7 @@ class DecisionWriter:
         self._store([outcome], lambda: self._partition.append_marker(marker))
 
     def close(self) -> None:
-        """No longer the leader: what was decided and not replicated has not happened as far as we know."""
+        """This broker no longer leads: decisions that were not replicated have not happened as far as we know."""
         self._closed = True
         for timer in (self._alarm, self._flush_timer):
             if timer is not None:
@@ -209,7 +209,7 @@ class DecisionWriter:
         self._store([write.outcome for write in writes], append)
 
     def _store(self, outcomes: list[DecisionWaiter], append: Callable[[], int]) -> None:
-        """`append` puts them into the log, together, and tells the end offset."""
+        """Append the records of `outcomes` with `append`, which returns the end offset."""
         try:
             if self._closed or not self._leads():
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -270,7 +270,7 @@ class DecisionWriter:
 
 
 def add_records(records: list[NewRecord], events: Iterable[Event], now_ms: int) -> int:
-    """Of events; by how much that makes a batch larger at most."""
+    """Append the records of `events` to `records`; returns an upper bound of what they add to a batch."""
     size = 0
     for event in events:
         key, value = encode(event)
@@ -280,7 +280,7 @@ def add_records(records: list[NewRecord], events: Iterable[Event], now_ms: int) 
 
 
 def _packed(writes: Iterable[Write], limit: int) -> Iterator[list[Write]]:
-    """In order, as many together as fit; one that is too large for itself is for the log to refuse."""
+    """As many writes together as fit, in order; one that is too large by itself is left to the log to refuse."""
     together: list[Write] = []
     size = HEADER_SIZE
     for write in writes:

@@ -33,20 +33,21 @@ log = logging.getLogger(__name__)
 
 RETRY_MARKERS_SECONDS = 0.1
 PARTITIONS_PER_REQUEST = 10_000
-"""About; one transaction is not divided among requests to the same broker."""
+"""An approximate limit; one transaction is not divided among requests to the same broker."""
 
 MOST_AT_ONCE = 20
 """Partitions of a transaction whose markers are written without letting others go first."""
 
 WriteHere = Callable[[TopicPartition, EndMarker], ErrorCode | None]
-"""None where that would have to be waited for."""
+"""Writes a marker here; None if that would have to wait."""
 AskBroker = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
-"""Of a broker, this one too."""
+"""Sends a request to a broker, which may be this one."""
 
 _NOTHING_LEFT_TO_DO = frozenset(
     {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
 )
-"""INVALID_PRODUCER_EPOCH: a later epoch of the producer has written there, which ended this transaction before."""
+"""Results after which a partition needs no marker. INVALID_PRODUCER_EPOCH: a later epoch of the producer has
+written there, which ended this transaction before."""
 
 
 class _Ending:
@@ -110,7 +111,7 @@ class MarkerSender:
 
     @property
     def lacking(self) -> int:
-        """Markers that are not written yet."""
+        """The number of markers that are not written yet."""
         return sum(len(ending.lacking) for ending in self._endings)
 
     def _enqueue(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
@@ -157,7 +158,7 @@ class MarkerSender:
             self._busy.discard(broker_id)
 
     def _taken(self, broker_id: int) -> _Queue:
-        """What goes into the next request; nothing that its coordinator no longer waits for."""
+        """The markers of the next request, without those for which their coordinator no longer waits."""
         queue = self._queues.get(broker_id, {})
         taken: _Queue = {}
         count = 0
@@ -209,7 +210,7 @@ class MarkerSender:
 
 
 def _is_settled(partition: TopicPartition, ending: Transaction, code: int) -> bool:
-    """Whether nothing is left to do in the partition, which answered so."""
+    """Whether nothing is left to do in the partition, which answered with this code."""
     if code not in _NOTHING_LEFT_TO_DO:
         return False
     if code != ErrorCode.NONE:

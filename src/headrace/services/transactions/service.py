@@ -54,10 +54,10 @@ class TransactionService:
         self._load_slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._shards = Shards(TRANSACTION_STATE_TOPIC, metadata, topics, replicas, self._new_shard)
 
-    # -- keeping in step
+    # -- following the image
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """The partitions of this broker agree with `new`: take up and lay down what it says."""
+        """Load and unload shards, as this broker's partitions agree with `new`."""
         self._shards.follow(new)
 
     def _new_shard(self, partition: Partition) -> TransactionShard:
@@ -66,7 +66,7 @@ class TransactionService:
         )
 
     async def abort_overdue(self) -> None:
-        """Until cancelled: abort what is past its timeout."""
+        """Abort transactions that are past their timeout, until cancelled."""
         interval = self._config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms") / 1000
         while True:
             await self._env.clock.sleep(interval)
@@ -74,7 +74,7 @@ class TransactionService:
                 shard.abort_overdue()
 
     async def expire(self) -> None:
-        """Until cancelled: forget ids that had no transaction for long."""
+        """Remove ids that had no transaction for long, until cancelled."""
         interval = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms") / 1000
         while True:
             await self._env.clock.sleep(interval)
@@ -82,21 +82,21 @@ class TransactionService:
                 await shard.expire()
 
     def close(self) -> None:
-        """The broker stops: all waiting clients are sent to look for another coordinator."""
+        """Stop with the broker: all waiting clients are told to look for another coordinator."""
         self._shards.close()
 
     # -- finding
 
     def coordinator_partition(self, transactional_id: str) -> PartitionImage | None:
-        """Where the id is coordinated; None while the topic is not there."""
+        """The partition that coordinates the id; None while the topic does not exist."""
         return self._shards.partition(transactional_id)
 
     async def ensure_topic(self) -> None:
-        """Make `__transaction_state` if it is not there. KafkaError if that cannot be done now."""
+        """Create `__transaction_state` if it does not exist. KafkaError if that is impossible now."""
         await self._shards.ensure_topic(self.state_topic)
 
     def state_topic(self) -> TopicCreation:
-        """`__transaction_state` as it should be made."""
+        """`__transaction_state` as it should be created."""
         brokers = max(len(self._metadata.image.brokers), 1)
         return TopicCreation(
             TRANSACTION_STATE_TOPIC,
@@ -112,20 +112,20 @@ class TransactionService:
         )
 
     def shard(self, transactional_id: str) -> TransactionShard:
-        """The shard of an id; NOT_COORDINATOR if it is another broker's."""
+        """The shard of an id; NOT_COORDINATOR if another broker has it."""
         return self._shards.of(transactional_id)
 
     def transaction(self, transactional_id: str) -> Transaction | None:
-        """What is known of an id; KafkaError if it is not, or not yet, known here."""
+        """The transaction of an id; None if it has none. KafkaError if this broker does not know it (yet)."""
         return self.shard(transactional_id).transaction(transactional_id)
 
     def transactions(self) -> Iterator[Transaction]:
-        """All of this broker; KafkaError if some are not loaded yet."""
+        """All transactions of this broker; KafkaError if some are not loaded yet."""
         for shard in self._shards:
             yield from shard.transactions()
 
     def loaded(self) -> Iterator[Transaction]:
-        """Those of the shards that are in charge: for what is shown of transactions."""
+        """The transactions of the shards that are in charge: for displaying them."""
         for shard in self._shards:
             if shard.in_charge:
                 yield from shard.transactions()
@@ -220,7 +220,7 @@ class TransactionService:
         try:
             return shard.quick_decide(transactional_id, decider, told)
         except KafkaError:
-            return None  # whoever asks again, and can wait, hears the same
+            return None  # a request that may wait gets the same answer
 
     async def _decide(self, transactional_id: str, decider: Decider, patient: bool) -> TransactionDecision:
         try:

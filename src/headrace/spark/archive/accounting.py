@@ -27,12 +27,12 @@ DATA, MARKER, ABORTED = 0, 1, 2
 
 
 class OffsetCounts(NamedTuple):
-    """Of a range."""
+    """The counts of a range of offsets."""
 
     markers: int
     aborted: int
     records: int | None
-    """That its batches state; None where a batch lies across a bound of the range."""
+    """The number of records that its batches state; None where a batch crosses a bound of the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Account:
             yield chunk
 
     def take(self, end: int, rows: int) -> OffsetCounts:
-        """What was noted of the offsets since the last call, up to `end`, of which `rows` were decoded."""
+        """The counts of the offsets since the last call, up to `end`; `rows` of them were decoded."""
         start, self._position = self._position, end
         counts = self._counts(start, end)
         if counts.records is not None and counts.records != rows:

@@ -1,4 +1,4 @@
-"""What an archive holds, as it says itself: commits, each a list of ranges of offsets with their files.
+"""The content of an archive by its own record: commits, each a list of ranges of offsets with their files.
 
     _headrace/archive.json                    what the archive is for
     _headrace/log/00000000000000000001.json   commit 1
@@ -38,14 +38,14 @@ _SNAPSHOT = ".snapshot.json"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an archive is for. Written once."""
+    """The purpose of an archive. Written once."""
 
     id: str
     created: str
     cluster_id: str
     topics: tuple[str, ...]
     pattern: str
-    """A regular expression for more topics; empty: none."""
+    """A regular expression for more topics; empty for none."""
     file_bytes: int
     codec: str
 
@@ -119,13 +119,13 @@ class Manifest:
 
     description: Description
     number: int = 0
-    """Of the last commit."""
+    """The number of the last commit."""
     topics: dict[str, ArchivedTopic] = field(default_factory=dict)
     ranges: list[ArchivedRange] = field(default_factory=list)
-    """In the order in which they were archived, those of a partition in the order of their offsets."""
+    """The ranges in the order in which they were archived, those of a partition in the order of their offsets."""
     last: Commit | None = None
     ends: dict[TopicPartition, int] = field(default_factory=dict)
-    """Up to which offset each partition is archived."""
+    """The offset up to which each partition is archived."""
 
     def add(self, commit: Commit) -> None:
         self.number = commit.number
@@ -138,7 +138,7 @@ class Manifest:
         return [one for one in self.ranges if one.topic == topic]
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with it without a look at files: holes, overlaps, counts that do not add up."""
+        """Mistakes that show without a look at files: holes, overlaps, counts that do not add up."""
         ends: dict[TopicPartition, int] = {}
         for one in self.ranges:
             yield from one.problems()
@@ -157,7 +157,7 @@ def create(store: ArchiveStore, description: Description) -> None:
 
 
 def describe(store: ArchiveStore) -> Description:
-    """ArchiveError if there is no archive here."""
+    """The description; ArchiveError if there is no archive here."""
     data = store.read(DESCRIPTION)
     if data is None:
         raise ArchiveMissing(f"There is no archive in {store.uri}.", "Create one with `headrace archive create`.")
@@ -180,7 +180,7 @@ def load(store: ArchiveStore) -> Manifest:
 
 
 def commit(store: ArchiveStore, manifest: Manifest, new: Commit) -> None:
-    """Makes its files part of the archive."""
+    """Make the files of `new` part of the archive."""
     assert new.number == manifest.number + 1
     store.check_writer()
     if not store.create(_name(new.number), _text(new)):
@@ -194,7 +194,7 @@ def commit(store: ArchiveStore, manifest: Manifest, new: Commit) -> None:
 
 
 def finish(store: ArchiveStore, manifest: Manifest) -> None:
-    """What the last writer left behind when it was killed. Needs the lock."""
+    """Finish or clean up what the last writer left when it was killed. Needs the lock."""
     if manifest.last is not None:
         _place(store, manifest.last.ranges)
     for name in (*store.names(STAGED), *store.names(TEMPORARY)):

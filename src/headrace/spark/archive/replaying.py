@@ -57,15 +57,15 @@ class ReplayPlan:
     slice: Slice
     destination: str
     by_key: bool = False
-    """Keys choose the partitions; else a record goes to the one it came from."""
+    """Whether keys choose the partitions; else a record goes to the partition it came from."""
     offset_header: bool = False
     restore: bool = False
-    """A topic that is made for it keeps all records, however old they are."""
+    """Whether a topic that is created for it keeps all records, however old they are."""
     job: str = ""
     codec: Codec = Codec.NONE
 
     def fingerprint(self, archive_id: str, destination_id: str) -> str:
-        """Different for every replay that writes other records, or to another topic."""
+        """A hash that differs for every replay that writes other records, or to another topic."""
         where = f"{self.destination} {destination_id} {self.by_key} {self.offset_header}"
         return hashlib.sha256(f"{archive_id} {self.slice.spelled()} {where}".encode()).hexdigest()
 
@@ -73,13 +73,13 @@ class ReplayPlan:
 @dataclass(slots=True)
 class ReplayProgress:
     total: int = 0
-    """Archived rows of the topic."""
+    """The archived rows of the topic."""
     passed: int = 0
-    """Of these, those that are done with, in earlier runs too."""
+    """The rows among them that are done, including those of earlier runs."""
     written: int = 0
     """Records that this run has committed."""
     was_done: bool = False
-    """By an earlier run: there was nothing left."""
+    """Whether an earlier run did it all: nothing was left."""
 
 
 class Replay:
@@ -107,7 +107,7 @@ class Replay:
         self.progress = ReplayProgress(total=sum(one.rows for one in self._ranges))
 
     def count(self) -> int:
-        """How many records the slice has, without writing any."""
+        """Count the records of the slice, without writing any."""
         choose = self._plan.slice.chooser()
         count = sum(
             choose(rows_of_range(self._store, one)).num_rows
@@ -141,7 +141,7 @@ class Replay:
         return self._warnings()
 
     def run(self, told: Callable[[ReplayProgress], None] = lambda _: None) -> ReplayProgress:
-        """After `prepare`."""
+        """Write the records. Call `prepare` first."""
         try:
             return self._run(told)
         except KafkaError as error:
@@ -264,12 +264,12 @@ def taken_over() -> ArchiveError:
 
 
 def restoring(plan: ReplayPlan) -> ReplayPlan:
-    """The whole topic, in a topic that keeps it, with the offsets that the records had."""
+    """The plan for the whole topic, into a topic that keeps it, with the offsets that the records had."""
     return replace(plan, restore=True, offset_header=True)
 
 
 def with_offsets(rows: pa.RecordBatch, partitions_too: bool) -> pa.RecordBatch:
-    """One more header on every record: the offset that it had; and on request the partition."""
+    """The rows with one more header: the offset that the record had; and on request the partition."""
     headers = _with_header(rows.column(c.HEADERS), OFFSET_HEADER, rows.column(c.OFFSET))
     if partitions_too:
         headers = _with_header(headers, PARTITION_HEADER, rows.column(c.PARTITION))
@@ -277,7 +277,7 @@ def with_offsets(rows: pa.RecordBatch, partitions_too: bool) -> pa.RecordBatch:
 
 
 def _with_header(headers: pa.Array, name: str, numbers: pa.Array) -> pa.Array:
-    """Appended to each list; a list that is null counts as empty."""
+    """The headers with one more element in each list; a list that is null counts as empty."""
     assert isinstance(headers, pa.ListArray)
     count = len(headers)
     before = headers.flatten()

@@ -23,7 +23,7 @@ from pyarrow import fs
 from headrace.spark.archive.errors import ArchiveError
 
 OWN = "_headrace"
-"""The folder of what is not data. Readers of Parquet folders pass over names that begin with an underscore."""
+"""The folder for everything but data. Readers of Parquet folders skip names that begin with an underscore."""
 LOCK = f"{OWN}/lock"
 TEMPORARY = f"{OWN}/tmp"
 
@@ -38,7 +38,7 @@ class ArchiveStore:
 
     @classmethod
     def open(cls, uri: str) -> ArchiveStore:
-        """A path, or an address such as `s3://bucket/folder`."""
+        """Open an archive by its path, or by an address such as `s3://bucket/folder`."""
         try:
             if "://" not in uri:
                 return cls(uri, fs.LocalFileSystem(), os.path.abspath(uri))
@@ -56,7 +56,7 @@ class ArchiveStore:
         return f"{self._root}/{name}"
 
     def size(self, name: str) -> int | None:
-        """None if the file does not exist."""
+        """The size of a file; None if it does not exist."""
         (found,) = self.system.get_file_info([self.full(name)])
         return int(found.size or 0) if found.type == fs.FileType.File else None
 
@@ -71,7 +71,7 @@ class ArchiveStore:
         return self.system.open_input_file(self.full(name))
 
     def names(self, folder: str) -> list[str]:
-        """Of all files in a folder and below it, in order."""
+        """The names of all files in a folder and below it, in order."""
         selector = fs.FileSelector(self.full(folder), allow_not_found=True, recursive=True)
         start = len(self._root) + 1
         found = (one for one in self.system.get_file_info(selector) if one.type == fs.FileType.File)
@@ -86,7 +86,7 @@ class ArchiveStore:
             self._put(name, data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """False if the file exists already; it is not changed."""
+        """Create a file. False if it exists already; it is not changed."""
         if not self.local:
             if self.size(name) is not None:
                 return False

@@ -23,7 +23,7 @@ class RecordFields(NamedTuple):
 
 
 def field_table(array: pa.Array) -> RecordFields:
-    """Where the bytes of each row are; a length of -1 for null."""
+    """The position and length of each row's bytes; a length of -1 for null."""
     if pat.is_null(array.type):
         return RecordFields(
             np.empty(0, np.uint8), np.zeros(len(array), np.int64), np.full(len(array), NULL_LENGTH)
@@ -41,7 +41,7 @@ def field_table(array: pa.Array) -> RecordFields:
 
 
 def list_bounds(array: pa.Array) -> tuple[Numbers, Numbers, pa.Array]:
-    """Of a list array: where each row's elements begin, how many there are (0 for null), and all elements."""
+    """For a list array, where each row's elements begin, how many there are (0 for null), and all elements."""
     at, counts = _bounds(array, np.int64 if pat.is_large_list(array.type) else np.int32)
     counts[~valid_rows(array)] = 0
     assert isinstance(array, pa.ListArray | pa.LargeListArray)

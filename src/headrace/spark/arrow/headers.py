@@ -36,7 +36,7 @@ _HEADER_BYTES = np.arange(HEADER_SIZE)
 
 
 class Wanted(NamedTuple):
-    """Which records: offsets in [start, end) of a partition; and how far a batch may unfold."""
+    """The wanted records: offsets in [start, end) of a partition; and how far a batch may expand."""
 
     partition: TopicPartition
     start: int
@@ -46,9 +46,9 @@ class Wanted(NamedTuple):
 
 class HeaderColumns(NamedTuple):
     at: Numbers
-    """Where each batch begins."""
+    """The position of each batch."""
     fields: NDArray[Any]
-    """Of HEADER_TYPE."""
+    """The headers, in an array of HEADER_TYPE."""
 
     def numbers(self, name: str) -> Numbers:
         return self.fields[name].astype(np.int64)
@@ -77,7 +77,7 @@ def checked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
 
 
 def _step_through(data: memoryview, wanted: Wanted) -> tuple[list[int], KafkaError | None]:
-    """Where batches begin, and why stepping from one to the next ended."""
+    """The positions of the batches, and the error that ended the stepping from one to the next."""
     positions: list[int] = []
     position, stop = 0, len(data)
     unpack = BASE_OFFSET_AND_LENGTH.unpack_from
@@ -98,7 +98,7 @@ def _step_through(data: memoryview, wanted: Wanted) -> tuple[list[int], KafkaErr
 
 
 def unchecked_headers(data: memoryview, wanted: Wanted) -> HeaderColumns:
-    """The same without checks, for callers whose decoder finds what is wrong."""
+    """The same without checks, for callers whose decoder finds the errors."""
     return _read_headers(data, _step_through(data, wanted)[0])
 
 

@@ -48,7 +48,7 @@ from headrace.spark.arrow.layout import (
 MAX_INT64 = 2**63 - 1
 MIN_INT64 = -(2**63)
 LAST_SHIFT = 63
-"""Of the tenth byte of a varint only one bit fits into 64."""
+"""The shift of a varint's tenth byte, of which only one bit fits into 64."""
 
 READ = types.Array(uint8, 1, "C", readonly=True)
 """Bytes that are only read; writable ones fit as well, so there is one compiled version for both."""
@@ -90,7 +90,7 @@ def _copy(data: Bytes, at: int, length: int, out: Bytes, position: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _field(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Where a field's bytes are, their length, and the position after them."""
+    """The position of a field's bytes, their length, and the position after them."""
     length, position = _varint(data, position, end)
     if length == NULL_LENGTH:
         return 0, length, position

@@ -71,7 +71,7 @@ BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
 MAX_IDLE_PER_BROKER = 4
 MISSING_TOPIC_GRACE_S = 3.0
-"""How long a topic that was there may be unknown: a broker that has just started may not have heard of it yet."""
+"""How long an existing topic may be unknown: a broker that has just started may not have heard of it yet."""
 _BY_NAME_OFFSET_COMMIT = 9
 _HIGHEST_INIT_PRODUCER_ID = 5
 
@@ -81,14 +81,14 @@ T = TypeVar("T")
 class TopicInfo(NamedTuple):
     name: str
     topic_id: str
-    """As Kafka prints it; empty when the broker gives none."""
+    """The id as Kafka prints it; empty when the broker returns none."""
     partition_count: int
     leaders: Mapping[int, int]
-    """By partition; -1 where there is none now."""
+    """The leader of each partition; -1 where there is none now."""
 
 
 class Patience:
-    """Pauses between the attempts of one operation: they double, up to a limit, and end with the time there is."""
+    """Pauses between the attempts of one operation: they double, up to a limit, and end when the time is over."""
 
     def __init__(
         self, cluster: BlockingCluster, missing_topic_grace_s: float, within_s: float | None = None
@@ -100,7 +100,7 @@ class Patience:
         self._pause_s = BACKOFF_S
 
     def pause_after(self, error: KafkaError | ClientError) -> None:
-        """Sleep before the next attempt; raises the error instead when there should be none."""
+        """Sleep before the next attempt; raises the error instead if there should be none."""
         missing = isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         limit_s = self._missing_topic_grace_s if missing else self._within_s
         left_s = self._began + limit_s - time.monotonic()
@@ -123,9 +123,9 @@ class BlockingCluster:
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self.coordinators: dict[str, int] = {}
-        """Of transactional ids, as they were last found; kept by `TransactionClient`."""
+        """The coordinators of transactional ids, as they were last found; kept by `TransactionClient`."""
         self._reached: set[Address] = set()
-        """Brokers that answered once: they may be restarting, where others are probably a mistake."""
+        """Brokers that answered once: these may be restarting, while others are probably a mistake."""
 
     def close(self) -> None:
         with self._lock:
@@ -192,7 +192,7 @@ class BlockingCluster:
     # --- leaders
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Which broker leads which of the partitions, as far as is known; what is not is looked up."""
+        """The partitions by leader, as far as known; the others are looked up."""
         wanted = list(partitions)
         with self._lock:
             missing = {one.topic for one in wanted if one not in self._leaders}
@@ -211,13 +211,13 @@ class BlockingCluster:
         return leader
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
-        """They may have moved: look them up again."""
+        """Look the leaders up again: they may have moved."""
         with self._lock:
             for partition in partitions:
                 self._leaders.pop(partition, None)
 
     def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> int:
-        """Which broker coordinates a group, or a transactional id. Asked once: nothing is tried again."""
+        """The broker that coordinates a group, or a transactional id. Requested once, without retries."""
         with self.entry() as connection:
             version = connection.version_for(FindCoordinatorRequest)
             response = connection.request(coordinator_request(version, key, kind), FindCoordinatorResponse)
@@ -227,13 +227,13 @@ class BlockingCluster:
         return found.id
 
     def broker_ids(self) -> list[int]:
-        """All brokers that the cluster has now."""
+        """The ids of all current brokers of the cluster."""
         return sorted(self.retrying(lambda: self._metadata([])).brokers)
 
     # --- connections
 
     def borrow(self, broker_id: int) -> AbstractContextManager[BlockingConnection]:
-        """A connection to one broker, given back when the block ends well and nothing is outstanding."""
+        """A connection to one broker, returned when the block ends without an error and nothing is outstanding."""
         return self._lent(self.take(broker_id))
 
     def entry(self) -> AbstractContextManager[BlockingConnection]:
@@ -253,7 +253,7 @@ class BlockingCluster:
         self.give_back(connection)
 
     def take(self, broker_id: int) -> BlockingConnection:
-        """A connection that the caller gives back or closes."""
+        """A connection that the caller has to return or close."""
         self._check_process()
         address = self._brokers.get(broker_id)
         if address is None:
@@ -306,7 +306,7 @@ class BlockingCluster:
         return connection
 
     def _check_process(self) -> None:
-        """After a fork the parent's connections are not ours: leave them to it, and start over."""
+        """After a fork the parent's connections are not ours: leave them alone, and start over."""
         if self._process != os.getpid():
             self._begin()
 
@@ -319,9 +319,9 @@ class BlockingCluster:
         partitions: Iterable[TopicPartition] = (),
         within_s: float | None = None,
     ) -> T:
-        """`attempt` until it succeeds, fails for good, or the time is up (`within_s`, or the request timeout).
+        """Repeat `attempt` until it succeeds, fails for good, or `within_s` (or the request timeout) is over.
 
-        `partitions`: whose leaders it uses.
+        `partitions` are those whose leaders it uses.
         """
         used = tuple(partitions)
         patience = self.patience(used, within_s)
@@ -394,7 +394,7 @@ _sharing = threading.Lock()
 
 
 def shared_cluster(settings: ClusterSettings) -> BlockingCluster:
-    """The one of this process for these settings: workers live on from task to task, and so do connections."""
+    """This process's cluster for these settings: workers live on from task to task, and so do connections."""
     with _sharing:
         cluster = _shared.get(settings)
         if cluster is None:

@@ -44,23 +44,23 @@ class ClusterSettings:
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
     patient: bool = False
-    """Whether a broker that this process never reached is waited for too, as tasks do: their driver reached it."""
+    """Whether to wait also for a broker that this process never reached, as tasks do: their driver reached it."""
     security: ClientSecurity | None = None
-    """How to log in, and whom to trust with TLS."""
+    """The credentials, and the authorities to trust with TLS."""
 
 
 class BlockingConnection:
-    """Made by `BlockingConnection.open`."""
+    """A blocking connection. Created by `BlockingConnection.open`."""
 
     def __init__(self, settings: ClusterSettings, protocol: ClientProtocol, sock: socket.socket) -> None:
         self.closed = False
         self.first_bytes = b""
-        """Of what is not a broker's answer."""
+        """The first bytes of a peer whose answer is not a broker's."""
         self._settings = settings
         self._protocol = protocol
         self._socket = sock
         self.failure: OSError | None = None
-        """What ended it."""
+        """The error that ended it."""
 
     @property
     def secured(self) -> bool:
@@ -123,7 +123,7 @@ class BlockingConnection:
         return self.receive(self.send(message, highest=highest, timeout_s=timeout_s), answer)
 
     def send(self, message: Request, *, highest: int = NO_VERSION_LIMIT, timeout_s: float | None = None) -> Ticket:
-        """Send a request; `receive` gives its answer. Several may be outstanding."""
+        """Send a request; `receive` returns its answer. Several may be outstanding."""
         self._check_open()
         version = self.version_for(type(message), highest)
         ticket, out = self._protocol.request(message, version, timeout_s or self._settings.request_timeout_s)

@@ -44,25 +44,25 @@ from headrace.wire.messages.produce import (
 
 ALL_IN_SYNC = -1
 MAX_IN_FLIGHT = 5
-"""The most that a broker can put in order again, and the most duplicates it can recognise."""
+"""The number of requests that a broker can put in order again, and of duplicates that it recognises."""
 DELIVERY_TIMEOUT_S = 120.0
 MAX_REQUEST_BYTES = 1024 * 1024
-"""As Kafka's producer has it. A broker receives larger ones into memory that the kernel gives it page by page."""
+"""The same as in Kafka's producer. A broker receives larger ones into memory that it gets page by page."""
 MAX_BUFFERED_BYTES = 16 * 1024 * 1024
 MOST_BUFFERS = 20
-"""Large batches whose memory is used again: what may be buffered of those of the usual size."""
+"""Large batches whose memory is reused: as many of the usual size as may be buffered."""
 LAST_VERSION_BY_NAME = 12
-"""From v13 on Produce names topics by id."""
+"""The last version of Produce that names topics by name, not by id."""
 LAST_CLASSIC_VERSION = 11
-"""From v12 on a broker adds partitions to a transaction itself, and ends take new epochs (KIP-890)."""
+"""The last version before brokers add partitions to a transaction, and ends take new epochs (KIP-890)."""
 SEQUENCES = 1 << 31
 WritableBuffer = bytearray | memoryview
 
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
-"""Where a batch's header has producer id, epoch and base sequence."""
+"""The position of producer id, epoch and base sequence in a batch's header."""
 _FLAGS_AT = 22
-"""The low byte of a batch's attributes."""
+"""The position of the low byte of a batch's attributes."""
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -89,12 +89,12 @@ class _Lane:
         self.batches: deque[_Batch] = deque()
         self.under_way = 0
         self.leader = -1
-        """Where those under way went: the next ones go there too, or they could overtake."""
+        """The broker that got the batches in flight: the next ones go there too, or they could overtake."""
         self.next_sequence = 0
         self.stopped = False
-        """Until what is under way has come back."""
+        """Whether it waits until the batches in flight are answered."""
         self.refusal: KafkaError | None = None
-        """Of its first batch, as out of order: final unless one of those under way behind it is accepted."""
+        """The error of its first batch, out of order: final unless a batch in flight behind it is accepted."""
         self.attempts = 0
         self.troubled_since = 0.0
         """When the first of these attempts failed."""
@@ -120,7 +120,7 @@ class _Lane:
         self.stop()
 
     def remove(self, batch: _Batch) -> None:
-        """The first batch is written."""
+        """Remove a batch that is written."""
         self.batches.remove(batch)
         self.refusal = None
         self.attempts = 0
@@ -150,7 +150,7 @@ class _Link:
 
 
 class BatchProducer:
-    """For one task: `send` batches, `flush` before reporting them as written, `close` at the end."""
+    """The producer of one task: `send` batches, `flush` before reporting them as written, `close` at the end."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class BatchProducer:
         self._max_buffered_bytes = max_buffered_bytes or enough
         self._idempotent = idempotent
         self._stamp: ProducerStamp | None = None
-        """From the first batch on, where it is idempotent."""
+        """The producer id and epoch, from the first batch on, if it is idempotent."""
         self._transaction: InTransaction | None = None
         self._joined: _Joined | None = None
         self._highest = LAST_VERSION_BY_NAME
@@ -287,7 +287,7 @@ class BatchProducer:
         return link
 
     def _send_request(self, link: _Link, lanes: list[_Lane]) -> bool:
-        """One request with a batch of each lane, up to a size; whether it was sent."""
+        """Send one request with a batch of each lane, up to a size; returns whether it was sent."""
         chosen: list[tuple[_Lane, _Batch]] = []
         size = 0
         for lane in lanes:

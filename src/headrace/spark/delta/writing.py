@@ -50,11 +50,11 @@ class FilesWritten(WriterCommitMessage):
 
     files: tuple[WrittenFile, ...]
     query_id: str | None = None
-    """Of the stream that it belongs to."""
+    """The id of the stream's query."""
 
 
 class DeltaWriter(DataSourceArrowWriter):
-    """For `rows.write`: appends, or replaces the rows of the table."""
+    """The writer for `rows.write`: appends, or replaces the rows of the table."""
 
     def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
         self._writing = TableWriting(options, arrow_columns(schema), overwrite)
@@ -70,7 +70,7 @@ class DeltaWriter(DataSourceArrowWriter):
 
 
 class DeltaStreamWriter(StreamArrowWriter):
-    """For `rows.writeStream`: each batch is one commit. In mode complete it replaces the rows of the table."""
+    """The writer for `rows.writeStream`: each batch is one commit; in mode complete it replaces all rows."""
 
     def __init__(self, options: TableOptions, schema: StructType, overwrite: bool) -> None:
         self._writing = TableWriting(options, arrow_columns(schema), overwrite)
@@ -87,7 +87,7 @@ class DeltaStreamWriter(StreamArrowWriter):
 
 @dataclass(frozen=True, slots=True)
 class TableWriting:
-    """Sent to the tasks."""
+    """The state of a write. Sent to the tasks."""
 
     options: TableOptions
     schema: pa.Schema
@@ -106,7 +106,7 @@ class TableWriting:
         return FilesWritten((*written, *self._write_files(files, waiting)), query[0] if query else None)
 
     def commit(self, messages: Sequence[object], version: int | None) -> None:
-        """`version`: of the writer's own count; None where it has none."""
+        """Commit the files; `version` is the writer's own count, None if it has none."""
         added = _files_of(messages)
         table = self._table()
         app_id = self._app_id(messages)
@@ -127,12 +127,12 @@ class TableWriting:
         )
 
     def abort(self, messages: Sequence[object]) -> None:
-        """Delete what was written, unless a commit of it was tried: one that raised may have arrived anyway."""
+        """Delete what was written, unless a commit was attempted: one that raised may have arrived anyway."""
         if any(one is None for one in messages):
             self._delete(_files_of(messages))
 
     def _app_id(self, messages: Sequence[object]) -> str:
-        """As the options say, or of the query; empty if there is neither."""
+        """The id of the writer: from the options, or of the query; empty if there is neither."""
         queries = (one.query_id for one in messages if isinstance(one, FilesWritten) and one.query_id)
         query_id = next(queries, None)
         return self.options.app_id or (f"headrace-{query_id}" if query_id else "")

@@ -22,7 +22,7 @@ EndT = TypeVar("EndT", Source, Sink)
 
 
 def security_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Of the options of a source or a sink, those that say how to connect."""
+    """The options of a source or a sink that say how to connect."""
     return {name: value for name, value in options.items() if name.lower().startswith(SECURITY_PREFIXES)}
 
 
@@ -46,17 +46,17 @@ def _with(end: EndT, options: Mapping[str, str]) -> EndT:
 
 
 def connection_options(pipeline: Pipeline) -> dict[str, str]:
-    """For what belongs to no source or sink: the options that say how to connect."""
+    """The connection options for requests that belong to no source or sink."""
     found = [client_options(pipeline.client), *(security_of(end.options) for end in pipeline.ends)]
     return next((options for options in found if options), {})
 
 
 def cluster_settings(pipeline: Pipeline, bootstrap: str, **more: Any) -> ClusterSettings:
-    """For the runner's own requests. Raises `OptionError`."""
+    """The settings for the runner's own requests. Raises `OptionError`."""
     return ClusterSettings(bootstrap, security=parse_security(GivenOptions(connection_options(pipeline))), **more)
 
 
 def client_settings(pipeline: Pipeline) -> ClientSettings:
-    """The same for the asyncio client, which connectors use."""
+    """The settings for the asyncio client, which connectors use."""
     security = parse_security(GivenOptions(connection_options(pipeline)))
     return ClientSettings() if security is None else ClientSettings(login=security.login, tls=security.context)

@@ -27,10 +27,10 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 DEFAULT_BATCH_BYTES = 900_000
-"""Of one record batch, before compression: below the megabyte that a broker accepts by default."""
+"""The size of one record batch, before compression: below the megabyte that a broker accepts by default."""
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
-"""The most that brokers allow by default (transaction.max.timeout.ms)."""
+"""The maximum that brokers allow by default (transaction.max.timeout.ms)."""
 DEFAULT_CLIENT_ID = "headrace-spark"
 
 SINK_OPTIONS = (
@@ -133,13 +133,13 @@ class SinkOptions:
     max_in_flight: int
     delivery_timeout_s: float
     delivery: str | None = None
-    """As it was given; None: exactly once in a stream, where the cluster has explicit prepare."""
+    """The delivery option; None: exactly once in a stream, where the cluster has explicit prepare."""
     sink: SinkSettings | None = None
-    """For exactly once; None where the options name no sink, or rule it out."""
+    """The sink for exactly once; None where the options name no sink, or exclude it."""
     job: Job | None = None
-    """The batch write that is done once, if it has a name."""
+    """The batch write that is done only once, if it has a name."""
     create: TopicShape | None = None
-    """How topics are made that are not there; None: they are an error."""
+    """How missing topics are created; None: they are an error."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -222,7 +222,7 @@ def _job(options: GivenOptions, delivery: str | None = None) -> Job | None:
 
 
 def _sink(options: GivenOptions) -> SinkSettings | None:
-    """None if nothing names the sink."""
+    """The settings of the sink; None if nothing names it."""
     timeout_ms = options.integer("kafka.transaction.timeout.ms", minimum=1) or DEFAULT_TRANSACTION_TIMEOUT_MS
     job = _job(options)
     if job is not None:

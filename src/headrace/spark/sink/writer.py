@@ -56,7 +56,7 @@ class Acknowledged(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """For `df.write`: gets Arrow batches."""
+    """The writer for `df.write`: gets Arrow batches."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
@@ -67,8 +67,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriting:
-    """What both kinds of stream writers do. One is made to plan a batch, and pickled for its tasks; another in the
-    process that commits or aborts it."""
+    """The common part of both kinds of stream writers. One is made to plan a batch, and pickled for its tasks;
+    another in the process that commits or aborts it."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
@@ -77,7 +77,7 @@ class StreamWriting:
         self._planned = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles a writer for its tasks, twice, and no other: now is the time to plan the batch, once."""
+        """Plan the batch, once. Spark pickles a writer for its tasks, twice, and no other: now is the time."""
         if not self._planned:
             with sink_errors(self._options.client.bootstrap):
                 self._plan = plan_stream_batch(self._options)
@@ -107,14 +107,14 @@ class StreamWriting:
 
 
 class StreamWriter(StreamWriting, StreamArrowWriter):
-    """For `df.writeStream`: gets Arrow batches."""
+    """The writer for `df.writeStream`: gets Arrow batches."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self._write_batches(iterator)
 
 
 class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
-    """For PySpark 4.0, whose streams give rows only."""
+    """The writer for PySpark 4.0, whose streams only provide rows."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns, schema: StructType) -> None:
         super().__init__(options, columns)
@@ -125,7 +125,7 @@ class RowStreamWriter(StreamWriting, DataSourceStreamWriter):
 
 
 def plan_stream_batch(options: SinkOptions) -> Plan | None:
-    """None where the batch is written at least once."""
+    """The plan of a batch; None if it is written at least once."""
     if options.sink is None:
         return None
     explicit = options.delivery == EXACTLY_ONCE
@@ -157,7 +157,7 @@ def write_stream_task(
 
 
 def task_identity() -> TaskIdentity:
-    """Of the task that runs in this process, which belongs to a batch of a stream."""
+    """The identity of the task that runs in this process, which belongs to a batch of a stream."""
     batch = streaming_batch()
     context = TaskContext.get()
     assert batch is not None
@@ -171,7 +171,7 @@ def _write(options: SinkOptions, columns: SinkColumns, batches: Iterator[pa.Reco
 
 
 def make_batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """For `df.write`; SinkError when it cannot work."""
+    """The writer for `df.write`; SinkError if it cannot work."""
     if overwrite:
         raise SinkError("records of a topic cannot be overwritten: write with mode('append')")
     options, columns = _checked(given, schema)
@@ -186,7 +186,7 @@ def make_batch_writer(given: Mapping[str, str], schema: StructType, overwrite: b
 
 
 def make_stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """For `df.writeStream`; SinkError when it cannot work.
+    """The writer for `df.writeStream`; SinkError if it cannot work.
 
     `overwrite` comes with the output mode complete: each batch then holds the whole result, and is appended, as by
     Spark's own sink. A compacted topic keeps the latest of each key.
@@ -209,5 +209,5 @@ def _checked(given: Mapping[str, str], schema: StructType) -> tuple[SinkOptions,
     with sink_errors(bootstrap):
         options = parse_sink_options(given)
     columns = sink_columns(schema, options)
-    settle_worker()  # the one that plans, which is used again for the next batch
+    settle_worker()  # the worker that plans, which is used again for the next batch
     return options, columns

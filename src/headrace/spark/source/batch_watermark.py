@@ -31,7 +31,7 @@ def without_watermark(schema: StructType) -> StructType:
 
 
 def late_watermark_ms(offset_log: str) -> int:
-    """Of the batch that is being planned: the last one in the log."""
+    """The watermark for late rows of the batch that is being planned: the last one in the log."""
     folder = Path(unquote(urlsplit(offset_log).path) if offset_log.startswith("file:") else offset_log)
     try:
         batches = sorted(int(one.name) for one in folder.iterdir() if one.name.isdecimal())

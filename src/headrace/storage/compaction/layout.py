@@ -1,4 +1,4 @@
-"""Where the records of a batch are, and their keys: the inner loop of compaction, so it is written out flat.
+"""Positions and keys of the records in a batch: the inner loop of compaction, so it is written out flat.
 
 The format is in `records.reader`. Only what compaction needs is read; headers and values are skipped.
 """
@@ -10,7 +10,7 @@ from headrace.model.varint import read_uvarint
 from headrace.records.reader import SMALLEST_RECORD
 
 _NULL = 1
-"""The length -1 as it stands in the bytes."""
+"""The length -1 as it is encoded."""
 
 
 class MalformedRecords(Exception):
@@ -20,9 +20,9 @@ class MalformedRecords(Exception):
 def record_layout(
     data: bytes, count: int, last_offset_delta: int
 ) -> list[tuple[bytes | None, int, int, bool, int]]:
-    """Of each record in decompressed `data`: key, offset delta, end, has a value, raw timestamp delta.
+    """For each record in decompressed `data`: key, offset delta, end, has a value, raw timestamp delta.
 
-    A record begins where the one before it ends. The timestamp delta is zig-zag, as it stands in the bytes.
+    A record begins where the one before it ends. The timestamp delta is zig-zag encoded, as in the data.
     """
     if not 0 <= count <= len(data) // SMALLEST_RECORD:
         raise MalformedRecords(f"{count} records do not fit into {len(data)} bytes")
@@ -38,7 +38,7 @@ def record_layout(
 
 
 def _walk(data: bytes, count: int) -> tuple[list[tuple[bytes | None, int, int, bool, int]], int]:
-    """Numbers of one or two bytes are read in place, longer ones by a call."""
+    """The layouts, and their end. Numbers of one or two bytes are read in place, longer ones by a call."""
     places: list[tuple[bytes | None, int, int, bool, int]] = []
     append = places.append
     position, previous = 0, -1

@@ -1,8 +1,8 @@
-"""What broker and worker tell each other: one JSON object a line, a request down, then replies up.
+"""The messages between broker and worker: one JSON object per line, a request down, then replies up.
 
 request   what to clean and within which limits
 group     one new segment is complete and synced, under its `.cleaned` names (or the old one may stay)
-report    the cleaning is done: up to where, and what it met
+report    the cleaning is done: up to which offset, and the counts
 failure   it cannot be done; nothing but `.cleaned` files was written
 """
 
@@ -19,7 +19,7 @@ class SegmentToClean:
     base_offset: int
     size: int
     end_offset: int
-    """Where the next segment begins."""
+    """The base offset of the next segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class CleaningRequest:
     segment_index_bytes: int
     index_interval_bytes: int
     decompressed_bytes: int
-    """What a batch may unfold to."""
+    """The maximum size of a decompressed batch."""
     memory_bytes: int
-    """For the offset map."""
+    """The memory for the offset map."""
     bytes_per_second: float
-    """Of reading and writing together; 0 is no limit."""
+    """The limit for reading and writing together; 0 is no limit."""
     producers: tuple[tuple[int, int, int], ...] = ()
-    """Id, epoch and last data offset of every producer that is still known."""
+    """Id, epoch and last data offset of every producer that is not forgotten."""
     later_segments: tuple[int, ...] = ()
     """Base offsets of the segments after `sources`: a transaction that began before may have ended there."""
 
@@ -50,17 +50,17 @@ class CleaningRequest:
 class CleanedGroup:
     base_offset: int
     sources: tuple[int, ...]
-    """Base offsets of the segments that the new one stands for."""
+    """Base offsets of the segments that the new one replaces."""
     size: int
     size_before: int
     changed: bool
-    """False where the one source may stay as it is: then there are no files."""
+    """False if the only source may stay as it is: then there are no files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
     end_offset: int
-    """Everything below is clean now."""
+    """The offset up to which everything is clean now."""
     keys: int
     map_utilization: float
     records_in: int
@@ -78,7 +78,7 @@ class CleaningReport:
 class CleaningFailure:
     message: str
     is_damage: bool
-    """A segment is not what it was when it was written: trying again will not help."""
+    """Whether a segment differs from what was written: another attempt will not help."""
 
 
 WorkerReply = CleanedGroup | CleaningReport | CleaningFailure

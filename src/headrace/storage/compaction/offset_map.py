@@ -15,7 +15,7 @@ from hashlib import blake2b
 ENTRY_BYTES = 24
 BUCKET_ENTRIES = 32
 LOAD_FACTOR = 0.85
-"""The share of entries that is used at most: beyond it ever more keys are far from their bucket."""
+"""The maximum share of entries in use: beyond it ever more keys are far from their bucket."""
 _HASH_BYTES = 16
 _BUCKET_BYTES = ENTRY_BYTES * BUCKET_ENTRIES
 _OFFSET = struct.Struct("=q")
@@ -26,7 +26,7 @@ class OffsetMap:
     __slots__ = ("_capacity", "_count", "_entries", "_used", "latest_offset")
 
     def __init__(self, memory_bytes: int, most_keys: int, latest_offset: int) -> None:
-        """Of `memory_bytes`, or less where `most_keys` need less."""
+        """A map that takes `memory_bytes`, or less if `most_keys` need less."""
         needed = int(most_keys / LOAD_FACTOR) // BUCKET_ENTRIES + 2
         buckets = max(min(memory_bytes // (_BUCKET_BYTES + 1), needed), 1)
         self._entries = bytearray(buckets * _BUCKET_BYTES)
@@ -34,14 +34,14 @@ class OffsetMap:
         self._capacity = max(int(buckets * BUCKET_ENTRIES * LOAD_FACTOR), 1)
         self._count = 0
         self.latest_offset = latest_offset
-        """Up to here every record has been taken into the map; those after it are not judged."""
+        """The last offset whose record is in the map; records after it are not judged."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def room(self) -> int:
-        """How many more keys there is a place for."""
+        """The number of further keys that fit."""
         return self._capacity - self._count
 
     @property
@@ -49,7 +49,7 @@ class OffsetMap:
         return self._count / self._capacity
 
     def put_all(self, records: Iterable[tuple[bytes, int]]) -> None:
-        """Remember (key, offset) pairs, offsets growing: no more of them than there is room for."""
+        """Remember (key, offset) pairs with growing offsets, and no more of them than there is room for."""
         entries, used = self._entries, self._used
         find, buckets = entries.find, len(used)
         pack, pack_into, number = _OFFSET.pack, _OFFSET.pack_into, _BUCKET_NUMBER.unpack_from
@@ -93,7 +93,7 @@ class OffsetMap:
             bucket = (bucket + 1) % len(used)
 
     def _aligned(self, digest: bytes, start: int, end: int) -> int:
-        """Where the entry is, if the bytes of the hash also stand across two others."""
+        """The position of the entry, for when the bytes of the hash also occur across two other entries."""
         position = self._entries.find(digest, start, end)
         while position >= 0 and (position - start) % ENTRY_BYTES:
             position = self._entries.find(digest, position + 1, end)

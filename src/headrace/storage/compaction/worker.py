@@ -28,11 +28,11 @@ from headrace.storage.segment_index import load_index
 from headrace.storage.transaction_index import AbortedTransaction, read_transaction_index
 
 MAX_GROUP_SEGMENTS = 64
-"""So that the broker's loop never has thousands of files to rename at once."""
+"""The limit of segments per group, so that the broker's loop never has thousands of files to rename at once."""
 PACE_BYTES = 1024 * 1024
 
 Pace = Callable[[int], None]
-"""Called with bytes read or written; sleeps where there is a limit, and ends the process when it should."""
+"""Called with bytes read or written; sleeps if there is a limit, and ends the process when it should."""
 
 
 class DamagedSegment(Exception):
@@ -41,7 +41,7 @@ class DamagedSegment(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The process as seen from outside: time that passed, most memory ever."""
+    """The process as seen from outside: the time, and the peak of its memory."""
 
     monotonic: Callable[[], float]
     peak_memory_bytes: Callable[[], int]
@@ -50,7 +50,7 @@ class Usage:
 def clean(
     request: CleaningRequest, disk: Disk, pace: Pace, usage: Usage
 ) -> Iterator[CleanedGroup | CleaningReport]:
-    """The new segments, each as soon as it is complete, and at last the report."""
+    """Yields the new segments, each as soon as it is complete, and finally the report."""
     started = usage.monotonic()
     work = _Cleaning(request, disk, pace)
     offset_map = work.build_map()
@@ -118,7 +118,7 @@ class _Cleaning:
             )
 
     def _position_of(self, source: SegmentToClean, file: OpenFile, offset: int) -> int:
-        """Where to begin to look for an offset: a place that the index names, if it is really there."""
+        """Where to begin to look for an offset: a position from the index, if the batch is really there."""
         if offset <= source.base_offset:
             return 0
         index = load_index(self._disk, self._path(source, INDEX), self._path(source, TIME_INDEX), source.size)
@@ -133,7 +133,7 @@ class _Cleaning:
     # First pass
 
     def build_map(self) -> OffsetMap:
-        """The last offset of every key in the dirty part, as far as memory goes."""
+        """A map of the last offset of every key in the dirty part, as far as memory allows."""
         request = self._request
         dirty, upper = request.dirty_offset, request.upper_offset
         offset_map = OffsetMap(request.memory_bytes, upper - dirty, dirty - 1)
@@ -148,7 +148,7 @@ class _Cleaning:
         return offset_map
 
     def _map_segment(self, offset_map: OffsetMap, source: SegmentToClean, transactions: TransactionView) -> bool:
-        """False if the map has no room for the next batch."""
+        """Add a segment to the map; False if the map has no room for the next batch."""
         dirty = self._request.dirty_offset
         file = OpenFile(self._disk, self._path(source, LOG), READ_ONLY)
         for header, batch, _ in self._batches(source, file, dirty):
@@ -159,7 +159,7 @@ class _Cleaning:
                 if len(keys) > offset_map.room and len(dict(keys)) > offset_map.room:
                     if len(offset_map):
                         return False
-                    # More keys in one batch than the map holds: its records are never taken for the last ones.
+                    # More keys in one batch than the map holds: its records never count as the last ones.
                     keys = []
                 offset_map.put_all(keys)
             offset_map.latest_offset = max(offset_map.latest_offset, header.last_offset)
@@ -194,7 +194,7 @@ class _Cleaning:
             yield self._clean_group(group, rules, transactions)
 
     def _groups(self, end_offset: int) -> Iterator[list[SegmentToClean]]:
-        """Runs of segments that together are no larger than one may be."""
+        """Groups of consecutive segments that together are no larger than one may be."""
         request = self._request
         group: list[SegmentToClean] = []
         size = index_size = time_size = 0

@@ -9,10 +9,10 @@ from html import escape
 from headrace.testing.drills.timeline import BIN_SECONDS, Moment, Timeline
 
 CLIP = 2.2
-"""Times the usual rate: what was held back and comes at once is cut off there."""
+"""The top of the chart, as a multiple of the usual rate: bursts of delayed records are cut off there."""
 MOST_BARS = 400
 GAP_BINS = 3
-"""So many without an acknowledgement in a row are shown as a gap."""
+"""The minimum number of bins in a row without an acknowledgement that is shown as a gap."""
 LABEL_STEP = 13
 LABEL_ROWS = 3
 CHARACTER = 5.6
@@ -21,7 +21,7 @@ STEPS = (0.5, 1, 2, 5, 10, 20, 30, 60, 120)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a chart is drawn, and which seconds of the drill."""
+    """The area of a chart, and the seconds of the drill that it shows."""
 
     width: int
     half: int
@@ -47,7 +47,7 @@ class Frame:
 
 
 def usual(timeline: Timeline) -> float:
-    """A rate that three quarters of the time stay below, so that a burst does not flatten everything else."""
+    """A rate that is not exceeded three quarters of the time, so that a burst does not flatten everything else."""
     rates = sorted(count for count in timeline.acks if count) or [1]
     return max(float(rates[len(rates) * 3 // 4]), 1.0)
 

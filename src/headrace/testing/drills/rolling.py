@@ -45,7 +45,7 @@ def _until_all_go_on(clients: EverydayClients) -> None:
 
 
 def _all_whole(scene: Scene) -> bool:
-    """Of all topics, those of groups included: what `headrace cluster health` looks at."""
+    """Whether all topics are in sync, those of groups included, as `headrace cluster health` checks."""
     from confluent_kafka.admin import AdminClient
 
     metadata = AdminClient({"bootstrap.servers": scene.bootstrap, **QUIET}).list_topics(timeout=30)

@@ -39,9 +39,9 @@ class DrillResult:
     failures: list[str]
     """Errors that reached a producer."""
     gaps: list[float]
-    """Of each fault and partition: the longest time without an ack."""
+    """The longest time without an ack, for each fault and partition."""
     healed_s: float
-    """Until all in-sync sets were full after the last fault."""
+    """The time until all in-sync sets were full after the last fault."""
     problems: list[str]
     notes: list[str]
     timeline: Timeline
@@ -68,7 +68,7 @@ def run_drill(
     mutant: str | None = None,
     logs: Path | None = None,
 ) -> DrillResult:
-    """Without `seconds` the short form. `logs` is a directory for what the brokers logged."""
+    """Run a drill. Without `seconds` it is the short form. `logs` is a directory for the brokers' logs."""
     drill = DRILLS[name]
     defect = mutant or drill.defect
     launcher = (LAUNCHER, defect) if defect is not None else PRODUCT
@@ -121,7 +121,7 @@ def _ensemble(drill: Drill, wanted: bool, hosts: Hosts | None) -> Iterator[ZooKe
 
 
 def _act(drill: Drill, scene: Scene, seconds: float) -> float:
-    """The load, the fault, and the time until everything was whole again."""
+    """Run the load and the fault; returns the time until everything was in sync again."""
     workload = scene.workload
     with workload:
         wait_until(lambda: workload.acked > 100, "the first records acknowledged")

@@ -33,13 +33,13 @@ class Scene:
     chance: random.Random
     zookeeper: ZooKeeperEnsemble | None = None
     hosts: Hosts | None = None
-    """If each broker is on one of its own, and ZooKeeper on the next."""
+    """The hosts, if each broker is on one of its own, and ZooKeeper on the next."""
     events: list[Event] = field(default_factory=list)
-    """What was done, and when."""
+    """The events, and when they happened."""
     problems: list[str] = field(default_factory=list)
-    """What must not be, beyond what the history of the load shows."""
+    """Problems beyond those that the history of the load shows."""
     notes: list[str] = field(default_factory=list)
-    """For the report."""
+    """Notes for the report."""
     lost_from: dict[int, int] = field(default_factory=dict)
     """Partitions with an unclean election: acks from this offset on are lost by intention."""
 
@@ -55,24 +55,24 @@ class Scene:
         return states(self.bootstrap)
 
     def states_by(self, bootstrap: str) -> dict[int, PartitionState]:
-        """As these brokers see them."""
+        """The states of partitions as these brokers see them."""
         return states(bootstrap)
 
     def leader(self) -> int:
-        """The leader of some partition, that lives."""
+        """The leader of some partition that is running."""
         leaders = {state.leader for state in self.states().values()}
         return self.chance.choice(sorted(id for id in leaders if id >= 0 and self.brokers[id].running))
 
     @property
     def times(self) -> list[float]:
-        """When faults were made."""
+        """When faults were caused."""
         return [event.when for event in self.events if event.is_fault]
 
     def note_fault(self, what: str) -> None:
         self.events.append(Event(time.monotonic(), what, True))
 
     def note_event(self, what: str) -> None:
-        """Something that is no fault: a start, a link that is whole again."""
+        """Note an event that is not a fault: a start, a link that is healed."""
         self.events.append(Event(time.monotonic(), what, False))
 
     def host(self, broker_id: int) -> Host:
@@ -88,7 +88,7 @@ class Scene:
             self.problems.append(otherwise)
 
     def is_whole(self) -> bool:
-        """Every partition is led and has all its replicas in sync; who was cut off must see it as well."""
+        """Whether every partition has a leader and is in sync, also in the view of brokers that were cut off."""
         everybody = tuple(sorted(self.brokers))
         asked = [self.bootstrap] if self.hosts is None else [one.bootstrap for one in self.brokers.values()]
         views = [self.states_by(bootstrap).values() for bootstrap in asked]
@@ -98,7 +98,7 @@ class Scene:
         wait_until(self.is_whole, "in-sync sets full again", HEAL_SECONDS)
 
     def until_acked(self, more: int = 100) -> None:
-        """So many further records are acknowledged."""
+        """Wait until `more` further records are acknowledged."""
         goal = self.workload.acked + more
         wait_until(lambda: self.workload.acked >= goal, "records acknowledged again", HEAL_SECONDS)
 
@@ -106,12 +106,12 @@ class Scene:
         return [broker.partition_dir(TOPIC, partition) for broker in self.brokers.values()]
 
     def check_noted(self) -> None:
-        """After a kill the files are the same below the smallest high watermark that a broker noted."""
+        """Check after a kill that the files are the same below the smallest high watermark that a broker noted."""
         differing = [part for part in range(PARTITIONS) if differ_below_noted(self.replica_dirs(part))]
         self.check(not differing, f"replicas of {differing} differ below their high watermarks after the kill")
 
     def check_controllers(self) -> None:
-        """One controller for each epoch, as the brokers' logs have it."""
+        """Check that there was one controller for each epoch, according to the brokers' logs."""
         elected: dict[int, set[int]] = {}
         for broker in self.brokers.values():
             for broker_id, epoch in ELECTED.findall(broker.log_text()):
@@ -121,11 +121,11 @@ class Scene:
 
 
 Fault = Callable[[Scene, float], None]
-"""Goes on for about so many seconds."""
+"""Causes faults for about that many seconds."""
 
 
 def repeat(scene: Scene, seconds: float, act: Callable[[], None]) -> None:
-    """At least once, and again until the time is over."""
+    """Call `act` at least once, and again until the time is over."""
     end = time.monotonic() + seconds
     act()
     while time.monotonic() < end:

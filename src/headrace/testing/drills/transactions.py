@@ -25,7 +25,7 @@ GROUP = "transfers"
 TIMEOUT_MS = 10_000
 """The timeout of transactions that are left open."""
 GRACE_SECONDS = 15.0
-"""Beyond it, until nothing is open any more."""
+"""The additional time until nothing is open any more."""
 REQUEST_SECONDS = 60.0
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 
@@ -37,7 +37,7 @@ def _admin(bootstrap: str) -> Any:
 
 
 def _ends(bootstrap: str, committed: bool) -> list[int]:
-    """Of all partitions: the last stable offsets, or the high watermarks; once their leaders can tell."""
+    """The last stable offsets or the high watermarks of all partitions, once their leaders report them."""
     from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
     from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -65,7 +65,7 @@ class Transfers:
     outcomes: dict[int, str] = field(default_factory=dict)
     """Outcomes, by the number of the transaction."""
     left: list[Any] = field(default_factory=list)
-    """Producers that never end what they began."""
+    """Producers that never end their transactions."""
     position: int = 0
     """The last transaction that was certainly committed."""
 
@@ -86,7 +86,7 @@ class Transfers:
         return made
 
     def write(self, producer: Any) -> int:
-        """Begin one, and have its records stored; its number."""
+        """Begin a transaction, and have its records stored; returns its number."""
         number = len(self.outcomes) + 1
         self.outcomes[number] = UNKNOWN
         producer.begin_transaction()
@@ -104,7 +104,7 @@ class Transfers:
         consumer.close()
 
     def end(self, producer: Any, number: int, commit: bool, with_position: bool = False) -> None:
-        """What the client does not know stays unknown."""
+        """End a transaction. If the client does not know the outcome, it stays unknown."""
         from confluent_kafka import KafkaException
 
         try:
@@ -146,7 +146,7 @@ class Transfers:
         self.scene.until_whole()
 
     def until_nothing_is_open(self, since: float, timeout_s: float) -> None:
-        """The last stable offset is the high watermark again, in time."""
+        """Wait until the last stable offset is the high watermark again, in time."""
         deadline = since + timeout_s + GRACE_SECONDS
         while _ends(self.scene.bootstrap, True) != _ends(self.scene.bootstrap, False):
             if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ class Transfers:
     # -- the end
 
     def look(self) -> None:
-        """Nothing is torn, nothing that was confirmed is missing, nothing that was aborted is there."""
+        """Check that nothing is torn, nothing confirmed is missing, and nothing aborted is there."""
         found = [Counter(values) for values in _committed(self.scene.bootstrap)]
         for number, outcome in self.outcomes.items():
             counts = [values[b"%d" % number] for values in found]
@@ -236,7 +236,8 @@ def _at_each_step(transfers: Transfers) -> None:
 
 
 def _abandoned(transfers: Transfers) -> None:
-    """Its producer is never heard of again, and its coordinator dies: the next one aborts it in time."""
+    """A transaction whose producer is never heard of again, and whose coordinator dies: the next one aborts it in
+    time."""
     name = f"abandoned-{len(transfers.outcomes)}"
     producer = transfers.producer(name, TIMEOUT_MS)
     transfers.left.append(producer)
@@ -248,7 +249,8 @@ def _abandoned(transfers: Transfers) -> None:
 
 
 def _zombie(transfers: Transfers) -> None:
-    """Its place is taken while the coordinator dies: its commit is refused, and nothing of it is seen."""
+    """A transaction whose producer is replaced while the coordinator dies: its commit is refused, and nothing of
+    it is seen."""
     from confluent_kafka import KafkaException
 
     name = f"zombie-{len(transfers.outcomes)}"

@@ -29,11 +29,11 @@ IMPATIENT: dict[str, Any] = {
     "reconnect.backoff.max.ms": 500,
     **QUIET,
 }
-"""So that gaps are the cluster's and not the client's."""
+"""Short pauses, so that gaps are the cluster's and not the client's."""
 
 
 def create_topic(bootstrap: str, brokers: int, configs: Mapping[str, str]) -> None:
-    """Once all brokers are there."""
+    """Create the topic once all brokers are there."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
@@ -92,12 +92,12 @@ class Workload:
     ack_times: list[tuple[float, int]] = field(default_factory=list)
     """(when, partition), in order."""
     read_times: list[tuple[float, int]] = field(default_factory=list)
-    """(when, how many records at once), in order."""
+    """(when, how many records together), in order."""
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _held: threading.Event = field(default_factory=threading.Event)
     _idle: set[threading.Thread] = field(default_factory=set)
-    """Producers that were held and have nothing under way."""
+    """Producers that were held and have nothing in flight."""
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Workload:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Everything that was sent is decided, and nothing more is sent in this block."""
+        """Let everything that was sent be decided, and send nothing more in this block."""
         self._idle.clear()
         self._held.set()
         try:
@@ -141,7 +141,7 @@ class Workload:
         return Counter(partition for _, partition in list(self.ack_times))
 
     def _produce(self, number: int) -> None:
-        """With another producer, of another number, after a fatal error: the drill must come to its verdict."""
+        """Produce; after a fatal error with a producer of another number: the drill must come to its verdict."""
         from confluent_kafka import KafkaException
 
         while not self._stop.is_set():
@@ -175,13 +175,13 @@ class Workload:
                 producer.poll(0.01)
                 if not len(producer):
                     self._idle.add(threading.current_thread())
-        # Not `flush`: with a fatal error pending it goes on calling `_told`, in the middle of the exception.
+        # Not `flush`: with a fatal error pending it keeps calling `_told`, in the middle of the exception.
         deadline = time.monotonic() + FLUSH_SECONDS
         while len(producer) and time.monotonic() < deadline:
             producer.poll(0.1)
 
     def _read(self) -> None:
-        """All partitions, as their records come."""
+        """Read all partitions as their records come."""
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer(
@@ -218,7 +218,7 @@ class Workload:
         )
 
     def longest_gap(self, since: float, until: float) -> float:
-        """Seconds without an ack on some partition, the worst of all, in a span of time."""
+        """The longest time in a span without an ack on any one partition, in seconds."""
         return max(self.gaps(since, until).values())
 
     def gaps(self, since: float, until: float) -> dict[int, float]:
@@ -233,7 +233,7 @@ class Workload:
 
 
 def read_everything(bootstrap: str, history: History) -> dict[int, int]:
-    """Where each partition ended."""
+    """Read all partitions to their ends; returns where each ended."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

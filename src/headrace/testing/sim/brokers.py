@@ -32,7 +32,7 @@ from headrace.testing.sim.world import World
 PORT = 9092
 MAX_DRIFT = 0.01
 RESTART_SECONDS = 1.0
-"""What a supervisor waits before it starts a broker again that ended by itself."""
+"""How long a supervisor waits before it restarts a broker that ended by itself."""
 _BUG = re.compile(r" (failed: (?!OSError|KafkaError)|ended$)")
 """A reason to stop that no fault of the environment explains."""
 
@@ -56,13 +56,13 @@ class Machine:
         self.checkpointed: dict[TopicPartition, int] = {}
         """The high watermarks that the process found on the disk when it started."""
         self.unclean_starts = 0
-        """So often the disk did not say that the process before had stopped cleanly."""
+        """How many starts found no sign on the disk that the process before had stopped cleanly."""
         self.before_death: Callable[[], None] = _nothing
-        """Called while what the process knows can still be looked at."""
+        """Called while the process's state can still be inspected."""
         self.in_a_write = False
-        """Whether it died in the middle of something, so that what it knows may not add up."""
+        """Whether it died in the middle of a write, so that its state may be inconsistent."""
         self.down = False
-        """The whole machine, not just the process."""
+        """Whether the whole machine is down, not just the process."""
 
     @property
     def running(self) -> bool:
@@ -88,7 +88,7 @@ class Machine:
 
     @property
     def asks_to_be_alone(self) -> bool:
-        """Whether its word is under way that it is the last in an in-sync set, and that this is enough."""
+        """Whether its request is under way to be alone in an in-sync set, where that is enough."""
         return any(
             partition.leadership is not None
             and partition.leadership.pending is not None
@@ -149,7 +149,7 @@ class Machine:
             self._world.say(f"{process.name} could not stop cleanly: {error}")
 
     def _failed(self, process: Process, reason: str) -> None:
-        """The broker cannot continue: its process stops, and its supervisor starts it again."""
+        """Called when the broker cannot continue: its process stops, and its supervisor restarts it."""
         self._world.say(f"{process.name} gives up: {reason}")
         self._world.count("gave up")
         if _BUG.search(reason):
@@ -163,7 +163,7 @@ class Machine:
             self._world.network.later(RESTART_SECONDS, self.start_if_down)
 
     def _ended(self, process: Process) -> None:
-        """By itself: the supervisor starts it again."""
+        """Called when the process ended by itself: the supervisor restarts it."""
         self._world.loop.call_soon(self._fail_stop, process, context=NOBODY)
 
     def start_if_down(self) -> None:
@@ -171,7 +171,7 @@ class Machine:
             self.start()
 
     def kill(self) -> None:
-        """SIGKILL: nothing more is done, and the page cache stays."""
+        """Kill the process with SIGKILL: nothing more is done, and the page cache stays."""
         process, view = self.process, self._view
         assert process is not None
         assert view is not None
@@ -185,7 +185,7 @@ class Machine:
         self._world.say(f"{process.name} is dead")
 
     def _died_writing(self, process: Process) -> None:
-        """In the middle of a call: what follows in that call must do nothing any more."""
+        """End in the middle of a call: the rest of that call must not do anything."""
         if process is self.process:
             self._world.count("died writing")
             self.in_a_write = True
@@ -194,12 +194,12 @@ class Machine:
             self._world.network.later(self._world.rng.uniform(0.1, 5.0), self.start_if_down)
 
     def kill_in(self, changes: int) -> None:
-        """Die in the middle of a write, so many changes of the disk from now."""
+        """Die in the middle of a write, `changes` changes of the disk from now."""
         assert self._view is not None
         self._view.die_after(changes)
 
     def crash(self) -> None:
-        """Power off: what was not synced is lost, and nobody is told."""
+        """Power off: data that was not synced is lost, and nobody is notified."""
         self.down = True
         self._world.store.machine_lost(self.id)
         self._world.network.machine_down(self.host)
@@ -208,7 +208,7 @@ class Machine:
         self.disk.crash()
 
     def replace_disk(self) -> None:
-        """After a crash: it comes back with an empty disk."""
+        """Replace the disk after a crash: the machine comes back with an empty one."""
         assert self.down
         self.disk.wipe()
 
@@ -218,7 +218,7 @@ class Machine:
         self.start()
 
     async def stop_cleanly(self) -> None:
-        """SIGTERM, in the process's own context: see `stop`."""
+        """Stop with SIGTERM, in the process's own context: see `stop`."""
         process, node = self.process, self.node
         assert process is not None
         assert node is not None
@@ -245,7 +245,7 @@ class Machine:
         if self.process is not None and self.process.paused:
             self._world.loop.resume(self.process)
 
-    # -- what the node reaches
+    # -- what the node can reach
 
     def _outside(self, process: Process, env: Env) -> Outside:
         world = self._world

@@ -1,4 +1,4 @@
-"""The invariants of a cluster, looked at between the steps of a run (docs/architecture.md, "Simulation")."""
+"""The invariants of a cluster, checked between the steps of a run (docs/architecture.md, "Simulation")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.testing.sim.store import NO_LEADER, WatchedStore
 from headrace.testing.sim.world import World
 
 STALE_SECONDS = 5.0
-"""Twice the time of a session, and some: its own lease, and what its followers may be silent."""
+"""A little more than two session timeouts: a leader's own lease, and the silence allowed to followers."""
 
 Replica = tuple[str, bytes, int]
 """Process, topic id, partition."""
@@ -29,19 +29,19 @@ class Checks:
         self.ledger = Ledger()
         self.deletions = Deletions(world, store, self.ledger)
         self._leaders: dict[tuple[bytes, int, int], str] = {}
-        """Who leads a partition in an epoch."""
+        """The leader of a partition in an epoch."""
         self._looked: dict[Partition, tuple[int, int, int, int, int, LogConfig]] = {}
-        """How a replica was when it was last looked at, and what the store held then."""
+        """The state of a replica when it was last checked, and the number of changes in the store then."""
         self._cuts = 0
-        """How often a replica became shorter, or began: then all are looked at."""
+        """How often a replica became shorter, or was created: then all are checked again."""
         self._to_come: list[tuple[TopicPartition, int, bytes, str]] = []
-        """What was read from a log that had failed or has moved to other brokers since, or was acknowledged by it:
-        nobody looks into it any more, but what clients were told must stay."""
+        """Records that were read from a log that has failed or moved to other brokers since, or were acknowledged
+        by it: it is not checked any more, but what clients were told must stay."""
         self._seen: dict[Replica, tuple[int, int, int]] = {}
-        """Of each replica the epoch, the high watermark, and up to where it was compared."""
+        """For each replica, the epoch, the high watermark, and the offset up to which it was compared."""
 
     def look(self) -> None:
-        """At everything that has changed."""
+        """Check everything that has changed."""
         looked, changes = self._looked, self._store.changes + self._cuts
         for machine in self._machines:
             process = machine.process
@@ -54,7 +54,7 @@ class Checks:
                 if looked.get(partition) == now:
                     continue
                 if log.failure is not None:
-                    self._look_at_start(machine, process.name, partition)  # it may just have been told to others
+                    self._look_at_start(machine, process.name, partition)  # others may already know its start
                     continue
                 try:
                     self._look_at(machine, process.name, partition)
@@ -99,7 +99,7 @@ class Checks:
         self._seen[key] = epoch, mark, mark
 
     def _is_made_anew(self, partition: Partition) -> bool:
-        """Topics that come and go under one name, and replicas that left and came back."""
+        """Whether this may be another incarnation: of a topic that comes and goes, or a replica that came back."""
         place = partition.topic_partition
         return place.topic.startswith("churn") or (place.topic, place.partition) in self._store.moved
 
@@ -107,7 +107,7 @@ class Checks:
         place = partition.topic_partition
         key = partition.topic_id, place.partition, partition.leader_epoch
         if partition.image is not None and len(partition.image.replicas) == 1:
-            process = machine.host  # an only replica goes on in its epoch (docs/adr/0006)
+            process = machine.host  # an only replica continues in its epoch (docs/adr/0006)
         leader = self._leaders.setdefault(key, process)
         if leader == machine.host:
             self._leaders[key] = process  # there are more replicas now
@@ -134,13 +134,13 @@ class Checks:
     # -- what clients were told
 
     def acknowledged(self, place: TopicPartition, offset: int, values: list[bytes]) -> None:
-        """acks=all: these values are committed at these offsets, now and forever."""
+        """Check a response to acks=all: these values are committed at these offsets, now and forever."""
         self.look()
         for index, value in enumerate(values):
             self._must_stay(place, offset + index, value, "was acknowledged")
 
     def answered_as_leader(self, place: TopicPartition, broker: int, asked: float) -> None:
-        """acks=1, which was asked for at that time: the broker may not have been replaced for long by then."""
+        """Check a response to acks=1, requested at `asked`: the broker must not have been replaced long before."""
         key = place.topic, place.partition
         state = self._store.states.get(key)
         if state is not None and state.leader not in (broker, NO_LEADER):
@@ -152,12 +152,12 @@ class Checks:
                 )
 
     def leads(self, place: TopicPartition, broker: int) -> bool:
-        """By the store; a broker that was replaced a moment ago may know less."""
+        """Whether the store says that the broker leads; one that was just replaced may not know it yet."""
         state = self._store.states.get((place.topic, place.partition))
         return state is not None and state.leader == broker
 
     def was_read(self, place: TopicPartition, offset: int, value: bytes, source: str) -> None:
-        """A consumer got this record."""
+        """Check a record that a consumer got."""
         self._must_stay(place, offset, value, f"was read by a consumer of {source}")
 
     def _must_stay(
@@ -173,7 +173,7 @@ class Checks:
             self._world.violated(f"{place}: {value!r} {what} at {offset}, where {found!r} is committed")
 
     def _may_be_elsewhere(self, place: TopicPartition) -> bool:
-        """Whether a replica may have been the first to know what is committed, and is not looked at any more."""
+        """Whether a replica that is no longer checked may have been the first to know of a committed record."""
         copies = [machine.partition(place) for machine in self._machines]
         failed = any(copy is not None and copy.log.failure is not None for copy in copies)
         return failed or (place.topic, place.partition) in self._store.moved
@@ -181,7 +181,7 @@ class Checks:
     # -- at the end
 
     def unhealed(self) -> list[str]:
-        """What is not as it should be once all faults are over."""
+        """Everything that is not as it should be once all faults are over."""
         problems = [f"broker {machine.id} is not up" for machine in self._machines if not machine.ready]
         for (topic, index), state in self._store.states.items():
             if state.leader < 0:
@@ -191,7 +191,7 @@ class Checks:
         return problems
 
     def describe(self) -> None:
-        """Where every replica stands, to find the reason."""
+        """Log the state of every replica, to find the reason."""
         for machine in self._machines:
             if machine.ready and machine.node is not None:
                 image = machine.node.image
@@ -213,7 +213,7 @@ class Checks:
                 )
 
     def differing(self) -> list[str]:
-        """Replicas that are not at the end of what is committed: a group's timer may have written just now."""
+        """Replicas that are not at the end of the committed records: a group's timer may have written just now."""
         self.look()
         found = []
         for machine in self._machines:
@@ -227,7 +227,7 @@ class Checks:
         return found
 
     def compare_replicas(self) -> None:
-        """After healing: all replicas hold the same bytes, all of them committed."""
+        """Check after healing that all replicas hold the same bytes, all of them committed."""
         self.look()
         to_come, self._to_come = self._to_come, []
         for place, offset, value, what in to_come:

@@ -1,7 +1,7 @@
-"""What uses the cluster: producers, readers, members of groups, and somebody who makes and deletes topics.
+"""The users of the cluster: producers, readers, members of groups, and an administrator of topics.
 
 Each is a process on a host of its own and speaks the protocol over the simulated network. Producers with acks=all
-are idempotent and try a batch again, with the same sequence number, until they are told what became of it.
+are idempotent and retry a batch, with the same sequence number, until they know its outcome.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ IMPOSSIBLE = frozenset(
         ErrorCode.INVALID_RECORD,
     }
 )
-"""What an idempotent producer that does everything right must never hear."""
+"""Errors that an idempotent producer that does everything right must never get."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What every client is given."""
+    """The arguments of every client."""
 
     machines: Sequence[Machine]
     checks: Checks
     history: History
     places: Sequence[TopicPartition]
-    """Where producers write and readers read."""
+    """The partitions to which producers write and from which readers read."""
 
 
 class SimClient(ABC):
@@ -108,7 +108,7 @@ class SimClient(ABC):
         self.cluster = Cluster(env, tuple(brokers), settings)
         self._views: dict[str, tuple[float, ClusterView]] = {}
         self._coordinators: dict[tuple[str, int], tuple[float, int]] = {}
-        """What it was told, by topic or key, and until when it goes by that."""
+        """The coordinators that it found, by key, and until when it uses them."""
         self.stopping = False
         self.task: asyncio.Task[None] | None = None
 
@@ -117,10 +117,10 @@ class SimClient(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Until it is told to stop."""
+        """Run until it is told to stop."""
 
     async def view(self, topic: str) -> ClusterView:
-        """Like real clients, it trusts what it knows for a while, and asks again when something failed."""
+        """A topic's metadata. As in real clients, a copy is used for a while, and read again after a failure."""
         until, view = self._views.get(topic, (0.0, None))
         if view is None or until < self.world.loop.time():
             view = await self.cluster.metadata([topic])
@@ -140,12 +140,12 @@ class SimClient(ABC):
         return found
 
     def forget(self) -> None:
-        """What it knows is no longer true."""
+        """Forget its copies, which may be outdated."""
         self._views.clear()
         self._coordinators.clear()
 
     async def pause(self, seconds: float = RETRY_SECONDS) -> None:
-        """Before it tries again."""
+        """Wait before another attempt."""
         self.forget()
         await self.wait(seconds)
 
@@ -155,7 +155,7 @@ class SimClient(ABC):
     async def ask(
         self, connection: ClientConnection, request: Request, answer: type[R], highest: int = NO_VERSION_LIMIT
     ) -> R:
-        """A connection on which an answer did not come is not used again: it would come to the next request."""
+        """Send a request. A connection that owes an answer is not used again: the next request would get it."""
         try:
             return await connection.request(request, answer, highest=highest)
         except FAILURES:
@@ -163,7 +163,7 @@ class SimClient(ABC):
             raise
 
     async def leave_entry(self) -> None:
-        """Ask another broker next time: the one that was asked may know nothing new."""
+        """Ask another broker next time: the last one may not be up to date."""
         self.forget()
         if self.cluster._entry is not None:
             self.cluster._entry.close()
@@ -171,7 +171,7 @@ class SimClient(ABC):
 
 
 class Producer(SimClient):
-    """One batch at a time, to partitions in turn."""
+    """Sends one batch at a time, to partitions in turn."""
 
     acks = ACKS_ALL
 
@@ -208,7 +208,7 @@ class Producer(SimClient):
             await self.pause()
 
     async def _send(self, place: TopicPartition, values: list[bytes], stamp: ProducerStamp) -> None:
-        """Until it is known that it worked."""
+        """Send a batch until it is known to be stored."""
         batch = build_batch([self.record(value) for value in values], producer=stamp)
         leader = -1
         while True:
@@ -272,12 +272,12 @@ class Producer(SimClient):
 
 
 class Reader(SimClient):
-    """Follows partitions from any replica, and looks at what it reads."""
+    """Reads partitions from any replica, and checks the records."""
 
     def __init__(self, world: World, name: str, known: Known) -> None:
         super().__init__(world, name, known)
         self._epochs: dict[TopicPartition, int] = {}
-        """Of the last record that was read."""
+        """The leader epochs of the last records that were read."""
 
     async def run(self) -> None:
         positions = dict.fromkeys(self.places, 0)
@@ -320,7 +320,7 @@ class Reader(SimClient):
         ]
 
     async def check_position(self, place: TopicPartition, position: int) -> None:
-        """As clients do after an election (KIP-320): the leader must not say that what was read is gone."""
+        """Check as clients do after an election (KIP-320): the leader must not say that what was read is gone."""
         partition = (await self.view(place.topic)).topic(place.topic).partitions[place.partition]
         epoch = self._epochs[place]
         if partition.leader_epoch < epoch:
@@ -344,7 +344,7 @@ class Reader(SimClient):
             )
 
     async def read_all(self, place: TopicPartition, end: int) -> dict[int, bytes]:
-        """Everything below an offset, from the leader, however long it takes."""
+        """All records below an offset, from the leader, however long it takes."""
         found: dict[int, bytes] = {}
         offset = 0
         while offset < end:
@@ -359,15 +359,15 @@ class Reader(SimClient):
 
 
 class Administrator(SimClient):
-    """Makes topics, and keeps making and deleting others while the run lasts."""
+    """Creates topics, and keeps creating and deleting others while the run lasts."""
 
     def __init__(self, world: World, name: str, known: Known) -> None:
         super().__init__(world, name, known)
         self.there: dict[str, bool | None] = {}
-        """Topics by name: there, gone, or unknown."""
+        """Topics by name: true if it exists, false if it is gone, None if that is unknown."""
 
     async def create(self, name: str, partitions: int, **configs: str) -> None:
-        """Until the topic exists."""
+        """Create a topic; returns when it exists."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -393,7 +393,7 @@ class Administrator(SimClient):
             await self.pause()
 
     async def delete(self, name: str) -> None:
-        """Until it is gone."""
+        """Delete a topic; returns when it is gone."""
         while True:
             self.there[name] = None
             try:

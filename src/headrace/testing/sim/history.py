@@ -17,17 +17,17 @@ from headrace.testing.sim.ledger import Ledger
 from headrace.testing.sim.world import World
 
 STALE_SECONDS = 5.0
-"""Twice the time of a session, and some: so long a coordinator that was replaced may answer."""
+"""A little more than two session timeouts: for this long a coordinator that was replaced may answer."""
 
 
 @dataclass
 class Commits:
-    """Of one group for one partition: they only grow."""
+    """The commits of one group for one partition: they only grow."""
 
     attempted: int = -1
     acknowledged: int = -1
     log: list[tuple[float, int]] = field(default_factory=list)
-    """What was acknowledged when."""
+    """The acknowledged offsets, and when they were acknowledged."""
 
     def acknowledge(self, offset: int, time: float) -> None:
         self.acknowledged = offset
@@ -43,13 +43,13 @@ class History:
     world: World
     ledger: Ledger
     safe: dict[TopicPartition, list[Ack]] = field(default_factory=dict)
-    """acks=all."""
+    """Records that were acknowledged with acks=all."""
     lossy: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
-    """acks=1, acknowledged."""
+    """Records that were acknowledged with acks=1."""
     commits: dict[tuple[str, TopicPartition], Commits] = field(default_factory=dict)
 
     def acknowledged(self, place: TopicPartition, values: list[bytes], offset: int) -> None:
-        """`offset` is that of the first value, or unknown."""
+        """Note acknowledged records. `offset` is that of the first value, or unknown."""
         for index, value in enumerate(values):
             at = offset + index if offset != UNKNOWN_OFFSET else UNKNOWN_OFFSET
             self.safe.setdefault(place, []).append(Ack(place.partition, at, value))
@@ -61,7 +61,7 @@ class History:
         return self.commits.setdefault((group, place), Commits())
 
     def committed_offset_is(self, group: str, place: TopicPartition, offset: int) -> None:
-        """What a coordinator says now."""
+        """Check the offset that a coordinator returns now."""
         commits = self.commits_of(group, place)
         if not commits.acknowledged <= offset <= commits.attempted:
             self.world.violated(
@@ -70,7 +70,7 @@ class History:
             )
 
     def committed_offset_was(self, group: str, place: TopicPartition, offset: int, asked: float) -> None:
-        """What a coordinator said to a request of that time; one that was replaced may not know it yet."""
+        """Check the offset in a response to a request at time `asked`; a replaced coordinator may be outdated."""
         commits = self.commits_of(group, place)
         least = commits.acknowledged_before(asked - STALE_SECONDS)
         self.world.count("commits looked at, stale", offset < commits.acknowledged_before(asked))
@@ -83,7 +83,7 @@ class History:
     # -- the verdict
 
     def judge_trimmed(self, place: TopicPartition, start: int, values: dict[int, bytes]) -> None:
-        """What a consumer finds in the end, from where the leader's log starts."""
+        """Check the records that a consumer finds in the end, from the start of the leader's log."""
         committed = self.ledger.by_name(place)
         assert committed is not None
         told = self.safe.get(place, [])
@@ -101,7 +101,7 @@ class History:
             self.world.violated(f"{place}: a consumer does not find what was committed and not deleted")
 
     def judge(self, place: TopicPartition, values: dict[int, bytes]) -> None:
-        """`values` by offset is what a consumer finds in the end."""
+        """Check the records that a consumer finds in the end; `values` are by offset."""
         told = self.safe.get(place, [])
         for problem in Told(told, {place.partition: values}).problems():
             self.world.violated(f"{place.topic}: {problem}")

@@ -1,7 +1,7 @@
-"""What was ever committed, and the check that everybody keeps to it.
+"""All records that were ever committed, and the check that every replica agrees.
 
 As soon as any replica's high watermark covers a batch, that batch is committed: these offsets hold these bytes
-for ever, on every replica, for every reader (unclean election is off). The ledger takes it from the first replica
+forever, on every replica, for every reader (unclean election is off). The ledger takes it from the first replica
 that says so and compares all others, and everything that clients were told, with it.
 """
 
@@ -29,27 +29,27 @@ class Batch(NamedTuple):
 
 
 class Committed:
-    """One partition's."""
+    """The committed records of one partition."""
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
         self.batches: dict[int, Batch] = {}
-        """By their first offset; of a log that is compacted, as they were seen last."""
+        """Batches by their first offset; in a compacted log, as they were last seen."""
         self.end_offset = 0
         self.values: dict[int, bytes] = {}
-        """By offset."""
+        """The values by offset."""
         self.offsets: dict[bytes, int] = {}
         self.latest: dict[bytes, int] = {}
-        """By key: where its last value is. Compaction keeps these; a tombstone goes in the end."""
+        """The offset of the last value of each key. Compaction keeps these; a tombstone is removed eventually."""
         self._newest: dict[bytes, int] = {}
         """The same with tombstones."""
         self._open: dict[int, list[Record]] = {}
-        """By producer: records that count if their transaction is committed."""
+        """Records by producer that count if their transaction is committed."""
         self.holes: list[tuple[int, int]] = []
-        """Offsets that were deleted everywhere that was looked at before anybody looked."""
+        """Offsets that were deleted on all replicas before anybody had seen them."""
 
     def add_compacted(self, batch: Batch) -> str | None:
-        """Of a log that is compacted: records may be missing, and no other may be there."""
+        """Add a batch of a compacted log: records may be missing, but none may differ. Returns the problem."""
         if self.batches.get(batch.base_offset) == batch:
             return None
         header = parse_header(batch.data)
@@ -75,7 +75,7 @@ class Committed:
                 self._count(record)
 
     def _count(self, record: Record) -> None:
-        """A record stands where it was written, not where its transaction ended: the highest offset wins."""
+        """Count a record where it was written, not where its transaction ended: the highest offset wins."""
         assert record.key is not None
         key = bytes(record.key)
         if record.offset > self._newest.get(key, -1):
@@ -85,7 +85,7 @@ class Committed:
                 self.latest[key] = record.offset
 
     def add(self, batch: Batch) -> str | None:
-        """The problem with it, if there is one."""
+        """Add a batch; returns the problem with it, if there is one."""
         known = self.batches.get(batch.base_offset)
         if known is not None:
             return None if known.data == batch.data else f"offset {batch.base_offset} holds two different batches"
@@ -108,7 +108,7 @@ class Committed:
         return problem
 
     def skip_to(self, offset: int) -> None:
-        """What comes before is gone, and nobody saw it."""
+        """Note that everything before `offset` is gone, and nobody saw it."""
         if offset > self.end_offset:
             self.holes.append((self.end_offset, offset))
             self.end_offset = offset
@@ -143,7 +143,7 @@ class Ledger:
         self.trimmed: frozenset[str] = frozenset()
         """Topics whose records are deleted at the start."""
         self.compacted: frozenset[str] = frozenset()
-        """Those that are compacted now and then."""
+        """Topics that are compacted from time to time."""
 
     def is_compacted(self, partition: Partition) -> bool:
         return partition.log.config.compacted or partition.topic_partition.topic in self.compacted
@@ -156,11 +156,11 @@ class Ledger:
         return found
 
     def by_name(self, name: TopicPartition) -> Committed | None:
-        """The latest of that name."""
+        """The latest partition of that name."""
         return next((one for one in reversed(self.partitions.values()) if one.name == name), None)
 
     def lacking(self, partition: Partition) -> str | None:
-        """Of a log that is compacted: a key whose last record is not there."""
+        """The problem with a replica of a compacted log that lacks the last record of a key."""
         committed = self.of(partition)
         log = partition.log
         there = {
@@ -173,7 +173,7 @@ class Ledger:
         return f"the last records of {lost} are missing" if lost else None
 
     def check(self, partition: Partition, start: int) -> str | None:
-        """Compare what this replica takes for committed, from `start` on, with what is."""
+        """Compare the records that this replica considers committed, from `start` on, with the ledger."""
         committed, log_start = self.of(partition), partition.log.start_offset
         is_compacted = self.is_compacted(partition)
         is_trimmed = partition.topic_partition.topic in self.trimmed and not is_compacted

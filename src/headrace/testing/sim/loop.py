@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 MAX_TURNS_AT_ONE_TIME = 20_000
-"""So many without the clock moving mean that somebody spins."""
+"""The limit of turns without the clock moving: more mean a busy loop."""
 MAX_TURNS = 1_000_000
-"""Thirty times what a run takes: somebody waits again and again for almost no time."""
+"""The limit of turns, thirty times those of a run: more mean that somebody waits again and again for nothing."""
 TURNS_PER_LOOK = 10
 
 
@@ -35,12 +35,12 @@ class Process:
         self.context = contextvars.Context()
         self.context.run(_CURRENT.set, self)
         self.kept: list[_Handle] = []
-        """What became due while it was paused."""
+        """The callbacks that became due while it was paused."""
 
 
 _CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 NOBODY = contextvars.Context()
-"""The context of what belongs to no process: the network, the store, the schedule of faults."""
+"""The context for everything that belongs to no process: the network, the store, the schedule of faults."""
 
 
 def current_process() -> Process | None:
@@ -89,7 +89,7 @@ Connect = Callable[[str, int, asyncio.BaseProtocol], Awaitable[asyncio.Transport
 class VirtualLoop(BaseEventLoop):
     _ready: deque[_Handle]
     _scheduled: list[tuple[float, int, _Handle]]
-    """A heap: by time, and those of one time in the order in which they were set."""
+    """A heap, by time; callbacks of the same time are in the order in which they were set."""
     _stopping: bool
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class VirtualLoop(BaseEventLoop):
         return self._now
 
     def _run_once(self) -> None:
-        """Turns until somebody stops the loop: what the base class does, without a selector, and time jumps."""
+        """Turn until somebody stops the loop: like the base class, but without a selector, and time jumps."""
         ready, scheduled = self._ready, self._scheduled
         while True:
             while scheduled and scheduled[0][2]._cancelled:
@@ -124,7 +124,7 @@ class VirtualLoop(BaseEventLoop):
                 return
 
     def _run_ready(self) -> None:
-        """What is ready now, and not what that makes ready."""
+        """Run what is ready now, but not what becomes ready meanwhile."""
         ready = self._ready
         for _ in range(len(ready)):
             handle = ready.popleft()

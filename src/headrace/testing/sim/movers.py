@@ -1,4 +1,4 @@
-"""A client that moves partitions to other brokers, to more or to fewer of them, and changes their mind."""
+"""A client that moves partitions to other brokers, to more or to fewer of them, and redirects its moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.5
 
 
 class Mover(SimClient):
-    """Every move is a fault of the schedule: it begins while others are under way."""
+    """Starts moves, each as a fault of the schedule: it begins while others are under way."""
 
     def __init__(self, world: World, name: str, known: Known, places: list[TopicPartition]) -> None:
         super().__init__(world, name, known)
@@ -27,7 +27,7 @@ class Mover(SimClient):
         self._touched: set[TopicPartition] = set()
 
     def move(self) -> None:
-        """Ask for one, whatever becomes of it."""
+        """Request one move, whatever becomes of it."""
         if not self.stopping:
             self.world.loop.create_task(self._move(), context=self.process.context)
 
@@ -38,12 +38,12 @@ class Mover(SimClient):
         await self._ask(place, target)
 
     def _target(self, place: TopicPartition) -> list[int]:
-        """Of the brokers' own topics there are as many replicas as can be."""
+        """Random brokers as a target. Partitions of the brokers' own topics keep the full number of replicas."""
         fewer = not place.topic.startswith("__") and self.rng.random() < FEWER_CHANCE
         return self.rng.sample(self._brokers, FEWER_REPLICAS if fewer else REPLICAS)
 
     async def _ask(self, place: TopicPartition, target: list[int] | None) -> bool:
-        """Whether it was begun."""
+        """Request a move; returns whether it was accepted."""
         self._touched.add(place)
         try:
             outcome = (await alter_reassignments(self.cluster, {place: target}))[place]
@@ -55,7 +55,7 @@ class Mover(SimClient):
         return not refused
 
     async def run(self) -> None:
-        """In the end every partition has its three replicas again."""
+        """Wait, and in the end give every partition its three replicas again."""
         while not self.stopping:
             await asyncio.sleep(LOOK_SECONDS)
         for place in sorted(self._touched):

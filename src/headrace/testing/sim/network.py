@@ -1,7 +1,7 @@
 """A network in memory: connections between hosts, with delays, cuts in one direction, and resets.
 
-As with TCP, bytes of one direction arrive in order or not at all. What is sent into a cut waits, and arrives late
-once the cut is healed: the nastiest thing a network does. Between connections nothing is ordered.
+As with TCP, bytes of one direction arrive in order or not at all. Data that is sent into a cut waits, and arrives
+late once the cut is healed: the worst that a network does. Between connections nothing is ordered.
 
 A process that is killed resets its connections, since its kernel is alive; a machine that crashes says nothing
 until it is back.
@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from headrace.testing.sim.loop import NOBODY, Process, VirtualLoop, current_process
 
 SPLIT_CHANCE = 0.03
-"""Of a message to arrive in two parts."""
+"""The probability that a message arrives in two parts."""
 SLOW_CHANCE = 0.004
 SYN_SECONDS = 0.2
-"""Between two attempts to reach a host that does not answer."""
+"""The time between two attempts to reach a host that does not answer."""
 
 
 class Receiver(Protocol):
@@ -32,7 +32,7 @@ class Receiver(Protocol):
 
 
 class Acceptor(Protocol):
-    """What listens on a port of a process."""
+    """Listens on a port of a process."""
 
     process: Process
 
@@ -51,11 +51,11 @@ class End:
         self._reading = True
         self._unread: list[bytes | None] = []
         self._sent: list[bytes | None] = []
-        """What is still to be handed to the network: it waits for a cut to heal."""
+        """Data that is still to be sent over the network: it waits for a cut to heal."""
         self._arrives = 0.0
 
     def send(self, data: bytes | None) -> None:
-        """None is the end of the connection."""
+        """Send data; None is the end of the connection."""
         if self._network.is_cut(self.process.host, self.peer.process.host) or self._sent:
             self._sent.append(data)
             self._network.held[self] = None
@@ -108,7 +108,7 @@ class End:
             del self._unread[:1]
 
     def close(self) -> None:
-        """From this side; what was sent before still arrives."""
+        """Close this side; data that was sent before still arrives."""
         if not self.closed:
             self.send(None)
             self._end()
@@ -121,7 +121,7 @@ class End:
 
 
 class SimTransport(asyncio.Transport):
-    """What a client's protocol writes to."""
+    """The transport that a client's protocol writes to."""
 
     def __init__(self, end: End, protocol: Any) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Network:
         self.mean_delay = 0.0005
         self.slow_seconds = 0.3
         self.digest = 0
-        """Of everything that ever arrived, and when: equal for equal runs."""
+        """A checksum of everything that ever arrived, and when: equal for equal runs."""
         self.on_arrival: Callable[[End, bytes | None], None] | None = None
 
     def delay(self) -> float:
@@ -196,7 +196,7 @@ class Network:
         return (source, target) in self._cuts or source in self.silent or target in self.silent
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets through in this direction until it is healed."""
+        """Let nothing through in this direction until it is healed."""
         self._cuts[source, target] = None
 
     def heal(self) -> None:
@@ -223,7 +223,7 @@ class Network:
                     end.peer.close()
 
     def process_ended(self, process: Process) -> None:
-        """Its kernel tells the others, if its machine is up; else they learn of it when that is back."""
+        """Its kernel notifies the others, if the machine is up; else they learn of it when it is back."""
         for address in [key for key, acceptor in self._acceptors.items() if acceptor.process is process]:
             del self._acceptors[address]
         for end in [end for end in self.ends if end.process is process]:
@@ -272,5 +272,5 @@ class Network:
             end.receiver = acceptor.accept(end)
 
     def later(self, seconds: float, callback: Callable[[], object]) -> None:
-        """For what belongs to no process."""
+        """Call later, for callbacks that belong to no process."""
         self.loop.call_later(seconds, callback, context=NOBODY)

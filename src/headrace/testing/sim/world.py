@@ -31,7 +31,7 @@ class Violation(Exception):
 
 
 class SimClock:
-    """The clock of a machine, which drifts, as one of its processes has it."""
+    """The clock of a machine, which drifts, for one of its processes."""
 
     def __init__(self, loop: VirtualLoop, process: Process, rate: float, offset: float) -> None:
         self._loop = loop
@@ -57,12 +57,12 @@ class SimClock:
         await asyncio.sleep(max(delay, 0.0) / self._rate)
 
     def _context(self) -> Any:
-        """The network or the store may call for the process."""
+        """The context of the process: the network or the store may call for it."""
         return None if current_process() is self._process else self._process.context
 
 
 class NobodysClock(SimClock):
-    """Of what belongs to no process."""
+    """The clock for everything that belongs to no process."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__(loop, Process("nobody", "nowhere"), 1.0, 0.0)
@@ -96,7 +96,7 @@ class World:
         self.counts: dict[str, int] = {}
         self.slow_disks = False
         self.remains: list[object] = []
-        """What killed processes left: it must not be finished off while others run."""
+        """Remains of killed processes: they must not be finalized while others run."""
         nobody = MachineDisk(self.fork(), lambda: 0)
         ensemble = Env(
             NobodysClock(self.loop), ProcessDisk(nobody, _nothing), SimRng(self.fork()), self._never, Background()
@@ -104,7 +104,7 @@ class World:
         self.store = WatchedStore(ensemble, self.violated)
 
     def fork(self) -> random.Random:
-        """Random numbers of somebody's own: what one does changes nothing for the others."""
+        """A separate random generator: using it changes nothing for the others."""
         return random.Random(self.rng.getrandbits(64))
 
     def say(self, text: str) -> None:
@@ -117,7 +117,7 @@ class World:
         self.counts[what] = self.counts.get(what, 0) + amount
 
     def bury_tasks(self) -> None:
-        """Before a process dies: its tasks stay as they are."""
+        """Keep the tasks of a process that dies as they are."""
         self.remains.append(list(asyncio.all_tasks(self.loop)))
 
     def violated(self, text: str) -> None:
@@ -128,7 +128,7 @@ class World:
         clock = SimClock(self.loop, process, rate, offset)
 
         def start_blocking(work: Callable[[], T]) -> asyncio.Future[T]:
-            """A thread: the work is done some time later, whether anybody still waits for it or not."""
+            """Simulate a thread: the work is done some time later, whether anybody still waits for it or not."""
             future: asyncio.Future[T] = self.loop.create_future()
             clock.call_later(self._blocking_seconds(), lambda: _run_work(work, future))
             return future
@@ -168,7 +168,7 @@ def _nothing() -> None: ...
 
 
 class LogLines(logging.Handler):
-    """What brokers log goes to the world, with who said it and when."""
+    """Adds the brokers' log messages to the world's, with broker and time."""
 
     def __init__(self, world: World) -> None:
         super().__init__()

@@ -46,20 +46,20 @@ STAGES = ("task", "before", "decided", "first", "ends", "done")
 POLL_S = 0.05
 HOLD_S = 1500.0
 WAITING, OVERTAKEN = "waiting-", "overtaken-"
-"""Begin the names of files, with the number of a batch behind."""
+"""Prefixes of file names, followed by the number of a batch."""
 ROWS_BEFORE = 1
-"""Arrow batches that a doomed task takes before it dies."""
+"""How many Arrow batches a doomed task takes before it dies."""
 
 Doom = dict[str, Any]
 """stage, act, batch, group (of processes to kill), folder (for files), mutant."""
 
 
 class InjectedFailure(Exception):
-    """What was to be raised."""
+    """The error that was requested."""
 
 
 def reach(doom: Doom) -> None:
-    """The moment has come."""
+    """Act at the stage: die, raise, or wait."""
     folder = Path(doom["folder"])
     (folder / f"reached-{doom['stage']}").touch()
     if doom["act"] == "kill":
@@ -80,7 +80,7 @@ def _wait_for(file: Path) -> None:
 
 
 def _task() -> tuple[TaskContext, int]:
-    """The one that runs here, and its batch."""
+    """The task that runs here, and the number of its batch."""
     context, batch = TaskContext.get(), streaming_batch()
     assert context is not None
     assert batch is not None
@@ -88,7 +88,7 @@ def _task() -> tuple[TaskContext, int]:
 
 
 def _parent(pid: int) -> int:
-    """Of the daemon that forks Python workers: Java."""
+    """The parent of the daemon that forks Python workers: Java."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -109,7 +109,7 @@ class DyingWriter(StreamWriter):
         return done
 
     def _overtake(self) -> None:
-        """A later attempt has prepared its rows, while the first still waits."""
+        """Note that a later attempt has prepared its rows while the first still waits."""
         context, batch = _task()
         if context.attemptNumber() > 0 and self._file(WAITING, batch).exists():
             self._file(OVERTAKEN, batch).touch()
@@ -144,7 +144,7 @@ class DyingWriter(StreamWriter):
 
 @contextmanager
 def dooming(doom: Doom) -> Iterator[None]:
-    """Death in a commit."""
+    """Die at a stage of a commit."""
     append, end = Journal.append, TransactionClient.end
     stage = doom["stage"]
     ended: list[str] = []

@@ -19,14 +19,14 @@ from headrace.testing.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 
 IN_COMMIT = tuple(stage for stage in STAGES if stage != "task")
 CLUSTER = "local-cluster[2,1,1024]"
-"""Two executors in processes of their own."""
+"""A master with two executors in processes of their own."""
 HOSTS = ("127.0.0.2", "127.0.0.3")
-"""Of two workers: Spark runs no second attempt of a task on the host of the first."""
+"""The addresses of two workers: Spark runs no second attempt of a task on the host of the first."""
 
 
 @dataclass
 class Stage:
-    """Where a drill is played."""
+    """The environment of a drill."""
 
     scene: Scene
     brokers: list[ServerProcess]
@@ -72,7 +72,7 @@ def older_checkpoint(at: Stage) -> None:
 
 def speculation(at: Stage) -> None:
     """In every batch the first attempt of one task waits in its middle until a second one has prepared its rows:
-    then Spark ends it, or it goes on, too late. (On a busy machine one may be overtaken before it is there.)"""
+    then Spark ends it, or it continues, too late. (On a busy machine one may be overtaken before it is there.)"""
     java = str(find_java(os.environ).home)
     with SparkCluster(java, at.scene.folder / "spark", HOSTS) as cluster:
         at.scene.master = cluster.url
@@ -120,7 +120,7 @@ class SinkDrill:
     """The defect that it must find."""
     brokers: tuple[int, ...] = (1, 3)
     batches: int = 3
-    """What it needs; the short form has no more."""
+    """The number of batches that it needs; the short form has no more."""
 
 
 DRILLS: Mapping[str, SinkDrill] = {

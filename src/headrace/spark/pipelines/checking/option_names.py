@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from headrace.spark.option_table import Option
 
 SOURCE, SINK = "source", "sink"
-"""As `Option.use`: where it has a meaning, if not in both."""
+"""Values of `Option.use`: where an option has a meaning, if not in both."""
 
 FRAMINGS = ("none", "confluent")
 """Values of `avro.framing`."""
@@ -104,7 +104,7 @@ WITHOUT_USE: Mapping[str, str] = {
     "singlevariantcolumn": _NOT_INFERRED,
     "useunsaferow": "Spark uses it by itself",
 }
-"""What Spark's readers and writers of files take, and single values do not use: the reason, by lower case."""
+"""Options of Spark's file readers and writers that single values do not use, with the reason, in lower case."""
 
 _FOUND_FILES = (
     Option("maxFilesPerTrigger", "", "Maximum number of new files per micro-batch."),
@@ -138,7 +138,7 @@ FILE_OPTIONS = (
     Option("encoding", "UTF-8", "How the files are encoded."),
     Option("wholetext", "`false`", "Whether a whole file is one value."),
 )
-"""Of files of JSON, CSV and text: they are read line by line."""
+"""The options of JSON, CSV and text files, which are read line by line."""
 PARQUET_FILE_OPTIONS = (
     *_FOUND_FILES,
     Option("mergeSchema", "`false`", "Whether the columns of all files are put together, when none are declared."),

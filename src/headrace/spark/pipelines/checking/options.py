@@ -64,7 +64,7 @@ class Known(NamedTuple):
     options: Sequence[Option]
     listed: str
     takes_others: tuple[str, ...] = ()
-    """Beginnings of names that are somebody else's; "." is any name with a dot."""
+    """Beginnings of names that belong to others; "." is any name with a dot."""
 
     def has(self, option: str) -> bool:
         return option.partition("#")[0].lower() in {one.name.lower() for one in self.options}
@@ -124,7 +124,7 @@ def _misplaced(part: Source | Sink, option: str) -> _Wrong | None:
 
 
 def _of_a_format(part: Source | Sink, option: str) -> _Wrong | None:
-    """Of a name with that of a format in front, as `csv.sep`."""
+    """The problem with an option that has a format's name in front, such as `csv.sep`; None if it is fine."""
     prefix, dot, name = option.partition(".")
     if not dot or prefix.lower() not in FORMAT_OPTIONS:
         return None
@@ -135,7 +135,7 @@ def _of_a_format(part: Source | Sink, option: str) -> _Wrong | None:
         return _Wrong(f"{option} is an option of the format {prefix.lower()}, and {kind} {part.name} {is_what}")
     if prefix == own and _finds(own, name) is not None:
         return _without_use(part, option, name) or _wrong_value(option, part.options[option])
-    if known_options(part).has(name):  # as for files: the reader's, which have no prefix
+    if known_options(part).has(name):  # as for files: the options of the reader have no prefix
         return _Wrong(f"there is no option {option}", f"Write {name}, without {prefix}.")
     if name.lower() in WITHOUT_USE:
         return _Wrong(f"{option} has no effect here: {WITHOUT_USE[name.lower()]}")
@@ -149,7 +149,7 @@ def _own_format(part: Source | Sink) -> str | None:
 
 
 def _finds(format_name: str, name: str) -> Option | None:
-    """Spark compares names without case. Those of Avro are read by us, as they are written."""
+    """A format's option by name. Spark ignores the case of names; those of Avro are read by us, as written."""
     wanted = name if format_name == "avro" else name.lower()
     known = {one.name if format_name == "avro" else one.name.lower(): one for one in FORMAT_OPTIONS[format_name]}
     return known.get(wanted)
@@ -185,7 +185,7 @@ def _unknown(part: Source | Sink, option: str) -> _Wrong | None:
 
 
 def _meant(option: str, names: Sequence[str], listed: str) -> str:
-    """The nearest name, with and without the name of a format in front, and the list."""
+    """Advice with the nearest name, with or without the name of a format in front, and the place of the list."""
     bare = {name.rpartition(".")[2]: name for name in reversed(names)}
     near = nearest(option, names) or bare.get(nearest(option, bare) or "")
     return listed if near is None else f"Did you mean {near}? {listed}"

@@ -26,14 +26,14 @@ from headrace.spark.pipelines.trying.openings import RecentOpening
 
 RECORDS = 20
 MANY = 0.5
-"""The share of malformed records from which on it is not just a broken one now and then."""
+"""The share of malformed records above which they are more than a few broken ones."""
 CHANGED = "Has the schema of the topic changed?"
 
 
 def check_records(
     pipeline: Pipeline, session: SparkSession, cluster: BlockingCluster, bootstrap: str, records: int = RECORDS
 ) -> list[Problem]:
-    """Of topics that can be read now; problems with the others are reported elsewhere."""
+    """Problems with topics that can be read now; problems with the others are reported elsewhere."""
     opening = RecentOpening(session, cluster, bootstrap, records)
     found: list[Problem] = []
     for source in pipeline.sources:
@@ -60,7 +60,7 @@ def _problems(pipeline: Pipeline, source: Source, opening: RecentOpening) -> Ite
 
 
 def differences(columns: Sequence[str], values: Sequence[bytes | None]) -> Iterator[tuple[str, str]]:
-    """Between the columns of a schema and the fields of records. Spark does not look at the case of names."""
+    """Differences between the columns of a schema and the fields of records. Spark ignores the case of names."""
     rows = [row for row in map(_object, values) if row is not None]
     known = {name.lower() for name in columns}
     fields = {name.lower(): name for row in rows for name in row}

@@ -29,7 +29,7 @@ QUERIES = "queries.json"
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
     directory: str
-    """Of this pipeline alone."""
+    """The directory of this pipeline alone."""
     shared: str | None = None
     """The directory above it, where earlier versions kept the state of every pipeline that named it."""
     sharers: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class CheckpointRefused(Exception):
 
 
 class Files(Protocol):
-    """The operations that are needed of a file system; paths are absolute."""
+    """The necessary operations of a file system; paths are absolute."""
 
     def exists(self, path: str) -> bool: ...
     def is_file(self, path: str) -> bool: ...
@@ -55,7 +55,7 @@ class Files(Protocol):
 
 
 class HadoopFiles:
-    """Wherever Spark can keep checkpoints: a disk, HDFS, an object store."""
+    """The files of any system where Spark can keep checkpoints: a disk, HDFS, an object store."""
 
     def __init__(self, session: SparkSession) -> None:
         context = session.sparkContext
@@ -124,7 +124,7 @@ class HadoopFiles:
 
 
 class CheckpointFolder:
-    """Of one pipeline."""
+    """The checkpoint folder of one pipeline."""
 
     def __init__(self, files: Files, place: CheckpointPlace, pipeline: str) -> None:
         self._files = files
@@ -141,9 +141,10 @@ class CheckpointFolder:
                 )
 
     def locate(self, query: str, fingerprint: Fingerprint, beside: Sequence[str] | None = None) -> str:
-        """The folder with the state of a query. Raises `CheckpointRefused`. Earlier versions recorded nothing
-        about dead letters: their state is at the old place if that of `beside`, the sinks that read the same
-        source, is.
+        """The folder with the state of a query. Raises `CheckpointRefused`.
+
+        Earlier versions recorded nothing about dead letters: their state is at the old place if that of `beside`,
+        the sinks that read the same source, is.
         """
         own = f"{self._place.directory}/{query}"
         if self._place.shared is None or self._begun(own):
@@ -178,13 +179,13 @@ class CheckpointFolder:
         self._files.write(self.own(QUERIES), memberships_as_json([*others, query]))
 
     def recorded(self, location: str) -> Fingerprint | None:
-        """None as long as the query has not begun, or when it is unknown what its checkpoint is for."""
+        """The fingerprint of a query; None if it has not begun, or if its checkpoint's purpose is unknown."""
         if not self._begun(location) or not self._files.exists(f"{location}.json"):
             return None
         return fingerprint_from(self._files.read(f"{location}.json"))
 
     def record(self, location: str, fingerprint: Fingerprint) -> None:
-        """Raises `CheckpointRefused` if another pipeline has taken over state without a name first."""
+        """Record a fingerprint. `CheckpointRefused` if another pipeline took over its unnamed state first."""
         before = self.recorded(location) if self._is_old(location) else None
         if before is not None and before.pipeline not in (None, self._pipeline):
             raise CheckpointRefused(
@@ -199,7 +200,7 @@ class CheckpointFolder:
         return self._files.exists(f"{location}/offsets")
 
     def _check_whose(self, query: str, old: str, before: Fingerprint | None, now: Fingerprint) -> None:
-        """State without a name may be used by this pipeline only if it cannot belong to another one."""
+        """Refuse state without a name, unless it cannot belong to another pipeline."""
         begin_anew = f"give this one another checkpoint:, or remove {old} to start over."
         others = sorted(name for name, queries in self._place.sharers.items() if query in queries)
         if others:

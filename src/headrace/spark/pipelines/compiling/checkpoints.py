@@ -27,11 +27,11 @@ _IDS = re.compile(r"#\d+L?")
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     sources: tuple[tuple[str, tuple[str, ...]], ...]
-    """What each reads, in the order of the plan."""
+    """The topics or files that each source reads, in the order of the plan."""
     stateful: tuple[str, ...]
     """The operations with state, with their columns."""
     pipeline: str | None = None
-    """Whose query it is; versions before this field did not note it."""
+    """The name of the pipeline; versions before this field did not record it."""
 
     def as_json(self) -> str:
         sources = [{"name": name, "reads": list(reads)} for name, reads in self.sources]
@@ -40,7 +40,7 @@ class Fingerprint:
 
 
 def fingerprint_from(text: str) -> Fingerprint | None:
-    """None when it was not written by a pipeline."""
+    """The fingerprint in a file; None if it was not written by a pipeline."""
     try:
         found = json.loads(text)
         sources = tuple((str(one["name"]), tuple(map(str, one["reads"]))) for one in found["sources"])
@@ -60,12 +60,14 @@ class Operations:
 
     fingerprint: Fingerprint
     has_state: bool
-    """Whether something of earlier batches decides what comes out. More counts here than is fingerprinted."""
+    """Whether earlier batches affect the result. This includes operations that are not in the fingerprint."""
 
 
 def operations_of(frame: DataFrame, pipeline: Pipeline) -> Operations:
-    """Each access to a node is a round trip to Java, and a pipeline waits for all of them before it starts. So
-    nodes below a source, which have no state, are skipped, and a node is only asked what its name does not tell.
+    """The operations of a query.
+
+    Each access to a node is a round trip to Java, and a pipeline waits for all of them before it starts. So nodes
+    below a source, which have no state, are skipped, and a node is only asked what its name does not show.
     """
     sources: list[tuple[str, tuple[str, ...]]] = []
     stateful: list[str] = []
@@ -87,7 +89,7 @@ def what_it_reads(source: Source) -> tuple[str, ...]:
 
 
 def _nodes(plan: Any, *, above_sources: bool = False) -> Iterator[tuple[Any, str]]:
-    """Of a logical plan, top down and left to right, each with its name."""
+    """The nodes of a logical plan, top down and left to right, each with its name."""
     name = str(plan.nodeName())
     yield plan, name
     if above_sources and name == ALIAS and _source_name(plan) is not None:
@@ -103,7 +105,7 @@ def _source_name(alias: Any) -> str | None:
 
 
 def _stateful(node: Any, name: str) -> str | None:
-    """Its kind, and the columns with their types: what its state is made of."""
+    """The kind of a stateful operation, and the columns with their types, of which its state consists."""
     if name not in _STATEFUL or not node.isStreaming():
         return None
     if name == "Join" and not all(child.isStreaming() for child in (node.left(), node.right())):
@@ -126,7 +128,7 @@ def has_state(frame: DataFrame) -> bool:
 
 
 def has_watermark(frame: DataFrame) -> bool:
-    """Whether one is set anywhere below."""
+    """Whether a watermark is set anywhere below."""
     nodes = _nodes(frame._jdf.queryExecution().analyzed())
     return any(name == "EventTimeWatermark" for _, name in nodes)
 

@@ -26,14 +26,14 @@ ISO_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 
 
 def dead_letters(malformed: DataFrame, pipeline: str, source: Source) -> DataFrame:
-    """Columns key, value, headers: what format("headrace") writes."""
+    """Dead letters with the columns that format("headrace") writes: key, value, headers."""
     if LATE_ROW in malformed.columns:
         malformed = malformed.where(~F.col(LATE_ROW))
     return _letters(malformed, pipeline, source, F.col(REASON), f"{MALFORMED}.{source.name}")
 
 
 def row_letters(failed: DataFrame, pipeline: str, step: Step) -> DataFrame:
-    """Records for which a function of `python_rows` failed. Where the record is not known, the row as JSON."""
+    """Dead letters for records on which `python_rows` failed. If the record is unknown, the row as JSON."""
     said = {
         "headrace.error.reason": F.col(REASON),
         "headrace.error.pipeline": F.lit(pipeline),
@@ -57,7 +57,7 @@ def row_letters(failed: DataFrame, pipeline: str, step: Step) -> DataFrame:
 
 
 def late_letters(left_out: DataFrame, pipeline: str, source: Source) -> DataFrame:
-    """Of what a source leaves out, the records that came too late."""
+    """Dead letters for the records that came too late, among those that a source leaves out."""
     assert source.watermark is not None
     until = F.date_format(batch_watermark.COLUMN, ISO_TIME)
     reason = F.concat(F.lit(f"late: {source.watermark.column} is not after the watermark "), until)

@@ -31,12 +31,12 @@ class SinkFacts:
     view: str
     mode: OutputMode
     streams: frozenset[str]
-    """The streams that it reads, by the name of the source."""
+    """The streams that it reads, by the names of their sources."""
     stateful: bool
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Sinks with state share a query if this is the same."""
+        """Sinks with state share a query if they have the same key."""
         return (self.mode, self.streams, None if self.mode == "append" else self.view)
 
 
@@ -54,7 +54,7 @@ class Membership:
 
 
 def folder_of(sinks: Sequence[str], letters: Sequence[str]) -> str:
-    """A query of one sink, or of dead letters alone, keeps the folder of earlier versions."""
+    """The folder of a query; with a single sink, or dead letters alone, it is that of earlier versions."""
     if not sinks:
         return f"{letters[0]}{DEAD_LETTER}"
     return sinks[0] if len(sinks) == 1 and not letters else f"{sinks[0]}{SHARED}"
@@ -63,7 +63,7 @@ def folder_of(sinks: Sequence[str], letters: Sequence[str]) -> str:
 def decide_queries(
     sinks: Sequence[SinkFacts], letters: Mapping[str, frozenset[str]], begun: Sequence[Membership]
 ) -> list[Membership]:
-    """`letters`: the sources with dead letters, each with the sinks that read it.
+    """The queries of a pipeline. `letters` are the sources with dead letters, each with the sinks that read it.
 
     Queries that have begun, and so have a checkpoint, stay as they are, without the removed sinks.
     """
@@ -102,7 +102,7 @@ def _still_there(
 
 
 def _groups(sinks: Sequence[SinkFacts]) -> list[list[SinkFacts]]:
-    """Sinks with state first: those without can go with any of them that reads the same."""
+    """The sinks that share a query. Sinks with state come first: the others can join any that reads the same."""
     groups: dict[tuple[object, ...], list[SinkFacts]] = {}
     for sink in sinks:
         if sink.stateful or sink.mode == "complete":
@@ -130,12 +130,12 @@ def _can_send(group: Sequence[SinkFacts], readers: frozenset[str]) -> bool:
 
 
 def mode_of(sinks: Sequence[SinkFacts]) -> OutputMode:
-    """Of a query: that of its sinks with state. Dead letters alone are appended."""
+    """The output mode of a query: that of its sinks with state. Dead letters alone are appended."""
     return next((sink.mode for sink in sinks if sink.stateful or sink.mode == "complete"), "append")
 
 
 def apart(query: Membership) -> list[Membership]:
-    """The same in queries of their own."""
+    """The sinks and dead letters of a query, each in a query of its own."""
     return [
         *(_membership((sink,), ()) for sink in query.sinks),
         *(_membership((), (source,)) for source in query.letters),
@@ -147,7 +147,7 @@ def memberships_as_json(queries: Sequence[Membership]) -> str:
 
 
 def memberships_from(text: str) -> list[Membership]:
-    """Empty if the text is not ours: the queries then count as those of an earlier version."""
+    """The queries in a file; empty if the text is not ours: they then count as an earlier version's."""
     try:
         return [Membership(one["folder"], tuple(one["sinks"]), tuple(one["letters"])) for one in json.loads(text)]
     except (ValueError, LookupError, TypeError):

@@ -34,31 +34,31 @@ BATCH = "batch-"
 
 
 class Files(Protocol):
-    """What is needed of a file system; paths are whole."""
+    """The necessary operations of a file system; paths are absolute."""
 
     def exists(self, path: str) -> bool: ...
     def read(self, path: str) -> str: ...
     def write(self, path: str, text: str) -> None: ...
     def rename(self, path: str, to: str) -> None:
-        """Makes the folder when it is missing."""
+        """Rename a file; a missing folder is created."""
 
     def remove(self, path: str) -> None:
-        """With everything below it; nothing if it is not there."""
+        """Remove a file, or a folder with everything below it; nothing happens if it does not exist."""
 
     def files_below(self, path: str) -> list[str]:
-        """Paths relative to it, of files that are not hidden; none if it is not there."""
+        """The files below a folder that are not hidden, relative to it; none if it does not exist."""
 
     def names_in(self, path: str) -> list[str]:
-        """Of files and folders; none if it is not there."""
+        """The names of files and folders in a folder; none if it does not exist."""
 
 
 class FilesAhead(Exception):
-    """The folder has batches that the checkpoint does not know."""
+    """The folder has batches that the checkpoint does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFolder:
-    """Files get their names in `root`, batch by batch."""
+    """A folder in which files appear batch by batch."""
 
     files: Files
     root: str
@@ -74,7 +74,7 @@ class ParquetFolder:
         return f"{self.staging}/{self.writer}/{BATCH}{batch_id}"
 
     def is_done(self, batch_id: int) -> bool:
-        """Whether the batch is already decided; if so, its files get their names here."""
+        """Whether the batch is already decided; if so, its files are moved to their places here."""
         taken_over = self._take_over()
         decided = self._decided()
         if any(number > batch_id for number in decided):
@@ -119,9 +119,8 @@ class ParquetFolder:
         return [int(name.removeprefix(DECIDED)) for name in names if name.startswith(DECIDED)]
 
     def _take_over(self) -> int | None:
-        """Without Spark's list every file would count, so files that are not in it are moved. Returns its last
-        batch, or None.
-        """
+        """Take over a folder of an earlier version: without Spark's list every file would count, so files that are
+        not listed are moved away. Returns the last batch in the list, or None."""
         listing = f"{self.root}/{SPARK_LIST}"
         if not self.files.exists(listing):
             return None
@@ -158,7 +157,7 @@ def _added(log: str) -> Iterator[str]:
 
 def write_parquet(folder: ParquetFolder, rows: DataFrame, sink: Sink, batch_id: int) -> None:
     if folder.is_done(batch_id):
-        # A window or a join must see its rows again: Spark keeps no state of what was not computed.
+        # A window or a join must see its rows again: Spark keeps no state of a batch that was not computed.
         rows.write.format("noop").mode("overwrite").save()
         return
     seen = Observation()

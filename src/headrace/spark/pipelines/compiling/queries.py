@@ -69,7 +69,7 @@ from headrace.spark.pipelines.graph import upstream
 TOPIC_TIMEOUT_S = 5.0
 MOST_LANES = 200
 INITIALIZING = "Initializing sources"
-"""What Spark says of a query whose sources are not there yet."""
+"""Spark's status of a query whose sources have not started yet."""
 BEGIN_S = 30.0
 POLL_S = 0.02
 MORE_STARTS = 3
@@ -93,7 +93,7 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """What the queries of a pipeline share."""
+    """The parts that the queries of a pipeline share."""
 
     pipeline: Pipeline
     session: SparkSession
@@ -141,8 +141,9 @@ def build_queries(
     checkpoint: CheckpointPlace,
     stop_file: Path | None = None,
 ) -> list[QueryPlan]:
-    """Raises `PipelineError` with the problems that Spark finds in steps and sinks; nothing is started or written
-    yet.
+    """Compile the queries. Nothing is started or written yet.
+
+    Raises `PipelineError` with the problems that Spark finds in steps and sinks.
 
     `stop_file`: while it exists, sources return nothing new.
     """
@@ -190,7 +191,7 @@ class NotTogether(Exception):
 
 
 def has_dead_letters(source: Source) -> bool:
-    """Whether records can be malformed. A static table is read once, by nobody who could tell."""
+    """Whether records can be malformed. A static table is read once, and has no dead letters."""
     return source.format in DECODED and not source.static
 
 
@@ -208,7 +209,7 @@ class Found:
     reads: Mapping[str, frozenset[str]]
     """The sources and steps of each sink, tables too."""
     fingerprints: Mapping[str, Fingerprint]
-    """Of each sink in a query of its own."""
+    """The fingerprint of each sink in a query of its own."""
 
     def letters(self, pipeline: Pipeline) -> dict[str, frozenset[str]]:
         """The sources and steps whose dead letters or late rows are sent, each with the sinks that read it."""
@@ -217,7 +218,7 @@ class Found:
         return {name: sinks for name, sinks in readers.items() if sinks}
 
     def only_counted(self, pipeline: Pipeline, query: Membership) -> set[str]:
-        """Its sources and steps whose malformed records are counted and dropped: no query more is needed."""
+        """The sources and steps whose malformed records are counted and dropped, which needs no further query."""
         read = frozenset[str]().union(*(self.reads[sink] for sink in query.sinks))
         streams = [one for one in pipeline.sources if has_dead_letters(one) and is_stream(one)]
         names = [one.name for one in streams if one.dead_letter is None]
@@ -226,7 +227,7 @@ class Found:
 
 
 def look_at(pipeline: Pipeline, session: SparkSession) -> Found:
-    """Compiles everything on empty frames."""
+    """Compile everything on empty frames."""
     facts, reads, fingerprints = [], {}, {}
     with tempfile.TemporaryDirectory(prefix="headrace-look-") as folder:
         inputs = {sink.input for sink in pipeline.sinks}
@@ -245,7 +246,7 @@ def look_at(pipeline: Pipeline, session: SparkSession) -> Found:
 
 
 def _begun_queries(building: Building, found: Found, letters: Mapping[str, frozenset[str]]) -> list[Membership]:
-    """Queries that have a checkpoint: those that are listed there, and those of earlier versions, sink by sink."""
+    """Queries that have a checkpoint: the recorded ones, and those of earlier versions, sink by sink."""
     checkpoints = building.checkpoints
     begun = [query for query in checkpoints.listed() if checkpoints.has_begun(query.folder)]
     listed = {query.folder for query in begun}
@@ -272,14 +273,14 @@ def _letters_location(building: Building, found: Found, part: Source | Step, rea
 
 
 def letters_fingerprint(pipeline: Pipeline, part: Source | Step) -> Fingerprint:
-    """Of a query of dead letters alone."""
+    """The fingerprint of a query of dead letters alone."""
     before = [one for one in upstream(pipeline, part.name) if isinstance(one, Source)]
     sources = [part] if isinstance(part, Source) else [one for one in before if is_stream(one)]
     return Fingerprint(tuple((one.name, what_it_reads(one)) for one in sources), (), pipeline.name)
 
 
 def query_name(pipeline: Pipeline, query: Membership) -> str:
-    """The pipeline's own name for a query that has all its sinks."""
+    """The name of a query: the pipeline's own for a query that has all its sinks."""
     if query.is_shared and set(query.sinks) == {sink.name for sink in pipeline.sinks}:
         return pipeline.name
     return f"{pipeline.name}.{query.folder.removesuffix(SHARED)}"
@@ -313,7 +314,7 @@ def _plan(building: Building, found: Found, query: Membership, counted: set[str]
 
 
 def _branches(building: Building, found: Found, query: Membership, counted: set[str], name: str) -> Branches:
-    """Compiled for this query: its sources have its consumer group, and know how many branches read them."""
+    """The branches of this query: its sources have its consumer group, and know how many branches read them."""
     pipeline, session = building.pipeline, building.session
     sinks = members(pipeline.sinks, query.sinks)
     opening = building.opening(name, query)
@@ -337,7 +338,7 @@ def _branches(building: Building, found: Found, query: Membership, counted: set[
 
 
 def _only_malformed(building: Building, opening: RealOpening, part: Source | Step) -> dict[str, DataFrame]:
-    """For a query of dead letters alone."""
+    """The malformed records for a query of dead letters alone."""
     pipeline = building.pipeline
     if isinstance(part, Step):
         readings = {part.name: Reading(0, letters=True)}
@@ -389,7 +390,8 @@ def _started(writer: DataStreamWriter, location: str, name: str, trigger: Mappin
 
 
 def _begun(query: StreamingQuery) -> StreamingQuery:
-    """Start the queries one after the other: each starts Python processes, which would slow each other down."""
+    """Wait until a query has started, so that queries start one after the other: each starts Python processes,
+    which would slow each other down."""
     give_up_s = time.monotonic() + BEGIN_S
     while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < give_up_s:
         time.sleep(POLL_S)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types
 
 OUT = "__out"
-"""What became of a row: a struct of these."""
+"""The column with the result for a row: a struct of these fields."""
 ROWS, ERROR, EXCEPTION = "rows", "error", "exception"
 MAX_ERROR = 500
 
@@ -29,7 +29,7 @@ class Failed(NamedTuple):
 
 Made = list[dict[str, Any]] | Failed
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
-"""What the conversion to Arrow raises for a value of another type."""
+"""Errors of the conversion to Arrow for a value of another type."""
 
 
 class RowCalls(NamedTuple):
@@ -37,7 +37,7 @@ class RowCalls(NamedTuple):
 
     function: RowFunction
     file: str
-    """Of the function: the line of it that raised is part of the reason."""
+    """The file of the function: its line that raised is part of the reason."""
     types: Mapping[str, pa.DataType]
     """The columns that the function returns."""
     required: frozenset[str]
@@ -116,7 +116,7 @@ def _rows(made: Sequence[Made]) -> list[list[dict[str, Any]] | None]:
 
 
 def _exact(value: object, kind: pa.DataType) -> bool:
-    """Arrow would truncate 1.5 to a whole number, and take a text for a list of characters."""
+    """Whether a value has this type: Arrow would truncate 1.5 to a whole number, and take a text for a list."""
     if isinstance(value, float):
         return value.is_integer() or not types.is_integer(kind)
     if isinstance(value, str | bytes):

@@ -2,9 +2,10 @@
 
     def clean(row): return {"id": row["id"], "each": row["cents"] / row["items"]}
 
-Rules: - The function gets a dict and returns one with the columns of `schema`, a list of them, or None to drop the
-row. - A record for which it raises, or returns what does not fit, leaves the pipeline with the reason; other
-records continue.
+Rules:
+- The function gets a dict and returns one with the columns of `schema`, a list of them, or None to drop the row.
+- A record for which it raises, or returns what does not fit, leaves the pipeline with the reason; other records
+  continue.
 - It is called once for each row, however many branches of the query follow: see `exchanging`.
 - Columns with the metadata of the record stay beside what it returns.
 
@@ -37,7 +38,7 @@ RECORD_TYPE = (
 
 
 def with_record(rows: DataFrame, source: Source) -> DataFrame:
-    """The rows of a source, and `RECORD`: what each was before it was decoded, if that can be said."""
+    """The rows of a source with `RECORD`, the record before it was decoded, if that is known."""
     raw = VALUE not in rows.columns
     found: dict[str, Column] = {"source": F.lit(source.name)}
     if source.kind == "files":
@@ -64,7 +65,7 @@ def _record_type() -> StructType:
 
 
 def run_row_step(step: Step, function: RowFunction, frame: DataFrame, reading: Reading) -> Opened:
-    """The rows that the function makes, with `RECORD` if they had it; and what it fails for, if that is wanted.
+    """The rows that the function makes, with `RECORD` if they had it; and the rows on which it fails, if wanted.
 
     The watermark of the frame, if it has one, ends here.
     """
@@ -97,7 +98,7 @@ def run_row_step(step: Step, function: RowFunction, frame: DataFrame, reading: R
 
 
 def _called(step: Step, function: RowFunction, frame: DataFrame, schema: StructType) -> DataFrame:
-    """What is to be kept of the frame, and `OUT`."""
+    """The columns of the frame that are kept, and `OUT`."""
     given = [name for name in frame.columns if name != RECORD]
     kept = [name for name in frame.columns if name in HIDDEN or name == RECORD or RECORD not in frame.columns]
     calls = RowCalls(
@@ -108,7 +109,7 @@ def _called(step: Step, function: RowFunction, frame: DataFrame, schema: StructT
         given,
         kept,
     )
-    # Columns without what Spark notes of them: a watermark would seem to continue, but does not.
+    # Columns without Spark's metadata: a watermark would seem to continue, but does not.
     fields = [StructField(name, frame.schema[name].dataType) for name in kept]
     fields.append(StructField(OUT, out_type(schema)))
     return frame.mapInArrow(calls.convert, StructType(fields))
@@ -124,6 +125,6 @@ def _unpacked(frame: DataFrame, stays: list[str]) -> DataFrame:
 
 
 def row_as_json(failed: DataFrame) -> Column:
-    """Of a row whose record is not known."""
+    """The row as JSON, for rows whose record is not known."""
     own = (*HIDDEN, RECORD, REASON, EXCEPTION_NAME)
     return encode_json(F.struct(*(F.col(quoted(name)) for name in failed.columns if name not in own)), {})

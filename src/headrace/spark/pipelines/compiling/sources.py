@@ -34,39 +34,39 @@ from headrace.spark.pipelines.formats.decoding import Decoder, quoted
 from headrace.spark.source import batch_watermark
 
 FILE = "_file"
-"""Which file a row came from: the only metadata of files."""
+"""The column with the file that a row came from: the only metadata of files."""
 HIDDEN = frozenset({*METADATA_COLUMNS, FILE})
-"""Columns that a sink leaves out: what should be written gets a name of its own (`_offset AS offset`)."""
+"""Columns that a sink omits: to write one, give it a name of its own (`_offset AS offset`)."""
 LETTER_COLUMNS = tuple(name for name in ALL_COLUMNS if name != TIMESTAMP_TYPE)
 """The columns of a record that a dead letter contains."""
 LATE_ROW = "__late"
 VALUE = "__value"
-"""Asked for as metadata is: the value before it was decoded, for steps whose dead letters are records."""
+"""The column with the value before it was decoded, for steps that send records as dead letters."""
 MARK = "source:"
-"""Names the part of a plan that comes from a source, see `checkpoints`."""
+"""The prefix of names for the parts of a plan that come from a source, see `checkpoints`."""
 
 
 class Opening(Protocol):
     def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
-        """Some of the eight columns of format("headrace")."""
+        """A frame with some of the eight columns of format("headrace")."""
 
     def lines(self, source: Source, *, streaming: bool) -> DataFrame:
-        """`value`, a line as text, and `FILE`."""
+        """A frame with `value`, a line as text, and `FILE`."""
 
     def parquet(self, source: Source, *, streaming: bool) -> DataFrame:
-        """The columns of the files, and `FILE`."""
+        """A frame with the columns of the files, and `FILE`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RealOpening:
-    """`group` is the consumer group under which the query shows how far it is."""
+    """Opens the real topics and files. `group` is the consumer group under which the query shows its progress."""
 
     session: SparkSession
     bootstrap: str
     group: str
     stop_file: Path | None = None
     checkpoint: str | None = None
-    """Of the query: late rows are told by the watermarks in it."""
+    """The checkpoint of the query, with the watermarks by which late rows are recognised."""
 
     def topics(self, source: Source, columns: Sequence[str], *, streaming: bool) -> DataFrame:
         options = topic_options(source, self.bootstrap, columns)
@@ -97,7 +97,7 @@ class RealOpening:
 
 @dataclass(frozen=True, slots=True)
 class EmptyOpening:
-    """Frames with the right columns and no rows; streams read a folder in which there is nothing."""
+    """Frames with the right columns and no rows; streams read an empty folder."""
 
     session: SparkSession
     folder: str
@@ -130,7 +130,7 @@ def topic_options(source: Source, bootstrap: str, columns: Sequence[str]) -> dic
 
 
 def starting_options(source: Source) -> dict[str, str]:
-    """A partition without records at or after the requested time starts at its end."""
+    """The options for the start of a source. Partitions without records since that time start at their end."""
     if source.starting in ("earliest", "latest"):
         return {"startingOffsets": source.starting}
     return {"startingOffsets": source.starting, "startingOffsetsByTimestampStrategy": "latest"}
@@ -170,7 +170,7 @@ def _texts(pipeline: Pipeline) -> Iterator[str]:
 
 
 def with_watermark(rows: DataFrame, source: Source, *, shared: bool = False) -> DataFrame:
-    """The rows of a source as its view. Of a shared one every branch must see the same watermark."""
+    """The rows of a source as its view. If it is shared, every branch must see the same watermark."""
     rows = rows.drop(VALUE)
     if source.watermark is not None:
         rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
@@ -183,12 +183,12 @@ class Reading:
     """How one query reads a source."""
 
     branches: int = 1
-    """How many of its branches do, without the one of the dead letters."""
+    """The number of its branches that read the source, without the branch of dead letters."""
     letters: bool = False
     """Whether the query also has the dead letters of the source: sent where they have a topic, else counted; and
     its late rows where these have a topic."""
     lanes: int = 1
-    """How many tasks continue with what was read, when several branches do."""
+    """The number of tasks that process the rows further, if several branches do."""
 
     def sends(self, source: Source) -> bool:
         return self.sends_malformed(source) or self.sends_late(source)
@@ -206,8 +206,8 @@ class Reading:
 class Opened(NamedTuple):
     rows: DataFrame
     malformed: DataFrame | None
-    """What the source leaves out, all its columns and the reason; None when nobody wants it. With `LATE_ROW` where
-    late rows are sent too."""
+    """The records that the source leaves out, with all columns and the reason; None if they are not needed. With
+    `LATE_ROW` if late rows are sent too."""
 
 
 def is_stream(source: Source) -> bool:
@@ -215,7 +215,7 @@ def is_stream(source: Source) -> bool:
 
 
 def open_source(opening: Opening, source: Source, metadata: Sequence[str], reading: Reading) -> Opened:
-    """A source for the branches of a query that read it."""
+    """Open a source for the branches of a query that read it."""
     if reading.is_shared(source):
         return _open_shared(opening, source, metadata, reading)
     malformed = malformed_records(opening, source) if reading.sends(source) else None
@@ -251,7 +251,7 @@ def _open_shared(opening: Opening, source: Source, metadata: Sequence[str], read
 
 
 def _is_late(source: Source, row: Column) -> Column:
-    """As Spark judges rows before its operators with state; without an event time none is."""
+    """Whether a row is late, as Spark judges before operators with state; without an event time it is not."""
     assert source.watermark is not None
     at = row.getField(source.watermark.column)
     return F.coalesce(at <= F.col(batch_watermark.COLUMN), F.lit(False))
@@ -265,9 +265,9 @@ def _records(
     *,
     late: bool = False,
 ) -> DataFrame:
-    """As a stream, before anything is decoded: the value and the columns that are wanted. Without a decoder all.
+    """The records as a stream, not decoded: the value and the wanted columns, or without a decoder all.
 
-    `late`: also the watermark by which the rows of a batch are judged.
+    `late` adds the watermark by which the rows of a batch are judged.
     """
     if source.kind == "files":
         return (
@@ -302,7 +302,7 @@ def read_source(
 
 
 def _raw_name(name: str) -> str:
-    """Of a column of metadata: what the source calls it."""
+    """The source's own name of a metadata column."""
     return {VALUE: "value", FILE: FILE}.get(name, name.removeprefix("_"))
 
 
@@ -315,7 +315,7 @@ def _with_value(frame: DataFrame, kept: Sequence[str]) -> DataFrame:
 
 
 def malformed_records(opening: Opening, source: Source) -> DataFrame:
-    """As a stream of its own: what the source leaves out, all its columns and the reason."""
+    """The records that the source leaves out, with all columns and the reason, as a stream of their own."""
     decoder = make_decoder(source)
     assert decoder is not None, "raw values are never malformed"
     if source.kind == "table":
@@ -325,7 +325,7 @@ def malformed_records(opening: Opening, source: Source) -> DataFrame:
 
 
 def _lines(opening: Opening, source: Source, decoder: Decoder, *, streaming: bool) -> DataFrame:
-    """Without empty lines, and without headers and comments where the files have them."""
+    """The lines of files, without empty lines, and for CSV without headers and comments."""
     lines = opening.lines(source, streaming=streaming)
     if source.format != "text":
         lines = lines.where(F.trim("value") != "")
@@ -343,7 +343,7 @@ def _only_rows(lines: DataFrame, source: Source, decoder: Decoder) -> DataFrame:
 
 
 def _bare_line(text: Column) -> Column:
-    """Without quotes and white space, so that a separator of white space does not count either."""
+    """A line without quotes and white space, so that a separator of white space does not count either."""
     return F.regexp_replace(text, r'["\s]', "")
 
 

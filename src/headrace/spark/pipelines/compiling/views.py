@@ -39,11 +39,11 @@ from headrace.spark.pipelines.formats.choosing import DECODED, SchemaFileError
 from headrace.spark.pipelines.graph import upstream
 
 DELAY = "spark.watermarkDelayMs"
-"""What Spark notes of a column with a watermark."""
+"""The key of Spark's metadata for a column with a watermark."""
 
 
 class Views:
-    """Those that were made so far, in the order of the file."""
+    """The views that were created so far, in the order of the file."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Views:
     ) -> None:
         self.views: dict[str, DataFrame] = {}
         self.malformed: dict[str, DataFrame] = {}
-        """By source or step: what its dead letters are made of, where they are sent."""
+        """The malformed rows by source or step, where dead letters are sent."""
         self._session = session
         self._pipeline = pipeline
         self._opening = opening
@@ -65,7 +65,7 @@ class Views:
         self._unmarked: dict[str, DataFrame | None] = {}
 
     def add_source(self, source: Source) -> None:
-        """Raises `PipelineError`, as `add_step` does."""
+        """Add the view of a source. Raises `PipelineError`, as `add_step` does."""
         reading = self._reading(source)
         carries = source.name in self._unmarked_wanted and is_stream(source)
         decoded = source.format in DECODED
@@ -119,7 +119,7 @@ class Views:
         return rows
 
     def _without_watermark(self, step: Step) -> DataFrame | None:
-        """None if there is no such form of it: what it keeps in its state needs the watermark."""
+        """A step without its watermark; None if that is impossible because its state needs the watermark."""
         inputs = {name: self._unmarked.get(name, self.views[name]) for name in step.inputs}
         found = {name: frame for name, frame in inputs.items() if frame is not None}
         if len(found) < len(inputs) or step.kind == "deduplicate":
@@ -144,7 +144,7 @@ class Views:
 
     @contextmanager
     def _registered(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-        """SQL finds these under the names of the views."""
+        """Make SQL find these frames under the names of the views."""
         for name, frame in frames.items():
             frame.createOrReplaceTempView(name)
         try:
@@ -158,7 +158,7 @@ _TIMES = (TimestampType, TimestampNTZType)
 
 
 def watermarks(view: DataFrame) -> dict[str, int]:
-    """The delay by column, as Spark notes it."""
+    """The delay of the watermark by column, as Spark records it."""
     fields = view.schema.fields
     return {field.name: int(field.metadata[DELAY]) for field in fields if DELAY in (field.metadata or {})}
 

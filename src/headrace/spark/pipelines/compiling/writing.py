@@ -37,9 +37,9 @@ EXACTLY_ONCE_NEEDS = {
     "kafka.acks": ("all", "-1"),
     "kafka.enable.idempotence": ("true",),
 }
-"""Of options; where one says something else, records are written at least once."""
+"""Values of options; if an option has another value, records are written at least once."""
 BLAME = "[sink {name}] "
-"""Stands before what went wrong when a batch was written: whose fault it is."""
+"""The prefix of an error from writing a batch: it names the sink that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Branches:
         return self.frame().writeStream.outputMode(self.mode).foreachBatch(batches.write)
 
     def frame(self) -> DataFrame:
-        """The rows of all branches, each in a column of its own. A single view is taken as it is."""
+        """The rows of all branches, each in a column of its own. A single view is used unchanged."""
         frames = [*self.views.values(), *(one.frame for one in self.letters)]
         if len(frames) == 1:
             return frames[0]
@@ -114,7 +114,7 @@ def _to_topics(frames: Sequence[tuple[DataFrame, str]], write: TopicWrite, boots
 
 
 def _records(frames: Sequence[tuple[DataFrame, str]], options: dict[str, str]) -> tuple[DataFrame, dict[str, str]]:
-    """A single frame needs no column for its topic."""
+    """The records of all frames. A single frame needs no column for its topic."""
     (rows, topic), *more = frames
     if more:
         return records_together(frames), options
@@ -122,7 +122,7 @@ def _records(frames: Sequence[tuple[DataFrame, str]], options: dict[str, str]) -
 
 
 def topic_writes(sinks: Sequence[Sink], letters: Mapping[str, str] | None) -> list[tuple[TopicWrite, list[Sink]]]:
-    """The sinks that are topics, by how they are written. Dead letters, if any, go with those of their options."""
+    """The sinks that are topics, by how they are written. Dead letters go with sinks of the same options."""
     writes: list[tuple[TopicWrite, list[Sink]]] = [] if letters is None else [(TopicWrite(letters, {}), [])]
     for sink in sinks:
         if sink.kind != "topic":
@@ -152,11 +152,11 @@ def _console_options(sink: Sink) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class BatchWrites:
-    """Called by Spark for every batch."""
+    """Writes each batch. Called by Spark."""
 
     branches: Branches
     name: str
-    """Of the query: with the number of a batch it names what is written once."""
+    """The name of the query. With the number of a batch, it names what is written once."""
     bootstrap: str
     checkpoint: str
 
@@ -180,7 +180,7 @@ class BatchWrites:
                 kept.unpersist()
 
     def _parts(self, batch: DataFrame) -> dict[str, DataFrame]:
-        """The rows of each branch: by view, and the dead letters by topic behind a slash."""
+        """The rows of each branch: by view, and dead letters by number behind a slash."""
         names = [*self.branches.views, *(f"/{number}" for number in range(len(self.branches.letters)))]
         if len(names) == 1:
             return {names[0]: batch}
@@ -217,12 +217,12 @@ class BatchWrites:
         return ParquetFolder(HadoopFiles(session), sink.path, f"{self._query_id(session)[:8]}-{sink.name}")
 
     def _query_id(self, session: SparkSession) -> str:
-        """Of this checkpoint: another one starts over, and counts its batches from 0."""
+        """The query's id in this checkpoint: another checkpoint starts over, and counts its batches from 0."""
         return str(json.loads(HadoopFiles(session).read(f"{self.checkpoint}/metadata"))["id"])
 
 
 def write_job(rows: DataFrame, options: Mapping[str, str], job: str) -> None:
-    """Records of a batch to their topics, all or none, and once: `job` is the same when the batch is repeated."""
+    """Write a batch's records to their topics, all or none, and once: `job` stays the same if it is repeated."""
     lower = {name.lower(): value.lower() for name, value in options.items()}
     weaker = any(lower.get(name, good[0]) not in good for name, good in EXACTLY_ONCE_NEEDS.items())
     named = {} if weaker else {"jobId": job}
@@ -230,7 +230,7 @@ def write_job(rows: DataFrame, options: Mapping[str, str], job: str) -> None:
 
 
 def write_delta(rows: DataFrame, sink: Sink, mode: OutputMode, writer: str, batch_id: int) -> None:
-    """One commit of the table, which has the number of the batch: repeated, it adds nothing."""
+    """Commit a batch to the table, with the batch's number: repeated, it adds nothing."""
     made = rows.write.format("headrace_delta").options(**sink.options).option("path", sink.path)
     if sink.partition_by:
         made = made.option("partitionBy", ",".join(sink.partition_by))
@@ -239,7 +239,7 @@ def write_delta(rows: DataFrame, sink: Sink, mode: OutputMode, writer: str, batc
 
 
 def _show(rows: DataFrame, sink: Sink, batch_id: int) -> None:
-    """As Spark's own stream to the console looks."""
+    """Show a batch in the format of Spark's own stream to the console."""
     jvm = rows.sparkSession.sparkContext._jvm
     assert jvm is not None
     line = "-" * 43
@@ -255,6 +255,7 @@ class _Blaming:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Not one of our own errors: the text goes through Java, and is read again as what Spark said."""
+        """Raise an error that names the sink. It is not one of our own types: the text goes through Java, and is
+        parsed again as a message of Spark."""
         if isinstance(error, Exception) and len(self._sinks) == 1:
             raise RuntimeError(BLAME.format(name=self._sinks[0].name) + str(error)) from None

@@ -22,7 +22,7 @@ from headrace.spark.pipelines.nearest import nearest
 Parameters = Mapping[str, str]
 
 SPARK_ERRORS = (PySparkException, Py4JError)
-"""Whatever a call to Spark can raise."""
+"""The errors that a call to Spark can raise."""
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] ")
 _AFTER = re.compile(r"\s*SQLSTATE: |\n\s+at |\n==|\n\n|\nCaused by: |\nDriver stacktrace:")
@@ -73,7 +73,7 @@ def _innermost(text: str) -> str:
 
 
 def spark_sentence(message: str) -> str:
-    """Spark's own words: without the name of the class in front, the plan behind, or a stack trace."""
+    """Spark's own sentence, without the class name in front, the plan behind it, and a stack trace."""
     found = next((one for one in _CONDITION.finditer(message) if one[1].partition(".")[0] not in _WRAPPERS), None)
     text = message[found.end() :] if found is not None else message
     if _TRACEBACK in text:
@@ -90,7 +90,7 @@ def _raised(text: str) -> str:
 
 
 def _java_sentence(message: str) -> str:
-    """Of an error without a condition: its first line, without what is around it and the names of classes."""
+    """The first line of an error without a condition, without the text around it and the names of classes."""
     text = _PY4J.sub("", message.strip())
     text = _CONDITION.sub("", text, count=1) if text.startswith("[") else text
     while (inner := _AROUND.sub("", text)) != text:
@@ -141,7 +141,7 @@ _SENTENCES: Mapping[str, Callable[[Parameters], str]] = {
     "UNRESOLVED_ROUTINE": _no_function,
     "AMBIGUOUS_REFERENCE": _ambiguous,
 }
-"""Where Spark's own words speak of catalogs and search paths. For the others its first sentences do."""
+"""The errors for which Spark's own words mention catalogs and search paths. Else its first sentences do."""
 
 _JAR = "Its jar comes with --conf spark.jars.packages=GROUP:NAME:VERSION, or --conf spark.jars=FILE."
 _CORRUPT = "Remove the file, write it again, or pass over such files with options: {ignoreCorruptFiles: true}."
@@ -249,7 +249,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Told]], ...] = (
     ),
     (re.compile(r"Python worker exited unexpectedly"), _worker_died),
 )
-"""By the text, whatever the class: Spark has had more than one for some of these."""
+"""Advice by the text, whatever the class: Spark has had more than one class for some of these errors."""
 
 
 def _known(text: str) -> Told | None:

@@ -22,16 +22,16 @@ _PARSER_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _RUN_TIME_PLACE = re.compile(r"== SQL[^\n]*\(line (\d+), position (\d+)\) ==\n(.*?)\n\s*\^", re.DOTALL)
 _PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _RAISED = re.compile(r"^(?!During |The above |Traceback |SQLSTATE)[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
-"""The line that ends a traceback: those of its frames are indented."""
+"""The line that ends a traceback: the lines of its frames are indented."""
 _BLAMED = re.compile(r"\[sink ([^\]\s]+)\] ")
 _MODULES = re.compile(r"\A(?:\w+\.)+")
 NO_WORKER = "Python worker failed to connect back"
-"""What Spark says when a process of its own took longer than ten seconds to start."""
+"""Part of Spark's message when a process of its own took longer than ten seconds to start."""
 HICCUPS = (NO_WORKER, "Task not serializable", "Illegal size")
-"""What Spark says when it stumbled: over a machine that is too busy, or over itself while two queries begin at
-once (they share plans between threads). Nothing in the file is to blame; another start helps."""
+"""Messages of Spark that are not caused by the file: the machine is too busy, or two queries start at the same
+time (they share plans between threads). Another start helps."""
 _PASSING = ("cannot reach a broker", "failed to answer", NO_WORKER, "ExecutorLostFailure")
-"""What may be gone when it is tried again."""
+"""Parts of messages about problems that may be over on the next attempt."""
 
 
 def place_in(error: PySparkException, text: str) -> tuple[int, int] | None:
@@ -74,7 +74,7 @@ def explain_failure(exception: BaseException, pipeline: Pipeline, query: str) ->
 
 
 def _to_blame(pipeline: Pipeline, query: str, text: str) -> Source | Step | Sink | None:
-    """The part of the file that an error belongs to, as far as one can tell: the sink, when nothing else fits."""
+    """The part of the file that an error belongs to, as far as it is known: the sink, when nothing else fits."""
     sinks = _sinks_of(pipeline, query, text)
     before = list({part.name: part for sink in sinks for part in upstream(pipeline, sink.input)}.values())
     files = [part for part in before if isinstance(part, Source) and part.kind == "files"]
@@ -87,7 +87,7 @@ def _to_blame(pipeline: Pipeline, query: str, text: str) -> Source | Step | Sink
 
 
 def _sinks_of(pipeline: Pipeline, query: str, text: str) -> list[Sink]:
-    """Those that may be to blame: the one that could not write a batch, or all that the query has."""
+    """The sinks that may have caused it: the one that could not write a batch, or all sinks of the query."""
     blamed = _BLAMED.search(text)
     name = blamed[1] if blamed is not None else query.removeprefix(f"{pipeline.name}.")
     found = [sink for sink in pipeline.sinks if sink.name == name]
@@ -114,7 +114,7 @@ def _python_problem(text: str, pipeline: Pipeline) -> Problem | None:
 
 
 def raised_in(file: str, text: str) -> str | None:
-    """Of a traceback inside the text of Spark's error: the last line of the file in it, and what was raised."""
+    """The last line of `file` in a traceback inside Spark's message, and the error that was raised there."""
     frames = [frame for frame in _PYTHON_FRAME.finditer(text) if frame[1] == file]
     if not frames:
         return None

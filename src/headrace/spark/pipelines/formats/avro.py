@@ -29,7 +29,7 @@ UNREADABLE = (
     EOFError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, struct.error, MemoryError,
     StopIteration, pa.ArrowException,
 )  # fmt: skip
-"""What bytes that are not of the schema make fastavro, or the conversion to Arrow, raise."""
+"""Errors that fastavro, or the conversion to Arrow, raises for bytes that are not of the schema."""
 
 
 class BadRecord(ValueError):
@@ -80,7 +80,7 @@ class AvroReading(NamedTuple):
         return record
 
     def _fitting(self, schema: AvroRecord, rows: list[Any], errors: list[str | None]) -> list[Any]:
-        """One of the rows cannot be an Arrow value, such as a decimal with too many digits: find it."""
+        """The rows; None and an error for those that cannot be Arrow values, such as too long decimals."""
         kept: list[Any] = []
         for number, row in enumerate(rows):
             try:
@@ -175,7 +175,7 @@ def encode_avro(frame: DataFrame, column: str, schema_text: str, options: Mappin
 
 
 def schema_id(options: Mapping[str, str]) -> int | None:
-    """Of the schema in a registry, for records that are framed."""
+    """The id of the schema in a registry, for framed records."""
     if not is_framed(options):
         return None
     text = options.get("schema_id", "")
@@ -185,7 +185,7 @@ def schema_id(options: Mapping[str, str]) -> int | None:
 
 
 def avro_columns(schema_text: str, available: Iterable[str]) -> list[tuple[str, str]]:
-    """Name and Spark type of each column to write: those of the schema that are there, cast to what it says."""
+    """The name and Spark type of each column to write: the schema's columns that exist, cast to its types."""
     names = set(available)
     return [
         (field.name, field.mapped.spark.simpleString())
@@ -195,7 +195,7 @@ def avro_columns(schema_text: str, available: Iterable[str]) -> list[tuple[str, 
 
 
 def missing_columns(schema_text: str, available: Iterable[str]) -> list[str]:
-    """Fields that a row must have and does not."""
+    """Fields that a row must have and does not have."""
     names = set(available)
     return [
         field.name

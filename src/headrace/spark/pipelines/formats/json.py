@@ -27,8 +27,8 @@ from headrace.spark.pipelines.formats.whole_numbers import ROOM, all_whole, has_
 
 ROW, END, BROKEN = "headrace:row", "headrace:end", "__broken"
 AGAIN = "__again"
-"""What a broken record gives when it is parsed more leniently: a column of its own, so that the parser stands in
-the plan once, and not wherever a field of its row is asked for."""
+"""The result of parsing a broken record more leniently. It is a column of its own, so that the parser is in the
+plan once, and not wherever a field of its row is used."""
 FOLLOWED = "something follows the JSON value"
 STRICT = {"allowSingleQuotes": "false"}
 MICROSECONDS = {
@@ -53,7 +53,7 @@ class JsonDecoder(Decoder):
         return decoding.computed_once(both, PARSED, self._better(), in_place_of=(PARSED, AGAIN))
 
     def _better(self) -> Column:
-        """Of both, the strict one, unless only the lenient one could be read and every number in it is whole."""
+        """The strict result, unless only the lenient one could be read and every number in it is whole."""
         again = F.col(AGAIN)
         row = _only(again)
         whole = _is_whole_text(again) & row.isNotNull() & all_whole(row, self.schema)
@@ -103,7 +103,7 @@ class JsonDecoder(Decoder):
 
 
 def _is_whole_text(parsed: Column) -> Column:
-    """That the value left our object as it was, and its array with one element."""
+    """Whether the value left our object intact, and its array with one element."""
     return parsed.getField(BROKEN).isNull() & (parsed.getField(END) == 1) & (F.size(parsed.getField(ROW)) == 1)
 
 
@@ -112,7 +112,7 @@ def _only(parsed: Column) -> Column:
 
 
 def _unfit(text: Column, field: StructField) -> Column:
-    """The text of a field, or null where it is a whole number and the field is of that kind."""
+    """The text of a field; null if it is a whole number and the field is of that kind."""
     if not isinstance(field.dataType, IntegralType):
         return text
     return F.when(~all_whole(F.coalesce(text.try_cast(ROOM), F.lit("0.5").cast(ROOM)), field.dataType), text)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegralType, StructField, StructType
 
 ROOM = DecimalType(38, 18)
-"""For all digits of a bigint, and more behind the point than a double has."""
+"""A type with room for all digits of a bigint, and for more decimal places than a double has."""
 
 
 def has_whole(kind: DataType) -> bool:
@@ -35,7 +35,7 @@ def relaxed(schema: StructType) -> StructType:
 
 
 def all_whole(value: Column, kind: DataType) -> Column:
-    """Of a value of the relaxed type: whether it is one of the type itself. Null is."""
+    """Whether a value of the relaxed type is also one of the type itself. Null is."""
     if not has_whole(kind):
         return F.lit(True)
     if isinstance(kind, StructType):

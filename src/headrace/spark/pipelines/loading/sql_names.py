@@ -25,7 +25,7 @@ _WITH = re.compile(r"`?([A-Za-z_]\w*)`?\s*(?:\([^()]*\))?\s+AS\s*\(\s*(?:SELECT|
 
 
 def views_read(sql: str, known: Iterable[str]) -> list[str]:
-    """Those of the known names that the query reads, in the order of its text."""
+    """The known names that the query reads, in the order of its text."""
     by_lower = {name.lower(): name for name in known}
     found: dict[str, None] = {}
     in_from = [False]

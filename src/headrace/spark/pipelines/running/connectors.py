@@ -86,7 +86,7 @@ def _named(
     bootstrap_of: BootstrapOf,
     parts: Callable[[Pipeline], Sequence[PipelineSource | PipelineSink]],
 ) -> list[_Named]:
-    """Each file once, however many parts name it."""
+    """The connectors of pipelines, each file once, however many parts name it."""
     found: dict[str, Way] = {}
     for pipeline in pipelines:
         for part in parts(pipeline):
@@ -96,7 +96,7 @@ def _named(
 
 
 def _own(definition: ConnectorDefinition, way: Way) -> _Named:
-    """A connector with its own connection settings uses those, as a source or a sink does."""
+    """A connector with its own connection settings, if it has some, as a source or a sink does."""
     return definition, way._replace(settings=with_client(way.settings, definition.client))
 
 
@@ -105,7 +105,7 @@ def _way(pipeline: Pipeline, bootstrap_of: BootstrapOf) -> Way:
 
 
 async def _make_topics(pipelines: Sequence[Pipeline], bootstrap_of: BootstrapOf) -> None:
-    """Those between a connector and a pipeline: either side may be the first to need them."""
+    """Create the topics between connectors and pipelines: either side may be the first to need them."""
     for pipeline in pipelines:
         async with _way(pipeline, bootstrap_of).cluster() as cluster:
             for source in pipeline.sources:
@@ -137,7 +137,7 @@ async def _explained(work: Awaitable[None]) -> None:
 
 
 class _Running:
-    """All of them on a loop in a thread of its own."""
+    """All connectors, on a loop in a thread of its own."""
 
     def __init__(self, named: Sequence[_Named], stop: threading.Event) -> None:
         self.failure: BaseException | None = None

@@ -72,7 +72,7 @@ class LaunchSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     schedule: float | Cron | None = None
-    """Seconds from run to run, or the times at which they begin."""
+    """Seconds from run to run, or the times at which runs begin."""
     checkpoint: str | None = None
     """A directory, or an address that Spark can write to."""
     metrics_port: int | None = None
@@ -84,7 +84,7 @@ class Watcher(Protocol):
 
 
 class SparkFailed(Exception):
-    """Spark did not start, or has died. `log` is where it says more."""
+    """Spark did not start, or has died. `log` is the file with details."""
 
     def __init__(self, what: str, log: Path) -> None:
         super().__init__(what)
@@ -104,7 +104,7 @@ class Launch:
     started: bool = False
     """Whether Spark has started; on a schedule the first query may come much later."""
     _before: dict[str, QueryProgress] = field(default_factory=dict)
-    """From the previous run: figures continue."""
+    """The progress of the previous run: figures continue."""
     _files: dict[str, RunFiles] = field(default_factory=dict)
     _started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _next_save_s: float = 0.0
@@ -133,11 +133,11 @@ class Launch:
 
     @property
     def log(self) -> Path:
-        """Spark's log, and its errors in full."""
+        """The file with Spark's log, and its errors in full."""
         return run_files(self.pipelines[0].name).log
 
     def _log_details(self, problem: BaseException) -> None:
-        """With all frames of Java and Python, which are shown nowhere else."""
+        """Log an error with all frames of Java and Python, which are shown nowhere else."""
         with self.log.open("a", encoding="utf-8", errors="replace") as log:
             log.writelines(traceback.format_exception(problem))
 
@@ -162,7 +162,7 @@ class Launch:
             self._keep_archive()
 
     def _keep_archive(self) -> None:
-        """Of the first run on a machine: Java writes what it has loaded when it ends."""
+        """Save the class archive of a machine's first run: Java writes the classes it has loaded when it ends."""
         if self._archive is not None and self._archive.fresh is not None:
             self.watcher.say("Saving Spark's classes, so that the next run starts sooner (once).")
             self._archive.keep()
@@ -196,14 +196,14 @@ class Launch:
         return [p.cron for p in self.pipelines if p.cron is not None]
 
     def _await_cron(self) -> None:
-        """The wall clock decides, and may be changed, so it is read repeatedly."""
+        """Wait for the next run. The wall clock decides, and may be changed, so it is read repeatedly."""
         due = min(cron.after(datetime.now()) for cron in self._crons)
         self.watcher.say(f"The next run begins at {due:%Y-%m-%d %H:%M}.")
         while datetime.now() < due and not self.stop.is_set():
             self.stop.wait(max(0.0, min(CRON_LOOK_S, (due - datetime.now()).total_seconds())))
 
     def _scheduled(self, jobs: Mapping[str, Job]) -> Failure | None:
-        """Runs begin at fixed distances; one that took longer than that is followed by the next at once."""
+        """Start runs at fixed intervals; one that took longer is followed by the next at once."""
         assert self.schedule_s is not None
         due_s = time.monotonic()
         while not self.stop.is_set():
@@ -226,7 +226,7 @@ class Launch:
         return None
 
     def _turn(self, jobs: Mapping[str, Job]) -> Failure | None:
-        """What is there, once: those that feed others first."""
+        """Process existing records once; pipelines that feed others come first."""
         for stage in stages(self.pipelines):
             failure = self._run_jobs([jobs[pipeline.name] for pipeline in stage])
             if failure is not None or self.stop.is_set():
@@ -292,7 +292,7 @@ class Launch:
         return Job(pipeline, watched, self._files[pipeline.name], self._trigger(pipeline))
 
     def _partitions_read(self, pipeline: Pipeline) -> int:
-        """Of topics, by all streams together; 0 when the cluster cannot be asked, which a query will tell."""
+        """The number of partitions that all streams read; 0 if the cluster fails, which a query will report."""
         try:
             settings = cluster_settings(pipeline, self._bootstrap(pipeline), request_timeout_s=ASK_TIMEOUT_S)
             with closing(BlockingCluster(settings)) as cluster:
@@ -329,7 +329,7 @@ class Launch:
             server.close()
 
     def _ending(self, pipeline: Pipeline, failure: Failure | None) -> tuple[str, str | None]:
-        """The final state, and the reason: a pipeline that fails ends those that run with it."""
+        """The final state, and the reason: a pipeline that fails ends the others in the run."""
         if failure is not None and failure.pipeline.name == pipeline.name:
             return "failed", failure.message
         return "stopped" if failure is not None or self.stop.is_set() else "finished", None

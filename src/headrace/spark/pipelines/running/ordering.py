@@ -1,4 +1,4 @@
-"""Pipelines that feed pipelines: in which order they run when each processes existing records and exits."""
+"""Pipelines that feed pipelines: the order in which they run when each processes existing records and exits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLUMN = re.compile(r"\\\{[^{}]*\\\}")
 
 
 def stages(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
-    """Those of one stage do not feed each other. Where they feed each other in a circle, all are one stage."""
+    """The pipelines in stages, within which none feeds another. If they feed each other in a circle, one stage."""
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for number, reader in enumerate(pipelines):
         feeders = (other for other, writer in enumerate(pipelines) if other != number and feeds(writer, reader))

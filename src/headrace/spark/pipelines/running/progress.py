@@ -25,14 +25,14 @@ COUNTERS = ("batches", "rows", "malformed", "late", "restarts")
 
 @dataclass(slots=True)
 class QueryProgress:
-    """Of one streaming query, over all its batches since the pipeline was started."""
+    """The progress of one streaming query, over all its batches since the pipeline was started."""
 
     pipeline: str
     name: str
     state: QueryState = "starting"
     began: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     earlier: QueryProgress | None = None
-    """Of all runs before with the same checkpoint."""
+    """The progress of all earlier runs with the same checkpoint."""
     batches: int = 0
     rows: int = 0
     rows_per_second: float = 0.0
@@ -43,9 +43,9 @@ class QueryProgress:
     """Rows that came after their window, or their time to be joined or deduplicated, had been closed."""
     restarts: int = 0
     problem: str | None = None
-    """Why it is being started again."""
+    """Why the query is restarted."""
     _recent: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
-    """When a batch ended, and its rows."""
+    """When batches ended, and their rows."""
 
     def see(self, report: Report) -> None:
         rows = int(report.get("numInputRows") or 0)
@@ -67,7 +67,7 @@ class QueryProgress:
         self.rows_per_second = sum(count for _, count in self._recent) / max(ended_s - since_s, 0.001)
 
     def over_all_runs(self) -> QueryProgress:
-        """Including the counts of earlier runs, and beginning with the first of them."""
+        """The progress including the counts of earlier runs, since the first of them."""
         before = self.earlier
         if before is None:
             return self
@@ -76,7 +76,7 @@ class QueryProgress:
         return replace(self, began=before.began, lag=lag, earlier=None, **counts)
 
     def quiet(self) -> None:
-        """No rows have arrived for a while."""
+        """Reset the rate: no rows have arrived for a while."""
         self._recent.clear()
         self.rows_per_second = 0.0
 
@@ -98,7 +98,7 @@ class QueryProgress:
 
 
 def kept_rows(queries: Iterable[QueryProgress]) -> list[dict[str, Any]]:
-    """For the file of the run: over all runs, and since when."""
+    """Rows for the run file: over all runs, and since when."""
     whole = [one.over_all_runs() for one in queries]
     return [{**one.as_row(), "since": one.began} for one in whole]
 
@@ -131,8 +131,8 @@ def _observed(report: Report, metric: str) -> int:
 
 
 def late_in(report: Report) -> int:
-    """What was sent to a topic, and what Spark has dropped: there a window counts rows that it has put together
-    within a task as one."""
+    """The rows that were sent to a topic as late, and those that Spark dropped. For a window Spark counts rows
+    that it has combined within a task as one."""
     dropped = (one.get("numRowsDroppedByWatermark") for one in report.get("stateOperators") or ())
     return _observed(report, LATE) + sum(int(one or 0) for one in dropped)
 
@@ -146,7 +146,7 @@ def _started_s(report: Report) -> float:
 
 
 def totals(rows: Iterable[QueryProgress]) -> dict[str, Any]:
-    """Of a whole pipeline. Its queries read the same records, each for itself: the busiest one says how many."""
+    """The figures of a whole pipeline. Its queries all read the same records: the busiest one has the number."""
     all_rows = list(rows)
     return {
         "rows": max((one.rows for one in all_rows), default=0),

@@ -39,7 +39,7 @@ def state_directory() -> Path:
 
 
 class RunFiles(NamedTuple):
-    """Of one pipeline, running or not."""
+    """The files of one pipeline, running or not."""
 
     name: str
     directory: Path
@@ -79,7 +79,7 @@ class RunFiles(NamedTuple):
         return found if isinstance(found, dict) else {}
 
     def write(self, facts: Mapping[str, Any]) -> None:
-        """Written atomically: a reader never sees half of it."""
+        """Write atomically: a reader never sees half of it."""
         fresh = self.directory / "run.json.new"
         fresh.write_text(json.dumps(facts, indent=1))
         fresh.replace(self.directory / "run.json")
@@ -123,7 +123,7 @@ def known_pipelines() -> list[RunFiles]:
 
 
 def sharers(directory: str, name: str) -> dict[str, frozenset[str]]:
-    """Other pipelines whose last run kept its state in `directory` itself, as earlier versions did, by query."""
+    """Other pipelines, with their queries, whose last run kept state in `directory`, as earlier versions did."""
     found: dict[str, frozenset[str]] = {}
     for files in known_pipelines():
         facts = files.read() if files.name != name else {}

@@ -1,8 +1,9 @@
 """Runs the queries of pipelines and watches them: starts them, restarts them after transient failures, and stops
 them cleanly.
 
-Rules: - One query that fails for good ends the run; one that failed because a broker was down is restarted, with
-growing delays, for as long as the pipeline runs continuously.
+Rules:
+- One query that fails for good ends the run; one that failed because a broker was down is restarted, with growing
+  delays, for as long as the pipeline runs continuously.
 - Stopping takes two steps. The stop file makes the sources return nothing new, so that the current batch ends
   and is committed; then the queries are stopped. Without the first step that batch would be written twice.
 - All calls to Spark are made by the thread that runs `Runner.run`; a signal handler only sets `stop`.
@@ -34,9 +35,9 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 MOST_HICCUPS = 3
 MOST_STARTING = max(2, os.cpu_count() or 2)
-"""A query that starts takes several Python processes, and Spark gives each of them ten seconds."""
+"""Queries that start at the same time: each starts several Python processes, which have ten seconds."""
 IDLE_LOOKS = 2
-"""So many looks in a row must find a query idle: one may fall between two triggers."""
+"""How many checks in a row must find a query idle: one may fall between two triggers."""
 
 CANNOT_START = (PySparkException, Py4JError, PipelineError, SourceError, OSError)
 AVAILABLE_NOW: Mapping[str, Any] = {"availableNow": True}
@@ -68,7 +69,7 @@ class Failure(NamedTuple):
     message: str
     passing: bool
     hiccup: bool = False
-    """Nothing was wrong but a machine that had too much to do: worth another try also where a run is to end."""
+    """Whether the only cause was an overloaded machine: worth another attempt even in a run that is to end."""
 
 
 Explain = Callable[[BaseException, Pipeline, str], Failure]
@@ -83,7 +84,7 @@ class Job:
     plans: Sequence[Plan]
     files: RunFiles
     trigger: Mapping[str, Any]
-    """As `DataStreamWriter.trigger` takes it."""
+    """The trigger as `DataStreamWriter.trigger` takes it."""
 
     @property
     def once(self) -> bool:
@@ -111,15 +112,15 @@ class Runner:
     jobs: Sequence[Job]
     explain: Explain
     changed: Changed
-    """Called after every look, from the thread that runs."""
+    """Called after every check, from the thread that runs."""
     progress: dict[str, QueryProgress] = field(default_factory=dict)
-    """By query: shared by the runs of a schedule, so that figures continue."""
+    """The progress of each query, shared by the runs of a schedule, so that figures continue."""
     before: Mapping[str, QueryProgress] = field(default_factory=dict)
-    """The same of an earlier run of the command."""
+    """The progress from an earlier run of the command."""
     running: list[Running] = field(default_factory=list)
 
     def run(self, stop: threading.Event) -> Failure | None:
-        """Runs until everything has ended, `stop` is set, or something fails for good; returns that failure."""
+        """Run until everything has ended, `stop` is set, or something fails for good; returns that failure."""
         self.running = [self._prepare(job, plan) for job in self.jobs for plan in job.plans]
         self._show()
         failure = self._look()

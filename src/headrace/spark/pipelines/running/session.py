@@ -46,7 +46,8 @@ SQL_DEFAULTS = {
 }
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 200
-"""Of a shuffle. The most are what Spark takes for every query, however small its stream is."""
+"""The minimum and maximum of partitions of a shuffle. The maximum is Spark's default for every query, however
+small its stream is."""
 LOCAL_SQL_DEFAULTS = {SHUFFLE_PARTITIONS: str(FEWEST_PARTITIONS)}
 LOCAL_DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -64,7 +65,7 @@ compares both). What rows go through is called as often in a moment."""
 
 
 NOISY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Through these PySpark prints every error in a query a second time, with its Java stack trace."""
+"""The loggers with which PySpark prints every error in a query a second time, with its Java stack trace."""
 
 
 class Java(NamedTuple):
@@ -88,7 +89,7 @@ class NoMaster(Exception):
 
 
 def check_master(master: str) -> None:
-    """Spark itself tries for a minute, and then reports another error. Of several masters one is enough."""
+    """Check that a master answers. Spark itself would try for a minute, and then report another error."""
     reasons = []
     for address in master.removeprefix(STANDALONE).split(",") if master.startswith(STANDALONE) else ():
         host, _, port = address.rpartition(":")
@@ -104,7 +105,7 @@ def check_master(master: str) -> None:
 
 
 def find_java(environment: Mapping[str, str], folders: Sequence[Path] = JAVA_FOLDERS) -> Java:
-    """The first that Spark can use: JAVA_HOME, then the PATH, then the oldest good one of the usual folders."""
+    """The first Java that Spark can use: JAVA_HOME, then the PATH, then the oldest good one of the folders."""
     too_old: list[Java] = []
     for home in _named_homes(environment):
         java = _java_at(home)
@@ -167,7 +168,7 @@ def _version_it_says(command: Path) -> int | None:
 
 
 def java_version(text: str) -> int | None:
-    """17 of "17.0.15", and 8 of "1.8.0_392"."""
+    """The major version: 17 for "17.0.15", and 8 for "1.8.0_392"."""
     numbers = [int(number) for number in re.findall(r"\d+", text)[:2]]
     if not numbers:
         return None
@@ -189,7 +190,7 @@ def make_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return _beside(active, settings)
-    # Java runs our source and sink with the driver's, on the workers too: it must not be another (or Jupyter).
+    # Java runs our source and sink with this Python, on the workers too: it must not be another (or Jupyter).
     os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_submitted():
         session = _submitted_session(settings)
@@ -221,7 +222,7 @@ def is_submitted() -> bool:
 
 
 def _new_session(settings: SparkSettings, app_name: str, master: str | None, show_ui: bool) -> SparkSession:
-    """All settings are given before Java starts: those of its memory are read only then."""
+    """Start Spark. All settings are set before Java starts: those of its memory are read only then."""
     master = master or settings.master or DEFAULT_MASTER
     defaults = session_defaults(master) | ({"spark.ui.enabled": "true"} if show_ui else {})
     conf = SparkConf().setAll(list((defaults | dict(settings.conf)).items()))
@@ -229,7 +230,7 @@ def _new_session(settings: SparkSettings, app_name: str, master: str | None, sho
 
 
 def _submitted_session(settings: SparkSettings) -> SparkSession:
-    """Java runs already, and what spark-submit was given is in its SparkConf."""
+    """The session under spark-submit: Java is running, and the command's options are in its SparkConf."""
     SparkContext._ensure_initialized()
     conf = SparkConf()
     for name, value in (session_defaults(str(conf.get("spark.master"))) | dict(settings.conf)).items():
@@ -246,14 +247,15 @@ def session_defaults(master: str) -> dict[str, str]:
 
 
 def set_shuffle_partitions(session: SparkSession, partitions_read: int) -> None:
-    """Unless the user did. A query that has a checkpoint keeps the number that this was made with."""
+    """Set the number of shuffle partitions unless the user did. A query with a checkpoint keeps the number that
+    the checkpoint was created with."""
     context = session.sparkContext
     if not context.getConf().contains(SHUFFLE_PARTITIONS):
         session.conf.set(SHUFFLE_PARTITIONS, str(shuffle_partitions(context.defaultParallelism, partitions_read)))
 
 
 def shuffle_partitions(cores: int, partitions_read: int) -> int:
-    """One for each core, and as many as tasks that read: while a cluster starts, few cores are there yet."""
+    """At least one for each core and for each task that reads: while a cluster starts, few cores are there yet."""
     return min(MOST_PARTITIONS, max(FEWEST_PARTITIONS, cores, partitions_read))
 
 
@@ -265,15 +267,14 @@ def _beside(active: SparkSession, settings: SparkSettings) -> SparkSession:
 
 
 def _sql_only(conf: Mapping[str, str]) -> dict[str, str]:
-    """Only these can be changed while Spark runs."""
+    """The settings that can be changed while Spark runs."""
     return {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
 
 
 @contextlib.contextmanager
 def with_java_options(options: str) -> Iterator[None]:
-    """For the Java that is started inside the block, but not for its children. If options contradict each other,
-    Java uses the last: the user's.
-    """
+    """Set options for the Java that is started inside the block, but not for its children. If options contradict
+    each other, Java uses the last: the user's."""
     before = os.environ.get(JAVA_OPTIONS)
     os.environ[JAVA_OPTIONS] = f"{options} {before or ''}".strip()
     try:
@@ -302,9 +303,8 @@ def _no_java_left() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _java_errors_to(log_file: Path | None) -> Iterator[None]:
-    """Java inherits our standard error when it starts, so it is replaced for that moment. What Python writes in
-    the meantime, such as a response to Ctrl-C, still goes to the original.
-    """
+    """Send Java's errors to the log file. Java inherits our standard error when it starts, so it is replaced for
+    that moment. Output of Python in the meantime, such as a response to Ctrl-C, still goes to the original."""
     if log_file is None or SparkContext._gateway is not None:
         yield
         return

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.spark.pipelines.running.progress import Report
 
 Phase = Literal["starting", "running", "waiting"]
-"""Running: a batch is being processed."""
+"""The phase of a query. "running" means that a batch is being processed."""
 AT_WORK = ("Processing new data", "No new data but")
-"""What the status says in a batch. One without new rows still writes: windows that have closed."""
+"""Beginnings of the status during a batch. One without new rows still writes: windows that have closed."""
 IDLE = "Waiting for"
 
 
@@ -62,7 +62,7 @@ class WatchedQuery:
         return "running" if busy else "waiting" if self._begun else "starting"
 
     def new_reports(self) -> list[Report]:
-        """Of batches that were done since the last call, in their order."""
+        """The reports of batches that were done since the last call, in their order."""
         kept = self._query._jsq.recentProgress()
         fresh: list[Report] = []
         for index in reversed(range(len(kept))):
@@ -83,5 +83,5 @@ class WatchedQuery:
 
 
 def is_batch(report: Report) -> bool:
-    """While it waits a query reports now and then with the number of the batch to come."""
+    """Whether a report is about a batch: a waiting query sometimes reports the number of the next batch."""
     return bool(report.get("numInputRows")) or "addBatch" in (report.get("durationMs") or {})

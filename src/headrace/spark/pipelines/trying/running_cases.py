@@ -70,7 +70,7 @@ def _differences(
 
 
 def view_of(session: SparkSession, pipeline: Pipeline, opening: GivenOpening, name: str) -> DataFrame:
-    """Of a source or step, or what a sink of that name writes."""
+    """The view of a source or step, or the input of the sink with that name."""
     inputs = {sink.name: sink.input for sink in pipeline.sinks}
     wanted = name if any(part.name == name for part in pipeline.views) else inputs[name]
     return compile_views(session, pipeline, opening, [wanted]).views[wanted]

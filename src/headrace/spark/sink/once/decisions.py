@@ -31,11 +31,11 @@ from headrace.spark.client.transactions import Identity
 FORMAT = 1
 NO_OFFSET = -1
 CLOSING_EPOCH = 32767
-"""Above every epoch that a producer is given."""
+"""The highest epoch, above every epoch that a producer is given."""
 
 
 class SinkLogDamaged(Exception):
-    """A record that is damaged, or written by a newer version of the sink."""
+    """A record is damaged, or was written by a newer version of the sink."""
 
 
 class Entry(NamedTuple):
@@ -43,14 +43,14 @@ class Entry(NamedTuple):
 
     transactional_id: str
     identity: Identity
-    """The one that may end it, unless another has taken it over since."""
+    """The identity that may end it, unless another has taken it over since."""
     records: Identity
-    """The one that wrote the records; it stays."""
+    """The identity that wrote the records; it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which batch of which query, and a hash of the offsets that it covers, where they could be read."""
+    """A batch of a query, and a hash of the offsets that it covers, where they could be read."""
 
     query_id: str
     batch_id: int
@@ -86,7 +86,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Written under a producer id that the driver does not have any more."""
+    """The driver's old producer id is closed: this is written under it."""
 
     producer_id: int
 
@@ -96,7 +96,7 @@ LogRecord = Fence | Decision | Abandoned | Done | Closed
 
 @dataclass(frozen=True, slots=True)
 class SinkLog:
-    """What the records of a sink say, read in order."""
+    """The content of a sink's log, read in order."""
 
     fence: Identity | None = None
     fence_offset: int = NO_OFFSET
@@ -106,7 +106,7 @@ class SinkLog:
     done: bool = True
     """Whether nothing is left to do about the last decision."""
     void_last: bool = False
-    """Whether a void decision is the last of its key: compaction would keep it in the place of the valid one."""
+    """Whether a void decision is the last one with its key: compaction would keep it instead of the valid one."""
 
     def after(self, offset: int, record: LogRecord) -> SinkLog:
         match record:
@@ -143,13 +143,13 @@ class Course(StrEnum):
     SKIP = "skip"
     """The batch was decided before, and committed by the driver that planned this one."""
     TOO_OLD = "too old"
-    """The sink has a later batch of this query: its checkpoint is an old one."""
+    """The sink has a later batch of this query: the checkpoint is old."""
     ANOTHER = "another"
-    """The same number, and other offsets: its checkpoint is an old one."""
+    """The sink has the same batch with other offsets: the checkpoint is old."""
 
 
 def course_of(decided: Batch | None, batch: Batch) -> Course:
-    """What to do with a batch when this one was decided last. Another query starts over."""
+    """What to do with a batch if `decided` was decided last. Another query starts over."""
     if decided is None or decided.query_id != batch.query_id or decided.batch_id < batch.batch_id:
         return Course.WRITE
     if decided.batch_id > batch.batch_id:
@@ -164,7 +164,7 @@ def is_superseded(log: SinkLog, fence_offset: int) -> bool:
 
 
 def orphans(open_ids: Sequence[str], log: SinkLog) -> list[str]:
-    """Of the open transactions of a sink those that belong to no decision that is still to be carried out."""
+    """The open transactions of a sink that belong to no decision that is still to be carried out."""
     decided = () if log.done or log.decision is None else log.decision.entries
     kept = {entry.transactional_id for entry in decided}
     return [one for one in open_ids if one not in kept]
@@ -180,7 +180,7 @@ def encode_key(sink_id: str, record: LogRecord) -> bytes:
 
 
 def decode_key(key: bytes | None) -> tuple[str, str] | None:
-    """(kind, sink id); None for what is not a sink's."""
+    """(kind, sink id); None for a key that is not a sink's."""
     kind, colon, sink_id = (key or b"").decode(errors="replace").partition(":")
     return (kind, sink_id) if colon and kind in _KINDS.values() else None
 
@@ -210,7 +210,7 @@ def _batch_fields(batch: Batch) -> dict[str, Any]:
 
 
 def decode(kind: str, value: bytes | None) -> LogRecord | None:
-    """None for a tombstone; SinkLogDamaged for what cannot be understood."""
+    """The record; None for a tombstone. SinkLogDamaged if it cannot be understood."""
     if value is None:
         return None
     try:

@@ -58,7 +58,7 @@ AT_ONCE = 8
 """Transactions that are ended at the same time."""
 FIRST = 0
 ANOTHER_DRIVER = "another driver has taken over the sink"
-"""What a driver is told that was fenced."""
+"""The error for a driver that was fenced."""
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class _Known:
 
 
 _known: dict[tuple[str, str], _Known] = {}
-"""By cluster and sink. Spark keeps the process that plans, so that a log is read once and then followed."""
+"""The logs by cluster and sink. Spark keeps the process that plans: a log is read once, then followed."""
 
 
 # --- planning
@@ -83,7 +83,7 @@ def plan_batch(
 ) -> Plan | None:
     """Fence, read the log, and finish what an earlier driver has left.
 
-    `needs_prepare`: None, and nothing done, where the cluster has no explicit prepare.
+    With `needs_prepare` it returns None, and does nothing, if the cluster has no explicit prepare.
     """
     client = TransactionClient(cluster, patience_s)
     token, two_phase = _acquire(client, sink, needs_prepare)
@@ -135,7 +135,7 @@ def _acquire(client: TransactionClient, sink: SinkSettings, needs_prepare: bool)
 
 @contextmanager
 def _told(sink_id: str) -> Iterator[None]:
-    """A user learns of another driver by a SinkError."""
+    """Report another driver to the user as a SinkError."""
     try:
         yield
     except Superseded as error:
@@ -149,8 +149,8 @@ def _followed(journal: Journal, known: _Known, end: int) -> _Known:
 
 
 def _close_old_id(journal: Journal, known: _Known, token: Identity) -> _Known:
-    """The last fence has another producer id: its epochs were used up, or it was forgotten. No epoch of it counts
-    any more."""
+    """Close the old producer id if the last fence has another one: its epochs were used up, or it was forgotten.
+    None of its epochs counts any more."""
     if known.log.fence is None or known.log.fence.producer_id != token.producer_id:
         known = _followed(journal, known, journal.end())
     last = known.log.fence
@@ -182,12 +182,12 @@ def _make_up(
 
 
 def forget_sink(cluster: BlockingCluster, sink_id: str) -> None:
-    """The next plan in this process is like the first: it reads the whole log, and sweeps."""
+    """Forget the sink: the next plan in this process reads the whole log again, and sweeps."""
     _known.pop((cluster.settings.bootstrap, sink_id), None)
 
 
 def give_up_sink(cluster: BlockingCluster, sink: SinkSettings, patience_s: float) -> None:
-    """Abort all that is open, decided or not, and have what was decided count as done. For an operator."""
+    """Abort all open transactions, decided or not, and mark the last decision as done. For an operator."""
     client = TransactionClient(cluster, patience_s)
     journal = Journal.open(cluster, sink.sink_id, patience_s)
     with _told(sink.sink_id):
@@ -206,7 +206,7 @@ def give_up_sink(cluster: BlockingCluster, sink: SinkSettings, patience_s: float
 
 
 def commit_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id: int, patience_s: float) -> None:
-    """Decide, carry out. A batch that was decided before is done already; one without rows needs nothing."""
+    """Decide and carry out a batch. One that was decided before is done; one without rows needs nothing."""
     done = _tasks(messages)
     if not done:
         return
@@ -262,7 +262,7 @@ def abort_batch(cluster: BlockingCluster, messages: Iterable[object], batch_id: 
 
 
 def _since(journal: Journal, plan: Plan, offset: int) -> SinkLog:
-    """What the log says from the plan on, up to a record that was written (to its end where that is unknown)."""
+    """The log since the plan, up to a record that was written (to its end where that is unknown)."""
     end = offset + 1 if offset >= 0 else journal.end()
     return SinkLog(plan.token, plan.fence_offset).read(journal.read(plan.read_up_to, end))
 
@@ -274,7 +274,7 @@ def _tasks(messages: Iterable[object]) -> list[TaskDone]:
 
 
 def check_course(plan: Plan, batch: Batch) -> Course:
-    """SinkError if the query's checkpoint is older than the sink."""
+    """The course for a batch; SinkError if the query's checkpoint is older than the sink."""
     course = course_of(plan.decided, batch)
     if course in (Course.TOO_OLD, Course.ANOTHER):
         assert plan.decided is not None
@@ -295,7 +295,7 @@ def check_course(plan: Plan, batch: Batch) -> Course:
 
 
 def offsets_hash(checkpoint: str | None, batch_id: int) -> str | None:
-    """Of what a batch covers, as its checkpoint has it; None where that cannot be read from here."""
+    """A hash of the offsets that a batch covers, from its checkpoint; None if they cannot be read from here."""
     folder = local_path(checkpoint) if checkpoint else None
     if folder is None:
         return None
@@ -325,7 +325,7 @@ def _roll_forward(client: TransactionClient, journal: Journal, decision: Decisio
 
 
 def _commit(client: TransactionClient, journal: Journal, fence_offset: int, entry: Entry) -> None:
-    """An entry of a decision that cannot be committed is an error, never skipped."""
+    """Commit an entry of a decision. If that is impossible it is an error, never skipped."""
     try:
         client.end(entry.transactional_id, entry.identity, commit=True)
         return
@@ -364,12 +364,12 @@ _FORGOTTEN = (
 
 
 def _next(identity: Identity) -> Identity:
-    """The identity that takes over from it."""
+    """The identity that takes over from this one."""
     return identity._replace(epoch=identity.epoch + 1)
 
 
 _TAKEN_TIMEOUT_MS = 60_000
-"""Of what begins with the new identity: nothing."""
+"""The transaction timeout for the new identity, which begins no transaction."""
 
 
 def _abort(client: TransactionClient, entry: Entry) -> None:
@@ -405,7 +405,7 @@ def _abort_orphan(client: TransactionClient, journal: Journal, plan: Plan, trans
 
 
 def _check_newest(journal: Journal, fence_offset: int) -> None:
-    """Superseded if the log has a newer fence than ours."""
+    """Raise Superseded if the log has a newer fence than ours."""
     records = journal.read(fence_offset, journal.end())
     if SinkLog().read(records).fence_offset > fence_offset:
         raise Superseded("a newer fence is in the log")

@@ -32,13 +32,13 @@ def task_id(sink_id: str, partition: int, attempt: int) -> str:
 
 
 def tasks_of(sink_id: str, transactional_ids: Iterable[str]) -> list[str]:
-    """Those of this sink's tasks, not of a sink whose name begins with this one's."""
+    """The ids of this sink's tasks, without those of a sink whose name begins with this one's."""
     shape = re.compile(re.escape(driver_id(sink_id)) + r"\.\d+\.\d+")
     return [one for one in transactional_ids if shape.fullmatch(one)]
 
 
 def sink_of(transactional_id: str) -> str | None:
-    """Whose task it is; None if it is none."""
+    """The sink of a task's transactional id; None if it is not one."""
     found = re.fullmatch(re.escape(PREFIX) + r"(?P<sink>.+)\.\d+\.\d+", transactional_id)
     return found["sink"] if found else None
 

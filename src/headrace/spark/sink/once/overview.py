@@ -16,7 +16,7 @@ from headrace.spark.sink.once.names import PREFIX, sink_of
 from headrace.spark.sink.once.plan import SinkSettings
 
 TIMEOUT_MS = 60_000
-"""Of a transaction that an operator begins: none."""
+"""The transaction timeout for an operator, who begins no transaction."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class SinkView:
 
 
 def all_sinks(cluster: BlockingCluster) -> list[SinkView]:
-    """By name. A sink of which only open transactions are left is one too."""
+    """All sinks by name, including sinks of which only open transactions are left."""
     found: dict[str, SinkView] = {}
     for offset, kind, sink_id, value in _records(cluster):
         record = decode(kind, value)
@@ -62,9 +62,9 @@ def _records(cluster: BlockingCluster) -> Iterator[tuple[int, str, str, bytes | 
 
 
 def end_sink(cluster: BlockingCluster, sink_id: str, patience_s: float, *, lose_decided: bool = False) -> None:
-    """Take the sink from its driver, carry out what was decided, abort the rest.
+    """Take the sink from its driver, carry out the decision, abort the rest.
 
-    `lose_decided`: abort what was decided and is not carried out; the next driver takes its batch for written.
+    `lose_decided`: abort a decision that is not carried out; the next driver treats its batch as written.
     """
     settings = SinkSettings(sink_id, TIMEOUT_MS, None)
     forget_sink(cluster, sink_id)

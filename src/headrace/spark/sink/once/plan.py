@@ -10,26 +10,26 @@ from headrace.spark.sink.once.decisions import Batch
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """How a sink is kept, as the options say."""
+    """The settings of a sink, from the options."""
 
     sink_id: str
     timeout_ms: int
-    """Of a task's transaction while it writes."""
+    """The timeout of a task's transaction while it writes."""
     checkpoint: str | None
-    """Where the query has it, if the options say so."""
+    """The location of the query's checkpoint, if the options have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Of one batch, made when Spark plans it: the fence is written, what was decided before is committed."""
+    """The plan of one batch, made when Spark plans it: the fence is written, earlier decisions are committed."""
 
     sink: SinkSettings
     token: Identity
     fence_offset: int
     read_up_to: int
-    """The log's end when it was planned: what comes after it is new."""
+    """The log's end when it was planned: everything after it is new."""
     next_sequence: int
-    """Under the token: the slot for the decision."""
+    """The sequence of the decision under the token."""
     decided: Batch | None
     two_phase: bool
     """Whether the cluster has explicit prepare."""
