@@ -98,6 +98,7 @@ HOSTS = re.compile(
     + ")"
     r"|--(?:extra-)?index-" + "url|trusted-" + "host"
 )
+FRAGMENT = re.compile(r"\s*(Of|Those|Whom|So (many|much|often)) ")
 
 TEXT_SUFFIXES = frozenset(
     {".py", ".md", ".toml", ".txt", ".c", ".sh", ".properties", ".json", ".yml", ".yaml", ""}
@@ -261,7 +262,7 @@ def handler_problems(docstring: str | None, registered: list[tuple[int, str, ran
 
 
 def type_names(source: str) -> Iterator[str]:
-    """Of the classes and aliases of types that a module defines for others."""
+    """The names of the classes and type aliases that a module defines for others."""
     for node in parsed(source).body:
         match node:
             case ast.ClassDef(name=name):
@@ -536,6 +537,22 @@ def test_what_people_read_is_plain_english() -> None:
             found += [f"{name_of(page)}:{number}: {line}" for number, line in lines if refused.search(line)]
     assert not found, "docs/voice.md has plainer words:\n" + "\n".join(found)
     assert refused.search("Options that nobody knows"), "the rule can fail"
+
+
+def fragments(source: str) -> list[str]:
+    """Docstrings that lack their noun, also those that follow an assignment."""
+    return [
+        f"line {node.lineno}: {text!r} lacks its noun, see docs/voice.md"
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Expr) and FRAGMENT.match(text := str(getattr(node.value, "value", "")))
+    ]
+
+
+def test_docstrings_name_what_they_describe() -> None:
+    report(over(python_files("src", "bench", "scripts"), lambda path, text: fragments(text)))
+    for sample in ('"""Of one listener."""', 'A = 4\n"""So many."""', 'def f():\n    """Those that run."""'):
+        assert fragments(sample), sample
+    assert not fragments('"""The settings of one listener."""\nA = "Of age."')
 
 
 def unread_settings(names: set[str], sources: list[str]) -> set[str]:
