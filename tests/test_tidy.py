@@ -550,7 +550,7 @@ def fragments(source: str) -> list[str]:
 
 def test_docstrings_name_what_they_describe() -> None:
     report(over(python_files("src", "bench", "scripts"), lambda path, text: fragments(text)))
-    for sample in ('"""Of one listener."""', 'A = 4\n"""So many of them."""', 'def f():\n    """Those that run."""'):
+    for sample in ('"""Of one listener."""', 'A = 4\n"""So many there."""', 'def f():\n    """Those that run."""'):
         assert fragments(sample), sample
     assert not fragments('"""The settings of one listener."""\nA = "Of age."')
 
