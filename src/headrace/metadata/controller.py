@@ -292,7 +292,7 @@ class Controller:
                 raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
             self._stopping[broker_id] = broker_epoch
             rows = list(decide_without(image, broker_id, TopicRules(self._config, image)))
-            rows.sort(key=lambda row: row[1].leader != broker_id)
+            rows.sort(key=lambda row: (row[1].leader != broker_id, row[0]))
             left = [name for name, before, after in rows if after is before and may_wait(image, before, broker_id)]
             moving = [(name, after) for name, before, after in rows if after is not before]
             later = [name for name, _ in moving[VACATED_AT_ONCE:]]

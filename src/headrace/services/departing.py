@@ -7,19 +7,20 @@ Requests that arrive there before the election wait for it (`handlers/early_prod
 would be refused and pause for `retry.backoff.ms`, 100 ms by default.
 
 The next leader is computed with the controller's own rule. If another one is elected after all, the client is
-refused and asks for metadata, as it would have done anyway.
+refused and asks for metadata, as it would have done anyway. With thousands of partitions, next leaders are named
+only for those that the controller moves with its next answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Protocol
 
 from headrace.client.errors import ClientError
 from headrace.config.broker_config import BrokerConfig
-from headrace.env import Env
+from headrace.env import Env, Timer
 from headrace.metadata.cluster import ClusterMetadata
+from headrace.metadata.controller import VACATED_AT_ONCE
 from headrace.metadata.image import NO_LEADER, MetadataImage
 from headrace.metadata.partition_decisions import Liveness, decide_partition_without
 from headrace.metadata.topic_rules import TopicRules
@@ -48,26 +49,44 @@ class Departing:
         self._metadata = metadata
         self._link = link
         self.names_successors = False
-        """Whether this broker is about to stop and Produce responses name the next leader."""
+        """Whether this broker is about to stop and Produce responses name next leaders."""
+        self._leaving: frozenset[_Place] = frozenset()
+        """The partitions that the controller moves next."""
         self._told: frozenset[int] = frozenset()
         """The brokers that know it and let early producers wait."""
         self._successors: dict[_Place, int] = {}
         self._rules: tuple[MetadataImage, Liveness, TopicRules] | None = None
-        self._expected: dict[int, int] = {}
-        """Other brokers that are about to stop, with their broker epochs."""
+        self._expected: dict[int, tuple[int, Timer]] = {}
+        """Other brokers that are about to stop: their broker epochs, and when their announcements expire."""
 
     # -- where the broker stops
 
-    async def announce(self) -> None:
-        """Tell the other brokers, and name those that answered as next leaders from now on. Never raises."""
-        others = [broker for broker in self._metadata.image.brokers if broker != self._broker_id]
-        answered = await asyncio.gather(*(self._tell(broker) for broker in others))
-        self._told = frozenset(broker for broker, knows in zip(others, answered, strict=True) if knows)
-        self.names_successors = bool(self._told)
+    async def announce(self) -> bool:
+        """Tell the other brokers, and from now on name the next leaders of what the controller moves next.
+
+        Returns whether there is any such partition. Never raises.
+        """
+        self._leaving = frozenset(self._moved_next())
+        if self._leaving:
+            others = [broker for broker in self._metadata.image.brokers if broker != self._broker_id]
+            answered = await asyncio.gather(*(self._tell(broker) for broker in others))
+            self._told = frozenset(broker for broker, knows in zip(others, answered, strict=True) if knows)
+        self.names_successors = bool(self._leaving and self._told)
+        return self.names_successors
 
     def stay(self) -> None:
         """Stop naming next leaders."""
         self.names_successors = False
+
+    def _moved_next(self) -> list[_Place]:
+        """In the controller's order; for the others, early producers would wait too long for the election."""
+        movable = [
+            (topic.name, index, topic.id)
+            for topic in self._metadata.image.topics.values()
+            for index, partition in enumerate(topic.partitions)
+            if partition.leader == self._broker_id and len(partition.isr) > 1
+        ]
+        return [(topic_id, index) for _, index, topic_id in sorted(movable)[:VACATED_AT_ONCE]]
 
     async def _tell(self, broker: int) -> bool:
         own = self._metadata.image.brokers.get(self._broker_id)
@@ -86,12 +105,11 @@ class Departing:
         The hint has the current epoch: clients accept it because it is not older than theirs, and accept metadata
         with the same epoch again if the election turns out differently.
         """
-        image = self._metadata.image
+        image, place = self._metadata.image, (topic_id, index)
         topic = image.topics_by_id.get(topic_id)
-        if topic is None or not 0 <= index < len(topic.partitions):
+        if place not in self._leaving or topic is None or index >= len(topic.partitions):
             return None
         partition = topic.partitions[index]
-        place = topic_id, index
         if partition.leader != self._broker_id:
             return None
         if place not in self._successors:
@@ -126,12 +144,10 @@ class Departing:
 
     def expect(self, broker_id: int, broker_epoch: int) -> None:
         """Note that another broker is about to stop."""
-        self._expected[broker_id] = broker_epoch
-        self._env.clock.call_later(EXPECTED_SECONDS, partial(self._forget, broker_id, broker_epoch))
-
-    def _forget(self, broker_id: int, broker_epoch: int) -> None:
-        if self._expected.get(broker_id) == broker_epoch:
-            del self._expected[broker_id]
+        if broker_id in self._expected:
+            self._expected[broker_id][1].cancel()
+        expiry = self._env.clock.call_later(EXPECTED_SECONDS, lambda: self._expected.pop(broker_id))
+        self._expected[broker_id] = broker_epoch, expiry
 
     def may_lead_next(self, partition: Partition) -> bool:
         """Whether the leader of this replica is about to stop, and this broker is in sync with it."""
@@ -139,7 +155,7 @@ class Departing:
         if state is None or not partition.follows or self._broker_id not in state.isr:
             return False
         leader = self._metadata.image.brokers.get(state.leader)
-        return leader is not None and self._expected.get(leader.id) == leader.epoch
+        return leader is not None and leader.id in self._expected and self._expected[leader.id][0] == leader.epoch
 
 
 class NamesSuccessors(Protocol):

@@ -71,16 +71,14 @@ class Handover:
         end = now() + LONGEST_SECONDS
         deadline = now() + LIMIT_SECONDS
         silent = 0
-        named = False
         while self._has_others() and now() < deadline:
             led = self._led()
             try:
                 async with asyncio.timeout(LIMIT_SECONDS):
                     await self._metadata.catch_up(CHANGES)
                     silent = 0
-                    if led and not named:
-                        named = True
-                        await self._name_successors()
+                    if await self._departing.announce():
+                        await self._env.clock.sleep(NAMING_SECONDS)
                     if await self._may_stop():
                         return
             except StoreError as error:
@@ -98,11 +96,6 @@ class Handover:
             logger.warning(
                 "Stopping while still leading partitions (%d): none of their other replicas is in sync", left
             )
-
-    async def _name_successors(self) -> None:
-        await self._departing.announce()
-        if self._departing.names_successors:
-            await self._env.clock.sleep(NAMING_SECONDS)
 
     def _led(self) -> int:
         return sum(partition.is_leader for partition in self._replicas.all())

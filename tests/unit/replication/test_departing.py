@@ -14,6 +14,12 @@ from headrace.records.builder import NewRecord, build_batch
 from headrace.services.departing import Departing
 from headrace.testing.in_process import Client
 from headrace.testing.in_process_cluster import InProcessCluster, running_cluster
+from headrace.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -180,3 +186,38 @@ async def test_it_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytest
         await departing(cluster, 1).announce()
         await cluster.until(lambda: not departing(cluster, 2).expects_any)
         assert error(await produce(await cluster.client(2))) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_of_many_partitions_those_are_named_that_move_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise producers of the last ones would wait for their election until they are refused."""
+    for module in ("services.departing", "metadata.controller"):
+        monkeypatch.setattr(f"headrace.{module}.VACATED_AT_ONCE", 1)
+    async with running_cluster(tmp_path) as cluster:
+        placed = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1, 2, 3]) for n in range(4)]
+        topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=placed)
+        client = await cluster.client(1)
+        await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), CreateTopicsResponse, 7)
+        await cluster.until(lambda: all(leads(cluster, 1, index) for index in range(4)))
+        leaving = departing(cluster, 1)
+        named: list[int] = []
+        tell = leaving._tell
+
+        async def noted(broker: int) -> bool:
+            ((_, index),) = leaving._leaving
+            assert leads(cluster, 1, index)
+            named.append(index)
+            return await tell(broker)
+
+        monkeypatch.setattr(leaving, "_tell", noted)
+        handover = cluster.nodes[1]._handover
+        assert handover is not None
+        await handover._until_others_lead()
+        assert named == [0, 0, 1, 1, 2, 2, 3, 3], "both other brokers are told each time"
+        assert not any(leads(cluster, 1, index) for index in range(4))
+
+
+def leads(cluster: InProcessCluster, broker_id: int, index: int) -> bool:
+    held = cluster.nodes[broker_id].replicas.by_name.get(b"t", {}).get(index)
+    return held is not None and held.is_leader
