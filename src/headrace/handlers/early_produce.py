@@ -16,6 +16,8 @@ from headrace.services.reply import Reply
 from headrace.wire.produce import TOPIC_IDS, parse_produce
 
 LONGEST_SECONDS = 0.5
+MAX_HELD_BYTES = 64 * 1024 * 1024
+"""The memory of all requests that wait; further ones are refused at once."""
 
 AppendRequest = Callable[[Channel, int, memoryview, int], Reply]
 
@@ -31,7 +33,7 @@ def until_led(
     index_of_topics = replicas.by_id if version >= TOPIC_IDS else replicas.by_name
     held = (index_of_topics.get(key, {}).get(index) for _, key, partitions in topics for index, _ in partitions)
     awaited = [partition for partition in held if partition is not None and _is_awaited(channel, partition)]
-    if not awaited:
+    if not awaited or channel.broker.departing.held_bytes + len(frame) > MAX_HELD_BYTES:
         return None
     # The frame is used for the next request as soon as we return.
     return EarlyProduce(channel, version, memoryview(bytes(frame)), position, awaited, append)
@@ -60,12 +62,14 @@ class EarlyProduce(LaterProduce):
         self._position = position
         self._append = append
         self._awaited = awaited
+        channel.broker.departing.held_bytes += len(frame)
         for partition in awaited:
             partition.waiters[self] = None
         self._timer = channel.broker.env.clock.call_later(LONGEST_SECONDS, self._proceed)
 
     def wake(self) -> None:
-        if not self.done and not any(_is_awaited(self._channel, partition) for partition in self._awaited):
+        """May come once more after it has continued, from a partition that several requests wait for."""
+        if self._awaited and not any(_is_awaited(self._channel, partition) for partition in self._awaited):
             self._proceed()
 
     def _proceed(self) -> None:
@@ -81,8 +85,11 @@ class EarlyProduce(LaterProduce):
         super().cancel()
 
     def _let_go(self) -> None:
-        """Stop waiting."""
+        """Stop waiting, if it still does."""
+        if not self._awaited:
+            return
         self._timer.cancel()
+        self._channel.broker.departing.held_bytes -= len(self._frame)
         for partition in self._awaited:
             partition.waiters.pop(self, None)
         self._awaited = []

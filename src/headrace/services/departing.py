@@ -58,6 +58,8 @@ class Departing:
         self._rules: tuple[MetadataImage, Liveness, TopicRules] | None = None
         self._expected: dict[int, tuple[int, Timer]] = {}
         """Other brokers that are about to stop: their broker epochs, and when their announcements expire."""
+        self.held_bytes = 0
+        """The size of all requests that wait here for an election."""
 
     # -- where the broker stops
 

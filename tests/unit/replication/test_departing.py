@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.handlers import early_produce
+from headrace.handlers.early_produce import EarlyProduce
 from headrace.model.errors import ErrorCode
 from headrace.model.topics import TopicPartition
 from headrace.records.builder import NewRecord, build_batch
@@ -138,6 +139,51 @@ async def test_what_comes_early_waits_for_the_election_in_its_order(tmp_path: Pa
         found = [answer.responses[0].partition_responses[0] for answer in answers]
         assert [(one.error_code, one.base_offset) for one in found] == [(0, 1), (0, 2), (0, 3)]
         await cluster.until(lambda: not cluster.replica(2, T0).waiters)
+        assert departing(cluster, 2).held_bytes == 0
+
+
+async def test_what_waits_takes_a_limited_amount_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_produce, "LONGEST_SECONDS", 600.0)
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        await departing(cluster, 1).announce()
+        first = await cluster.client(2)
+        first.send(request(-1), WITH_HINTS)
+        await cluster.until(lambda: departing(cluster, 2).held_bytes > 0)
+        held = departing(cluster, 2).held_bytes
+        monkeypatch.setattr(early_produce, "MAX_HELD_BYTES", 2 * held - 1)
+        assert error(await produce(await cluster.client(2))) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        monkeypatch.setattr(early_produce, "MAX_HELD_BYTES", 2 * held)
+        second = await cluster.client(2)
+        second.send(request(-1), WITH_HINTS)
+        await cluster.until(lambda: departing(cluster, 2).held_bytes == 2 * held)
+        first._writer.close()
+        await cluster.until(lambda: departing(cluster, 2).held_bytes == held)
+
+
+async def test_it_is_appended_once_however_often_it_is_woken(tmp_path: Path) -> None:
+    """The append of one of them may wake another one a second time while that waits for replicas."""
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        await departing(cluster, 1).announce()
+        client = await cluster.client(2)
+        client.send(request(-1), WITH_HINTS)
+        await cluster.until(lambda: bool(cluster.replica(2, T0).waiters))
+        (early,) = cluster.replica(2, T0).waiters
+        follower = cluster.nodes[3].replicas
+        assert follower._fetchers is not None
+        follower._fetchers.follow = lambda partition: None  # type: ignore[method-assign]
+        handover = cluster.nodes[1]._handover
+        assert handover is not None
+        await handover._until_others_lead()
+        await cluster.until(lambda: cluster.replica(2, T0).end_offset == 1)
+        assert isinstance(early, EarlyProduce)
+        assert not early.done, "it waits for broker 3 now"
+        early.wake()
+        early.wake()
+        assert cluster.replica(2, T0).end_offset == 1
 
 
 async def test_where_another_leads_after_all_it_is_refused(tmp_path: Path) -> None:
