@@ -20,6 +20,7 @@ from headrace.client.errors import ClientError
 from headrace.client.protocol import NO_VERSION_LIMIT
 from headrace.client.requests import GROUP_COORDINATOR
 from headrace.client.view import ClusterView
+from headrace.metadata.image import NO_LEADER
 from headrace.model.errors import ErrorCode, KafkaError, ProtocolError
 from headrace.model.topics import TopicPartition
 from headrace.records.batch import parse_header
@@ -109,6 +110,8 @@ class SimClient(ABC):
         self._views: dict[str, tuple[float, ClusterView]] = {}
         self._coordinators: dict[tuple[str, int], tuple[float, int]] = {}
         """The coordinators that it found, by key, and until when it uses them."""
+        self._named: dict[TopicPartition, int] = {}
+        """The leaders that answers have named since it last read metadata."""
         self.stopping = False
         self.task: asyncio.Task[None] | None = None
 
@@ -125,10 +128,18 @@ class SimClient(ABC):
         if view is None or until < self.world.loop.time():
             view = await self.cluster.metadata([topic])
             self._views[topic] = self.world.loop.time() + VIEW_SECONDS, view
+            self._named.clear()
         return view
 
     async def leader(self, place: TopicPartition) -> int:
-        return (await self.view(place.topic)).leader(place)
+        view = await self.view(place.topic)
+        return self._named.get(place, view.leader(place))
+
+    def follow_hint(self, place: TopicPartition, answer: PartitionProduceResponse) -> None:
+        """As librdkafka does: also the hint of a success, with which a stopping leader names its successor."""
+        if answer.current_leader.leader_id != NO_LEADER:
+            self.world.count("leaders named with a success" if not answer.error_code else "leaders named")
+            self._named[place] = answer.current_leader.leader_id
 
     async def coordinator(self, key: str, kind: int = GROUP_COORDINATOR) -> ClientConnection:
         until, broker = self._coordinators.get((key, kind), (0.0, -1))
@@ -142,6 +153,7 @@ class SimClient(ABC):
     def forget(self) -> None:
         """Forget its copies, which may be outdated."""
         self._views.clear()
+        self._named.clear()
         self._coordinators.clear()
 
     async def pause(self, seconds: float = RETRY_SECONDS) -> None:
@@ -268,7 +280,9 @@ class Producer(SimClient):
             topic_data=[TopicProduceData(name=place.topic, partition_data=[data])],
         )
         response = await self.ask(connection, request, ProduceResponse, BY_NAME_PRODUCE)
-        return response.responses[0].partition_responses[0]
+        answer = response.responses[0].partition_responses[0]
+        self.follow_hint(place, answer)
+        return answer
 
 
 class Reader(SimClient):

@@ -232,6 +232,7 @@ class Transactor(SimClient):
                 await self.leave_entry()
                 await self.pause()
                 continue
+            self.follow_hint(place, answer.responses[0].partition_responses[0])
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._sequences[place] += 1
                 return
