@@ -62,6 +62,7 @@ class Leadership:
         "_marks",
         "_partition_epoch",
         "_polls",
+        "_removed",
         "_replicas",
         "_starts",
         "epoch_start",
@@ -82,6 +83,8 @@ class Leadership:
         """The broker epochs that followers fetched with."""
         self._polls: dict[int, Poll] = {}
         self._isr = image.isr
+        self._removed: set[int] = set()
+        """Replicas that left the in-sync set and have not fetched since: the end that is known of them is old."""
         self._electable = (*image.isr, *image.elr)
         """The replicas that the controller may make the leader."""
         self._committing = _committing(image)
@@ -97,6 +100,7 @@ class Leadership:
             self.pending = None  # it was granted, or can no longer be granted
         if image.partition_epoch > self._partition_epoch:
             self._partition_epoch, self.heard = image.partition_epoch, False
+        self._removed.update(set(self._isr) - set(image.isr))
         self._isr = image.isr
         self._electable = (*image.isr, *image.elr)
         self._committing = _committing(image)
@@ -127,6 +131,7 @@ class Leadership:
             return False
         self._polls[replica] = poll
         self._brokers[replica] = broker_epoch
+        self._removed.discard(replica)
         if self._ends[replica] == offset:
             return False
         self._ends[replica] = offset
@@ -186,7 +191,7 @@ class Leadership:
 
     def may_join(self, replica: int, high_watermark: int, log_start: int) -> bool:
         """Whether it has everything that is committed, the start of this epoch, and nothing that was deleted."""
-        if replica in self._isr or self._starts.get(replica, 0) < log_start:
+        if replica in self._isr or replica in self._removed or self._starts.get(replica, 0) < log_start:
             return False
         end = self._ends.get(replica, UNKNOWN_OFFSET)
         return end >= high_watermark and end >= self.epoch_start
