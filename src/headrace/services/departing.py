@@ -114,22 +114,22 @@ class Departing:
         partition = topic.partitions[index]
         if partition.leader != self._broker_id:
             return None
+        decided_by = self._decided_by()
         if place not in self._successors:
-            self._successors[place] = self._next_leader(place)
+            self._successors[place] = self._next_leader(place, *decided_by)
         successor = image.brokers.get(self._successors[place])
         if successor is None or (endpoint := successor.endpoint(listener)) is None:
             return None
         return LeaderHint(successor.id, partition.leader_epoch, endpoint.host, endpoint.port, successor.rack)
 
-    def _next_leader(self, place: _Place) -> int:
+    def _next_leader(self, place: _Place, image: MetadataImage, without: Liveness, rules: TopicRules) -> int:
         """NO_LEADER if nobody else can lead, or if that broker does not know that this one is about to stop."""
-        image, without, rules = self._decided_by()
         topic = image.topics_by_id[place[0]]
         after = decide_partition_without(topic, place[1], without, self._broker_id, rules)
         return after.leader if after.leader in self._told else NO_LEADER
 
     def _decided_by(self) -> tuple[MetadataImage, Liveness, TopicRules]:
-        """The arguments of the decision, rebuilt for each image."""
+        """The arguments of the decision; they and the decisions are rebuilt for each image."""
         image = self._metadata.image
         if self._rules is None or self._rules[0] is not image:
             without = Liveness.of(image).without(self._broker_id)

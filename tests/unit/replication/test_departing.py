@@ -112,6 +112,17 @@ async def test_who_was_not_told_is_not_named(tmp_path: Path, monkeypatch: pytest
         assert (error(answer), named(answer)) == (0, [])
 
 
+async def test_another_is_named_when_the_next_leader_is_gone(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        await create(cluster, [1, 2, 3])
+        client = await cluster.client(1)
+        await departing(cluster, 1).announce()
+        assert named(await produce(client)) == [port(cluster, 2)]
+        await cluster.stop(2)
+        await cluster.until(lambda: in_sync(cluster, 1) == {1, 3})
+        assert named(await produce(client)) == [port(cluster, 3)]
+
+
 async def test_the_only_replica_names_nobody(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, 2) as cluster:
         await create(cluster, [1])
