@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -64,12 +64,19 @@ class Run:
         return name
 
     def drop_topics(self) -> None:
-        """Returns when their files are gone: what a deletion costs must not fall into the next case."""
-        delete_topics(self.system.bootstrap, self.topics)
-        deadline = time.monotonic() + DELETE_TIMEOUT_S
-        while time.monotonic() < deadline and any(self._has_files(topic) for topic in self.topics):
-            time.sleep(DELETE_CHECK_S)
+        self._drop(self.topics)
         self.topics.clear()
+
+    def drop_topic(self, name: str) -> None:
+        self._drop([name])
+        self.topics.remove(name)
+
+    def _drop(self, names: Collection[str]) -> None:
+        """Returns when their files are gone: what a deletion costs must not fall into the next case."""
+        delete_topics(self.system.bootstrap, names)
+        deadline = time.monotonic() + DELETE_TIMEOUT_S
+        while time.monotonic() < deadline and any(self._has_files(topic) for topic in names):
+            time.sleep(DELETE_CHECK_S)
 
     def _has_files(self, topic: str) -> bool:
         return any(True for _ in self.partition_directories(topic))

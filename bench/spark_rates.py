@@ -3,9 +3,9 @@
     python -m bench.spark_rates '{"bootstrap": ..., "jars": [...], "repeats": 3, "cases": [...]}'
 
 A process of its own, in the environment that has Spark's connector; it imports nothing of the benchmark but what
-reads the kernel's counters. Before each run it prints `ready?` and waits for a line on standard input, so that the
-benchmark can prepare memory and disk: a run that follows five others pays for what they left behind. At the end it
-prints a JSON list with one entry per run: case, format, rows, seconds, and the CPU seconds of the driver, the JVM
+reads the kernel's counters and `spark_pace`, by which the benchmark prepares memory and disk before each run, and
+a topic for what it writes: a run that follows five others pays for what they left behind. At the end it prints a
+JSON list with one entry per run: case, format, topic, rows, seconds, and the CPU seconds of the driver, the JVM
 and all Python workers together.
 
 A read goes to Spark's `noop` sink, after a run that counts rows and bytes and warms everything up. A write takes
@@ -26,7 +26,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.probes import process_tree
-from bench.spark_pace import READY
+from bench.spark_pace import wait_until_ready
 
 CORES = 2
 SESSION = {
@@ -89,36 +89,31 @@ def write(frame: DataFrame, kind: str, bootstrap: str, topic: str) -> None:
     writer.mode("append").save()
 
 
-def measured(case: dict[str, Any], kind: str, work: Callable[[], None]) -> dict[str, Any]:
+def measured(case: dict[str, Any], kind: str, topic: str, work: Callable[[str], None]) -> dict[str, Any]:
     cpu, started = tree_cpu_seconds(), time.perf_counter()
-    work()
+    work(topic)
     seconds = time.perf_counter() - started
-    used = tree_cpu_seconds() - cpu
-    return {"case": case["name"], "format": kind, "rows": case["rows"], "seconds": seconds, "cpu_seconds": used}
-
-
-def wait_until_ready() -> None:
-    print(READY, flush=True)
-    sys.stdin.readline()
+    figures = {"rows": case["rows"], "seconds": seconds, "cpu_seconds": tree_cpu_seconds() - cpu}
+    return {"case": case["name"], "format": kind, "topic": topic, **figures}
 
 
 def run_case(spark: SparkSession, bootstrap: str, repeats: int, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
     works = {kind: prepared(spark, bootstrap, kind, case) for kind in case["formats"]}
     for _ in range(repeats):
         for kind, work in works.items():
-            wait_until_ready()
-            yield measured(case, kind, work)
+            topic = wait_until_ready(case["rows"] * case["size"] if case["write"] else 0)
+            yield measured(case, kind, topic, work)
 
 
-def prepared(spark: SparkSession, bootstrap: str, kind: str, case: dict[str, Any]) -> Callable[[], None]:
-    """The work of a case, after it was done once unmeasured."""
+def prepared(spark: SparkSession, bootstrap: str, kind: str, case: dict[str, Any]) -> Callable[[str], None]:
+    """The work of a case, which is given the topic to write to, after it was done once unmeasured."""
     if case["write"]:
-        topic = case["topics"][kind]
+        topic = wait_until_ready(case["warm_up_rows"] * case["size"])
         write(written_frame(spark, case["warm_up_rows"], case["size"]), kind, bootstrap, topic)
-        return partial(write, written_frame(spark, case["rows"], case["size"]), kind, bootstrap, topic)
+        return partial(write, written_frame(spark, case["rows"], case["size"]), kind, bootstrap)
     frame = read_frame(spark, kind, bootstrap, case)
     check_rows(frame, case)
-    return frame.write.format("noop").mode("overwrite").save
+    return lambda _: frame.write.format("noop").mode("overwrite").save()
 
 
 def main(text: str) -> int:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.admin import end_offset
 from bench.loadgen import Load
 from bench.measure import Figures, Measurement
 from bench.registry import workload
 from bench.requests import produce, random_values, values_per_batch
 from bench.run import Run
 from bench.shapes import KB, PARTITIONS
-from bench.spark_pace import READY
+from bench.spark_runs import ROOT, SparkRuns, run_spark
 from headrace.records.builder import NewRecord, build_batch
 from headrace.testing.apache_kafka import OracleUnavailable
 from headrace.testing.spark_connector import SparkConnector, fetch_connector
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SIZES = {"100 B": 100, "1 KB": KB}
 READ_BYTES, QUICK_READ_BYTES = {100: 400 << 20, KB: 800 << 20}, 40 << 20
-WRITE_BYTES, QUICK_WRITE_BYTES = {100: 150 << 20, KB: 500 << 20}, 20 << 20
+WRITE_BYTES, QUICK_WRITE_BYTES = {100: 150 << 20, KB: 1 << 30}, 20 << 20
 """By size, so that each run takes some seconds: what starts a job of Spark does not count then."""
 BATCH_BYTES = 16 * KB
 """As a producer with default settings makes them."""
@@ -38,7 +28,6 @@ FORMATS = ("kafka", "headrace")
 """Spark's own connector, and ours."""
 REPEATS = 5
 WARM_UP_ROWS = 100_000
-TIMEOUT_S = 1800
 
 
 @workload("W17", "Spark: rows read and written", max_rounds=1, in_quick=False)
@@ -48,7 +37,7 @@ def spark_rows(run: Run) -> Iterator[Measurement]:
     columns and of the value only into the `noop` sink, and batch writes of key and value with default settings.
     `connector` figures are the other one's, `against connector` is ours by theirs. CPU is that of Spark: driver,
     JVM and Python workers. Each figure is the median of five runs, which begin with nothing left to write back to
-    the disk and with touched memory."""
+    the disk and with touched memory; each write goes to a topic of its own, which is removed before the next."""
     connector = find_connector()
     cases = [case for name, size in SIZES.items() for case in cases_of(run, name, size)]
     spec = {
@@ -57,10 +46,12 @@ def spark_rows(run: Run) -> Iterator[Measurement]:
         "repeats": REPEATS,
         "cases": cases,
     }
-    found = run_spark(connector, spec, partial(prepare, run))
+    runs = SparkRuns(run)
+    found = run_spark(connector, spec, runs)
     for case in cases:
         mine = [one for one in found if one["case"] == case["name"]]
-        yield Measurement(case["name"], figures_of(mine, case["size"]), lost(run, case))
+        notes = {"runs": [one | runs.notes.get(one["topic"], {}) for one in mine]}
+        yield Measurement(case["name"], figures_of(mine, case["size"]), lost(mine, runs.stored), notes)
 
 
 def find_connector() -> SparkConnector:
@@ -71,14 +62,13 @@ def find_connector() -> SparkConnector:
 
 
 def cases_of(run: Run, name: str, size: int) -> Iterator[dict[str, Any]]:
-    """Two reads of a topic that is filled now, and a write to a topic for each format."""
+    """Two reads of a topic that is filled now, and a write."""
     topic, rows = filled_topic(run, size, run.choose(READ_BYTES[size], QUICK_READ_BYTES))
     shared = {"formats": FORMATS, "topic": topic, "size": size, "rows": rows, "write": False}
     yield {"name": f"read all columns, {name}", "value_only": False, **shared}
     yield {"name": f"read value only, {name}", "value_only": True, **shared}
-    topics = {kind: run.topic(PARTITIONS) for kind in FORMATS}
     rows = run.choose(WRITE_BYTES[size], QUICK_WRITE_BYTES) // size
-    written = {"topics": topics, "rows": rows, "warm_up_rows": WARM_UP_ROWS, "write": True}
+    written = {"rows": rows, "warm_up_rows": WARM_UP_ROWS, "write": True}
     yield {"name": f"write, {name}", "formats": FORMATS, "size": size, **written}
 
 
@@ -95,60 +85,6 @@ def filled_topic(run: Run, size: int, volume: int) -> tuple[str, int]:
     if result.errors or result.requests != count:
         raise ConnectionError(f"filling {topic} gave {result.errors} errors, {result.requests} of {count} batches")
     return topic, count * per_batch
-
-
-def prepare(run: Run) -> None:
-    """The same state before every run: nothing to be written back, and memory that the machine has touched."""
-    os.sync()
-    run.reservoir.ready()
-
-
-def run_spark(
-    connector: SparkConnector, spec: dict[str, Any], prepare: Callable[[], None]
-) -> list[dict[str, Any]]:
-    command = [str(connector.python), "-m", "bench.spark_rates", json.dumps(spec)]
-    line = ""
-    with (
-        tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=spark_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as spark,
-    ):
-        assert spark.stdin is not None
-        assert spark.stdout is not None
-        with limited(spark, TIMEOUT_S):
-            for line in spark.stdout:
-                if line.strip() == READY:
-                    prepare()
-                    spark.stdin.write("\n")
-                    spark.stdin.flush()
-        if spark.wait() != 0:
-            log.seek(0)
-            raise ValueError(f"Spark ended with {spark.returncode}: {log.read()[-1500:]}")
-    found: list[dict[str, Any]] = json.loads(line)
-    return found
-
-
-@contextmanager
-def limited(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
-    """Kill the process if this takes longer."""
-    timer = threading.Timer(seconds, process.kill)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def spark_environment() -> dict[str, str]:
-    """Without what was set for another Spark."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
 
 
 def figures_of(runs: list[dict[str, Any]], size: int) -> Figures:
@@ -168,12 +104,6 @@ def figures_of(runs: list[dict[str, Any]], size: int) -> Figures:
     }
 
 
-def lost(run: Run, case: dict[str, Any]) -> int:
-    """Rows that were written and are not there."""
-    if not case["write"]:
-        return 0
-    expected = WARM_UP_ROWS + REPEATS * case["rows"]
-    return sum(
-        abs(expected - sum(end_offset(run.system.bootstrap, topic, number) for number in range(PARTITIONS)))
-        for topic in case["topics"].values()
-    )
+def lost(runs: list[dict[str, Any]], stored: Mapping[str, int]) -> int:
+    """Rows that were written and are not there, or are there twice."""
+    return sum(abs(one["rows"] - stored[one["topic"]]) for one in runs if one["topic"])

@@ -14,7 +14,8 @@ from bench.measure import Figures, Measurement
 from bench.registry import workload
 from bench.run import Run
 from bench.shapes import PARTITIONS
-from bench.workloads.w17_spark import ROOT, TIMEOUT_S, filled_topic
+from bench.spark_runs import ROOT, TIMEOUT_S
+from bench.workloads.w17_spark import filled_topic
 
 SIZE = 100
 VOLUME, QUICK_VOLUME = 200 << 20, 20 << 20

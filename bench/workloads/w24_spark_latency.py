@@ -19,7 +19,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from bench.measure import Figures, Measurement
 from bench.registry import workload
 from bench.run import Run
-from bench.workloads.w17_spark import ROOT, find_connector, spark_environment
+from bench.spark_runs import ROOT, spark_environment
+from bench.workloads.w17_spark import find_connector
 from headrace.testing.spark_connector import SparkConnector
 
 RATE = 500

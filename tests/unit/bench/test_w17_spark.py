@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.workloads.w17_spark import figures_of
+from bench.workloads.w17_spark import figures_of, lost
 
 
 def test_medians_of_both_formats() -> None:
@@ -25,3 +25,8 @@ def test_medians_of_both_formats() -> None:
         "spark_cpu_s_per_million": 2000,
         "connector_cpu_s_per_million": 6000,
     }
+
+
+def test_rows_that_are_missing_or_doubled_count_as_lost() -> None:
+    runs = [{"topic": topic, "rows": 1000} for topic in ("whole", "short", "doubled", "")]
+    assert lost(runs, {"whole": 1000, "short": 990, "doubled": 1001}) == 11

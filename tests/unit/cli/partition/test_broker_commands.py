@@ -223,8 +223,8 @@ async def test_a_broker_is_forgotten_once_it_has_stopped(headrace: CommandLine) 
 async def test_a_dead_broker_is_replaced_and_forgotten(headrace: CommandLine) -> None:
     cluster = headrace.cluster
     await cluster.stop(3)
-    await cluster.until(lambda: 3 not in cluster.image(2).brokers)
-    await cluster.until(lambda: cluster.state(T0).isr == (1,))
+    await cluster.until(lambda: all(3 not in cluster.image(n).brokers for n in cluster.nodes))
+    await cluster.until(lambda: all_see(cluster, lambda state: state.isr == (1,)))
     done = await headrace("broker", "decommission", "3", "--yes")
     assert "Removed broker 3 from the cluster." in done.stderr
     await cluster.until(lambda: cluster.state(T0).replicas == (1, 2))
