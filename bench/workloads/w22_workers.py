@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from confluent_kafka.cimpl import NewTopic
 
@@ -19,7 +20,7 @@ from bench.shapes import KB
 from bench.systems import System
 from headrace.testing.process import BrokerProcess
 
-TOPIC = "shared"
+SHARED, FRESH = "shared", "fresh"
 PARTITIONS = 8
 CLIENTS = 2
 READY = re.compile(r"Headrace brokers? .* (?:is|are) ready at (\S+),")
@@ -46,10 +47,11 @@ class Workers(BrokerProcess):
 @workload("W22", "One machine, as many workers as cores", own_system=True)
 def workers(run: Run) -> Iterator[Measurement]:
     """One machine: Kafka's single broker, and `headrace start --workers` with as many workers as there are cores.
-    A topic of 8 partitions, one replica. Two librdkafka clients at once, each in a process of its own, produce
+    Topics of 8 partitions, one replica. Two librdkafka clients at once, each in a process of its own, produce
     records of 1 KB (5 ms of linger, batches of up to 1 MB), and then each consumes all of them: a client that
-    stops earlier throws away what it has fetched ahead, more from a faster broker. MB/s of both together, and the
-    CPU of the brokers and of the clients."""
+    stops earlier throws away what it has fetched ahead, more from a faster broker. Then one produces what the
+    other consumes meanwhile. MB/s of both together, and the CPU of the brokers, divided into user code and kernel,
+    and of the clients."""
     system = run.system
     if system.name == "headrace":
         system = System(system.name, Workers(system.server.overrides, system.server.root))
@@ -61,44 +63,68 @@ def workers(run: Run) -> Iterator[Measurement]:
 
 
 def measure(run: Run, system: System) -> Iterator[Measurement]:
-    client = admin_client(system.bootstrap)
-    for future in client.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
-        future.result()
+    for topic in (SHARED, FRESH):
+        create(system, topic)
     each = run.choose(800_000, 150_000)
-    together(system, "produce", each // 4)
+    together(system, SHARED, [("produce", each // 4)] * CLIENTS)
     run.reservoir.ready(quiet=False)
-    before = stored(system)
-    produced = together(system, "produce", each)
-    after = stored(system)
-    missing = max(0, CLIENTS * each - (after - before))
-    yield measurement("produce 1KB", produced, missing)
-    yield measurement("consume 1KB", together(system, "consume", after), 0)
+    before = stored(system, SHARED)
+    produced = together(system, SHARED, [("produce", each)] * CLIENTS)
+    after = stored(system, SHARED)
+    yield measurement("produce 1KB", produced, CLIENTS * each, missing=max(0, CLIENTS * each - (after - before)))
+    consumed = together(system, SHARED, [("consume", after)] * CLIENTS)
+    yield measurement("consume 1KB", consumed, CLIENTS * after)
+    run.reservoir.ready(quiet=False)
+    both = together(system, FRESH, [("produce", each), ("consume", each)])
+    yield measurement("produce and consume 1KB", both, each)
 
 
-def together(system: System, mode: str, records: int) -> tuple[list[ClientResult], float]:
-    """The results of clients that run at the same time, and the CPU seconds of the broker."""
-    before = probes.cpu_seconds(system.pids)
-
-    def one(_: int) -> ClientResult:
-        return librdkafka(mode, system.bootstrap, TOPIC, records=records, size=KB, partitions=PARTITIONS)
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        results = list(pool.map(one, range(CLIENTS)))
-    return results, probes.cpu_seconds(system.pids) - before
+def create(system: System, topic: str) -> None:
+    client = admin_client(system.bootstrap)
+    for future in client.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        future.result()
 
 
-def measurement(case: str, done: tuple[list[ClientResult], float], missing: int) -> Measurement:
-    results, cpu = done
-    records = sum(result.records for result in results)
-    seconds = max(result.seconds for result in results)
-    figures = rates(seconds=seconds, cpu_seconds=cpu, records=records, size=records * KB)
-    spent = [result.cpu_seconds for result in results if result.cpu_seconds is not None]
-    figures["client_cpu_ms_per_gb"] = sum(spent) * 1e3 / (records * KB / 1e9)
-    shares = [result.busiest_thread for result in results if result.busiest_thread is not None]
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What clients did that ran at the same time, and what it cost the brokers."""
+
+    clients: list[ClientResult]
+    user_seconds: float
+    kernel_seconds: float
+
+
+def together(system: System, topic: str, clients: Sequence[tuple[str, int]]) -> Together:
+    """Runs a client for each mode and number of records, all at the same time."""
+    user, kernel = probes.split_cpu_seconds(system.pids)
+
+    def one(mode: str, records: int) -> ClientResult:
+        return librdkafka(mode, system.bootstrap, topic, records=records, size=KB, partitions=PARTITIONS)
+
+    with ThreadPoolExecutor(len(clients)) as pool:
+        results = list(pool.map(one, *zip(*clients, strict=True)))
+    user_after, kernel_after = probes.split_cpu_seconds(system.pids)
+    return Together(results, user_after - user, kernel_after - kernel)
+
+
+def measurement(case: str, done: Together, records: int, missing: int = 0) -> Measurement:
+    """Of so many records, each counted once for every consumer; once, if one client writes what another reads."""
+    size = records * KB
+    figures = rates(
+        seconds=max(client.seconds for client in done.clients),
+        cpu_seconds=done.user_seconds + done.kernel_seconds,
+        records=records,
+        size=size,
+    )
+    figures["broker_user_ms_per_gb"] = done.user_seconds * 1e3 / (size / 1e9)
+    figures["broker_kernel_ms_per_gb"] = done.kernel_seconds * 1e3 / (size / 1e9)
+    spent = [client.cpu_seconds for client in done.clients if client.cpu_seconds is not None]
+    figures["client_cpu_ms_per_gb"] = sum(spent) * 1e3 / (size / 1e9)
+    shares = [client.busiest_thread for client in done.clients if client.busiest_thread is not None]
     if shares:
         figures["client_thread_share"] = max(shares)
-    return Measurement(case, figures, sum(result.errors for result in results) + missing)
+    return Measurement(case, figures, sum(client.errors for client in done.clients) + missing)
 
 
-def stored(system: System) -> int:
-    return sum(end_offset(system.bootstrap, TOPIC, number) for number in range(PARTITIONS))
+def stored(system: System, topic: str) -> int:
+    return sum(end_offset(system.bootstrap, topic, number) for number in range(PARTITIONS))
