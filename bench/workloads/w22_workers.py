@@ -108,7 +108,7 @@ def together(system: System, topic: str, clients: Sequence[tuple[str, int]]) -> 
 
 
 def measurement(case: str, done: Together, records: int, missing: int = 0) -> Measurement:
-    """Of so many records, each counted once for every consumer; once, if one client writes what another reads."""
+    """The figures for so many records; one that a client writes and another reads is counted once."""
     size = records * KB
     figures = rates(
         seconds=max(client.seconds for client in done.clients),
