@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from headrace.testing.apache_kafka import ApacheKafka
 from headrace.testing.process import BrokerProcess, ServerProcess, free_port
+from headrace.testing.spreading import spread_subdirectories
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -126,6 +127,12 @@ def pytest_runtest_makereport(
             tail = "\n".join(server.log_text().splitlines()[-LOG_TAIL_LINES:])
             report.sections.append((f"log of {server.name} on {server.bootstrap}", tail))
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spread_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Thousands of tests create and delete files: near each other that becomes slow on some disks."""
+    spread_subdirectories(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
