@@ -13,7 +13,8 @@ from typing import Self, TypeVar
 
 from headrace.client.address import Address
 from headrace.client.connection import ClientConnection, ClientSettings, open_connection
-from headrace.client.errors import CannotReach, ClientError, ConnectionLost, NoneReachable
+from headrace.client.entering import first_to_answer
+from headrace.client.errors import ClientError, ConnectionLost
 from headrace.client.requests import (
     GROUP_COORDINATOR,
     coordinator_found,
@@ -68,17 +69,11 @@ class Cluster:
             return self._entry
 
     async def _enter(self) -> ClientConnection:
-        failures: list[CannotReach] = []
         known = (broker.address for broker in self._brokers.values())
-        for address in dict.fromkeys((*self.bootstrap, *known)):
-            try:
-                connection = await open_connection(address, self.settings)
-            except CannotReach as failure:
-                failures.append(failure)
-            else:
-                self._reached.add(address)
-                return connection
-        raise NoneReachable(failures)
+        addresses = list(dict.fromkeys((*self.bootstrap, *known)))
+        connection = await first_to_answer(addresses, lambda address: open_connection(address, self.settings))
+        self._reached.add(connection.address)
+        return connection
 
     async def metadata(
         self, topics: Iterable[str] | None = None, of: ClientConnection | None = None
