@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeVar
 
 from headrace.client.address import Address, parse_bootstrap
-from headrace.client.errors import CannotReach, ClientError, NoneReachable, RequestTimedOut, kafka_error
+from headrace.client.errors import ClientError, RequestTimedOut, kafka_error
 from headrace.client.requests import (
     EARLIEST,
     GROUP_COORDINATOR,
@@ -44,6 +44,7 @@ from headrace.model.errors import ErrorCode, KafkaError
 from headrace.model.topics import NO_TOPIC_ID, TopicPartition, topic_id_text
 from headrace.records.builder import ProducerStamp
 from headrace.spark.client.connection import BlockingConnection, ClusterSettings
+from headrace.spark.client.entering import first_to_answer
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.wire.messages.list_offsets import ListOffsetsResponse
@@ -280,13 +281,7 @@ class BlockingCluster:
         for address in addresses:
             if (connection := self._idle_to(address)) is not None:
                 return connection
-        failures: list[CannotReach] = []
-        for address in addresses:
-            try:
-                return self._open(address)
-            except CannotReach as failure:
-                failures.append(failure)
-        raise NoneReachable(failures)
+        return first_to_answer(addresses, self._open)
 
     def _idle_to(self, address: Address) -> BlockingConnection | None:
         while True:
