@@ -2,6 +2,8 @@
 
     python examples/delivery/exactly_once_topic.py 127.0.0.1:9092 orders invoices
 
+`invoices` must exist and have as many partitions as `orders`: a result goes to the partition of its record.
+
 What comes of a batch of records, and the position after them, are one transaction. Who reads `invoices` with
 `isolation.level=read_committed` sees both or neither. After a crash `init_transactions` ends what the dead process
 had begun, in its name (`transactional.id`), before the next one asks where to go on: at the position that was

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Iterable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 IDLE_S = 5.0
 TABLES = """
@@ -22,6 +22,10 @@ CREATE TABLE IF NOT EXISTS orders (part INTEGER, at_offset INTEGER, value TEXT, 
 CREATE TABLE IF NOT EXISTS positions (part INTEGER PRIMARY KEY, next_offset INTEGER);
 CREATE TABLE IF NOT EXISTS transactions (rows_written INTEGER);
 """
+
+
+class Overtaken(Exception):
+    """Another writer goes on where this one was: it was taken for dead."""
 
 
 def open_consumer(bootstrap: str, topic: str, database: sqlite3.Connection) -> Consumer:
@@ -34,7 +38,8 @@ def open_consumer(bootstrap: str, topic: str, database: sqlite3.Connection) -> C
         consumer.assign(partitions)
 
     settings = {"group.id": f"peak-shaving-{topic}", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
+    # The same member after a restart: its partitions wait for it, and nobody waits for a session to end.
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.instance.id": "1", **settings})
     consumer.subscribe([topic], on_assign=seek)
     return consumer
 
@@ -46,7 +51,10 @@ def store(database: sqlite3.Connection, messages: Iterable[Message]) -> int:
         for message in messages:
             partition, offset = message.partition() or 0, message.offset() or 0
             value = (message.value() or b"").decode()
-            database.execute("INSERT INTO orders VALUES (?, ?, ?)", (partition, offset, value))
+            try:
+                database.execute("INSERT INTO orders VALUES (?, ?, ?)", (partition, offset, value))
+            except sqlite3.IntegrityError:
+                raise Overtaken(f"partition {partition} is beyond {offset} already") from None
             database.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (partition, offset + 1))
             count += 1
         database.execute("INSERT INTO transactions VALUES (?)", (count,))
@@ -62,7 +70,9 @@ def run(bootstrap: str, topic: str, path: str, rows_per_second: int, *, until_id
     try:
         while not until_idle or not written or time.monotonic() - last < IDLE_S:
             began = time.monotonic()
-            found = [one for one in consumer.consume(rows_per_second, timeout=1.0) if one.error() is None]
+            found = consumer.consume(rows_per_second, timeout=1.0)
+            for error in filter(None, (one.error() for one in found)):
+                raise KafkaException(error)
             if found:
                 written += store(database, found)
                 consumer.commit(asynchronous=True)

@@ -7,6 +7,9 @@ import sqlite3
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+from confluent_kafka import KafkaException
+
 from tests.spark.topics import Topics
 
 WRITER = Path(__file__).resolve().parents[2] / "examples" / "peak_shaving" / "writer.py"
@@ -38,3 +41,35 @@ def test_a_burst_arrives_in_small_portions(bootstrap: str, tmp_path: Path) -> No
         assert rows == {"late", *(f"order {number}" for number in range(900))}
         assert database.execute("SELECT count(*) FROM orders").fetchone() == (901,)
         assert max(count for (count,) in database.execute("SELECT rows_written FROM transactions")) <= 300
+
+
+def test_a_writer_that_was_taken_for_dead_ends_and_says_why(tmp_path: Path) -> None:
+    code = writer()
+    database = sqlite3.connect(tmp_path / "shop.db")
+    database.executescript(code.TABLES)
+    database.execute("INSERT INTO orders VALUES (1, 7, 'written by another')")
+    database.commit()
+    with pytest.raises(code.Overtaken, match="partition 1 is beyond 7 already"):
+        code.store(database, [Record(6), Record(7)])
+    assert database.execute("SELECT at_offset FROM orders").fetchall() == [(7,)], "all or nothing"
+
+
+def test_an_error_of_the_broker_ends_it(bootstrap: str, tmp_path: Path) -> None:
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        writer().run(bootstrap, "peak-shaving-nowhere", str(tmp_path / "shop.db"), 10)
+
+
+class Record:
+    """What `store` asks a message for."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def partition(self) -> int:
+        return 1
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return b"order"

@@ -33,13 +33,14 @@ def test_a_database_through_spark_into_a_table(shop: tuple[Commands, psycopg.Con
     commands, database = shop
     database.execute("CREATE TABLE products (id int PRIMARY KEY, name text, category text, price numeric)")
     database.execute(
-        "INSERT INTO products VALUES (1, 'a', 'drinks', 4.5), (2, 'b', 'drinks', 5), (3, 'c', 'food', 9)"
+        "INSERT INTO products VALUES (1, 'a', 'drinks', 4.5), (2, 'b', 'drinks', 5), (3, 'c', 'food', 9), "
+        "(4, 'd', NULL, 1)"
     )
     with commands.start("pipeline", "run", "--once", EXAMPLE / "pipeline.yaml") as running:
         assert running.process.wait(TIMEOUT_S) == 0, running.err
     with sqlite3.connect(tmp_path / "shop.db") as copy:
-        found = copy.execute("SELECT category, average FROM prices ORDER BY category").fetchall()
-    assert found == [("drinks", 4.75), ("food", 9.0)]
+        found = copy.execute("SELECT category, changes, highest FROM prices ORDER BY category").fetchall()
+    assert found == [("drinks", 2, 5.0), ("food", 1, 9.0)]
     status = commands.run("connector", "status")
     assert "shop-products" in status.out
     assert "shop-prices" in status.out

@@ -109,3 +109,17 @@ def test_a_model_learns_from_the_archive_and_scores_the_stream(
     assert scores == {one["id"]: round(float(value), 4) for one, value in zip(new, expected, strict=True)}
     frauds = {one["id"] for one in payments(60) if one["fraud"]}
     assert min(scores[one] for one in frauds) > max(score for one, score in scores.items() if one not in frauds)
+
+
+def test_the_weights_are_the_best_ones_whatever_the_size_of_the_amounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES / "model"))
+    random = np.random.default_rng(7)
+    made = pd.DataFrame(payments(5000)).assign(amount=random.uniform(1, 10_000, 5000))
+    truth = np.array([0.7, 1.5, 1.2, -6])
+    code = module(EXAMPLES / "model" / "features.py")
+    made["fraud"] = random.random(5000) < code.score(made, truth)
+    found = module(EXAMPLES / "model" / "train.py").train(made)
+    seen = np.column_stack([code.features(made), np.ones(len(made))])
+    slope = seen.T @ (code.score(made, found) - made["fraud"].to_numpy(np.float64)) / len(made)
+    assert np.abs(slope).max() < 1e-4
+    assert np.abs(found - truth).max() < 1

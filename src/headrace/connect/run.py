@@ -59,6 +59,8 @@ class Run:
     counts: RunCounts = field(default_factory=RunCounts)
     at: Callable[[str], None] = no_steps
     new_topics: NewTopics = NewTopics()
+    sources_beside: bool = False
+    """Whether sources run in the same command, which may still create the topics that a sink reads."""
 
     def wall_ms(self) -> int:
         return self.cluster.env.clock.wall_ms()

@@ -41,9 +41,15 @@ class Runner:
         *,
         once: bool = False,
         at: Callable[[str], None] = no_steps,
+        sources_beside: bool = False,
     ) -> None:
         self._definition = definition
-        self.run_state = Run(cluster, definition.name, once, at=at, new_topics=definition.new_topics)
+        self.run_state = Run(
+            *(cluster, definition.name, once),
+            at=at,
+            new_topics=definition.new_topics,
+            sources_beside=sources_beside,
+        )
         self._state = "starting"
         self._problem: str | None = None
         self._started_ms = self.run_state.wall_ms()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from headrace.client.fetching import FetchLimits, RecordReader
 from headrace.client.groups import commit_offsets, fetch_offsets
 from headrace.client.offsets import READ_COMMITTED, offset_ranges
+from headrace.client.view import ClusterView, TopicView
 from headrace.connect.api import ConnectorError, Sink, SinkRecord, SinkTask, TryAgain
 from headrace.connect.run import Run, TaskThread
 from headrace.connect.schema import TopicSchema
@@ -58,7 +59,7 @@ class SinkRun:
         cluster = self._run.cluster
         view = await cluster.metadata(self._given.topics)
         places = [
-            TopicPartition(name, one.number) for name in self._given.topics for one in view.topic(name).partitions
+            TopicPartition(topic.name, one.number) for topic in self._there(view) for one in topic.partitions
         ]
         schemas = {
             topic: TopicSchema.from_json(stored)
@@ -73,6 +74,18 @@ class SinkRun:
                 group.create_task(self._run_task(str(number), mine, ranges, schemas))
             if not self._run.once:
                 group.create_task(self._watch_partitions(len(places)))
+
+    def _there(self, view: ClusterView) -> list[TopicView]:
+        """The topics to read; TryAgain if a source beside this sink may still create one. With `once` the sources
+        have ended before, and what they did not create is empty."""
+        if not self._run.sources_beside:
+            return [view.topic(name) for name in self._given.topics]
+        absent = [
+            name for name in self._given.topics if view.errors.get(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+        if absent and not self._run.once:
+            raise TryAgain(f"the topic {absent[0]} does not exist yet")
+        return [view.topic(name) for name in self._given.topics if name not in absent]
 
     async def _note_starts(
         self, places: Sequence[TopicPartition], ranges: Mapping[TopicPartition, tuple[int, int]]

@@ -63,8 +63,10 @@ def run_connectors(files: tuple[Path, ...], once: bool, metrics_port: int | None
         raise CommandError(f"Two of the files declare a connector {min(twice)}.", USAGE)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
+    is_source = [one.sink_input is None for one in definitions]
+
     async def work(cluster: Cluster) -> list[Runner]:
-        runners = [Runner(cluster, definition, once=once) for definition in definitions]
+        runners = [Runner(cluster, one, once=once, sources_beside=any(is_source)) for one in definitions]
         with _stopped_by_signals(runners):
             async with contextlib.AsyncExitStack() as stack:
                 if metrics_port is not None:
@@ -73,15 +75,22 @@ def run_connectors(files: tuple[Path, ...], once: bool, metrics_port: int | None
                     note(f"Metrics: http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics")
                 note(f"Running {', '.join(names)}.")
                 with _first_failure():
-                    async with asyncio.TaskGroup() as group:
-                        for runner in runners:
-                            group.create_task(runner.run())
+                    for together in _turns(runners, is_source) if once else [runners]:
+                        async with asyncio.TaskGroup() as group:
+                            for runner in together:
+                                group.create_task(runner.run())
         return runners
 
     with _explained():
         runners = run(_target(bootstrap, definitions), work, security=_security(definitions))
     for definition, runner in zip(definitions, runners, strict=True):
         note(f"{definition.name}: {plural(runner.counts.records, 'record')} copied.")
+
+
+def _turns(runners: Sequence[Runner], is_source: Sequence[bool]) -> list[list[Runner]]:
+    """Sources end before sinks begin, so that what exists now arrives at the other end."""
+    named = list(zip(runners, is_source, strict=True))
+    return [[runner for runner, source in named if source], [runner for runner, source in named if not source]]
 
 
 @click.command()

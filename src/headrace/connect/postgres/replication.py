@@ -30,7 +30,8 @@ SESSION = (
 _DATA = struct.Struct(">cqqq")
 _KEEPALIVE = struct.Struct(">cqqb")
 _STATUS = struct.Struct(">cqqqqb")
-_MAY_PASS = ("55006", "42710", "42P07", "42701")
+OBJECT_IN_USE = "55006"
+_MAY_PASS = (OBJECT_IN_USE, "42710", "42P07", "42701")
 """SQLSTATEs that may pass: a slot that is in use; an object, table or column that was just created."""
 _USER_MUST_ACT = ("28", "42", "0A", "22", "3D")
 """Classes of SQLSTATE that do not pass: password, rights and names, not supported, values, the database."""
@@ -154,6 +155,8 @@ def _received(data: bytes) -> StreamData | Keepalive | None:
 def problem_of(state: str, told: str) -> Exception:
     """The error of the run for an error of PostgreSQL."""
     told = told.removeprefix("ERROR:").strip()
+    if state == OBJECT_IN_USE:
+        told += " (another run of this connector? It can only run once at a time)"
     if state in _MAY_PASS or not state.startswith(_USER_MUST_ACT):
         return TryAgain(f"PostgreSQL says: {told}")
     return ConnectorError(f"PostgreSQL says: {told}")

@@ -20,6 +20,7 @@ PARTITIONS = 6
 REPLICATION = 3
 SECONDS_PER_RECORD = 0.002
 FLUSH_SECONDS = 120.0
+CLOSE_SECONDS = 30.0
 READ_AT_ONCE = 500
 READ_SECONDS = 0.05
 QUIET = {"log_level": 0}
@@ -115,10 +116,17 @@ class Workload:
         self.rest()
 
     def rest(self) -> None:
-        """Stop sending, and wait until everything that was sent is decided."""
+        """Stop sending, and wait until everything that was sent is decided.
+
+        What the reader has read is noted; its client is only given time to close. librdkafka (2.16) can lock
+        itself up if a broker is lost while it handles the answer to an OffsetForLeaderEpoch: then close() never
+        returns.
+        """
         self._stop.set()
-        for thread in self._threads:
+        *producers, reader = self._threads
+        for thread in producers:
             thread.join()
+        reader.join(CLOSE_SECONDS)
 
     @contextmanager
     def held(self) -> Iterator[None]:
