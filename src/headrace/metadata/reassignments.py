@@ -8,8 +8,9 @@ A move keeps every copy until all of the target has one:
     cancel    a move to where the partition was: the new copies leave at once
 
 Another target while a move runs replaces the first: what is needed for neither leaves at once. A move that would
-drop the only in-sync replicas that live is refused, since the others may lack committed records. All of it is in
-the partition's state in the store, so a new controller continues where the old one stopped.
+drop the only in-sync replicas that live is refused, since the others may lack committed records; while none of
+them lives, none is dropped, for one that returns may have lost its log. All of it is in the partition's state in
+the store, so a new controller continues where the old one stopped.
 """
 
 from __future__ import annotations
@@ -101,10 +102,14 @@ def move_to(
     replicas = (*target, *(replica for replica in original if replica not in target))
     isr = tuple(replica for replica in replicas if replica in partition.isr)
     if any(_alive(partition.isr, liveness)) and not any(_alive(isr, liveness)):
-        detail = f"The replicas {list(partition.isr)} alone are in sync: records would be lost without them."
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
+        raise _bad(f"The replicas {list(partition.isr)} alone are in sync: records would be lost without them.")
     if not isr:
         raise _bad("None of the replicas that stay is in sync.")
+    if len(isr) < len(partition.isr) and not any(_alive(isr, liveness)):
+        raise _bad(
+            f"None of the in-sync replicas {list(partition.isr)} is alive, and each may be the only one whose "
+            "disk is whole: none is dropped before another is back."
+        )
     leader = partition.leader if partition.leader in replicas else NO_LEADER
     moved = replace(partition, replicas=replicas, isr=isr, leader=leader, target=target, original=original)
     if leader != NO_LEADER and not set(partition.replicas) <= set(replicas):

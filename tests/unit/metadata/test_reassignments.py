@@ -190,6 +190,14 @@ class TestCancelling:
         assert isinstance(outcome, KafkaError)
         assert outcome.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
+    def test_no_dead_member_of_the_in_sync_set_is_dropped_while_none_of_them_lives(self) -> None:
+        """The one that returns first may have lost its log: then the other one has the only copy (seed 991057)."""
+        moving = replace(at_rest((2, 3, 1), (2, 1), NO_LEADER), target=(2, 3), original=(1, 3))
+        with pytest.raises(KafkaError, match=r"None of the in-sync replicas \[2, 1\] is alive") as refused:
+            move_to(moving, (1, 3), alive(3, 4))
+        assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert move_to(moving, (1, 3), alive(1, 3, 4)).isr == (1,)
+
     def test_nothing_to_cancel(self) -> None:
         (outcome,) = decide_reassignments(cluster(at_rest()), [Reassignment(T0, None)])
         assert isinstance(outcome, KafkaError)
