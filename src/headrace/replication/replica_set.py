@@ -162,6 +162,8 @@ class ReplicaSet:
                     self._install(self._new_partition(topic_partition, topic.id, partition_log))
         for topic in changed:
             self._assume_roles(topic, new)
+        if old.brokers.get(self.broker_id) is not new.brokers.get(self.broker_id):
+            self._lead_after_all(new)
         self._update_configs(old, new, changed)
 
     def _new_partition(self, name: TopicPartition, topic_id: TopicId, partition_log: Log) -> Partition:
@@ -314,12 +316,24 @@ class ReplicaSet:
             if state is partition.image or _is_older(state, partition.image):
                 continue
             if self._leads(state, image):
-                if self._fetchers is not None:
-                    self._fetchers.leave(partition)
-                self._untouched.pop(partition.topic_partition, None)
-                partition.become_leader(state)
+                self._lead(partition, state)
             else:
                 self._follow_leader(partition, state)
+
+    def _lead_after_all(self, image: MetadataImage) -> None:
+        """Lead where this broker was elected after it had registered again, and read of the election first: until
+        it knew of its new registration it had no role there."""
+        for topic in image.topics.values():
+            for index, partition in self.by_id.get(topic.id, {}).items():
+                state = topic.partitions[index]
+                if state is partition.image and not partition.is_leader and self._leads(state, image):
+                    self._lead(partition, state)
+
+    def _lead(self, partition: Partition, state: PartitionImage) -> None:
+        if self._fetchers is not None:
+            self._fetchers.leave(partition)
+        self._untouched.pop(partition.topic_partition, None)
+        partition.become_leader(state)
 
     def _leads(self, state: PartitionImage, image: MetadataImage) -> bool:
         """Whether this broker leads: not if it was elected before it restarted, when it waits for a new epoch."""
